@@ -1,0 +1,64 @@
+# Everything starts here: `make` alone prints what there is.
+# Needs make and Python 3.11 or newer. pip uses your own configuration (index, proxy, certificates).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# An empty file that remembers an installation; it is made again when what it depends on has changed.
+CORE := $(VENV)/.installed-core
+DEV := $(VENV)/.installed-dev
+
+.PHONY: help demo test data check format bench clean
+.DEFAULT_GOAL := help
+
+help:  ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@echo "  (demo, test, data, check, format and bench first make $(VENV) and install into it, once;"
+	@echo "   another Python: make PYTHON=python3.12 test)"
+
+demo: $(CORE)  ## train a small fleet on real images in about a minute and show what it learned
+	$(BIN)/shoal demo
+
+test: $(DEV)  ## run the tests (those on real datasets skip, with a reason, where the data is not)
+	$(BIN)/python -m pytest
+
+data: $(DEV)  ## run the tests on real datasets and the slow ones
+	$(BIN)/python -m pytest -m "data or slow"
+
+check: $(DEV)  ## check format, lint and types
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+format: $(DEV)  ## format the code and repair what the linter can repair
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(DEV)  ## measure the speed against the plain PyTorch twin and against bare matrix products
+	$(BIN)/python -m bench
+
+clean:  ## remove the virtual environment, caches and builds; runs and downloaded data stay
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Making a virtual environment that is already there does no harm, so a broken first try needs no cleaning up.
+define environment
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "shoal needs Python 3.11 or newer, and there is no '$(PYTHON)'; install it, or name yours: make PYTHON=/path/to/python" >&2; \
+		exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "shoal needs Python 3.11 or newer, '$(PYTHON)' is $$($(PYTHON) --version); name a newer one: make PYTHON=python3.12" >&2; \
+		exit 2; }
+	$(PYTHON) -m venv $(VENV)
+endef
+
+$(CORE): pyproject.toml constraints.txt
+	$(environment)
+	$(BIN)/python -m pip install -c constraints.txt -e .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt
+	$(environment)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@touch $(CORE) $@

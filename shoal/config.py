@@ -1,0 +1,247 @@
+"""Settings: what a run is. Frozen, strict, from TOML and `key=value`, with two protocols that bundle the switches."""
+
+import copy
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+
+MODELS = ("mlp", "cnn", "modular-mlp", "modular-cnn")
+Model = Literal["mlp", "cnn", "modular-mlp", "modular-cnn"]
+Protocol = Literal["fair", "paper"]
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used, said in one sentence."""
+
+
+class Part(BaseModel):
+    """A frozen group of settings that accepts no key it does not know."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Tasks(Part):
+    """What every agent meets: how many tasks, of how many classes, with how many images."""
+
+    count: PositiveInt = Field(10, description="tasks per agent")
+    classes: int = Field(2, ge=2, description="classes per task")
+    train: PositiveInt = Field(64, description="training images per class (nominal: the draw is not stratified)")
+    validation: PositiveInt | Literal["all"] = Field(50, description='validation images per class, or "all"')
+    replacement: bool = Field(True, description="may a class come back in a later task of the same agent?")
+    initial: PositiveInt = Field(4, description="tasks learned jointly at the start")
+    common: bool = Field(True, description="do all agents of a seed share the initial tasks and what is learned there?")
+
+
+class Net(Part):
+    """The network of every agent."""
+
+    width: PositiveInt = Field(64, description="units (mlp) or channels (cnn) of a layer or module")
+    depth: PositiveInt = Field(4, description="layers")
+    basis: PositiveInt = Field(4, description="modules at the start (modular nets)")
+    dropout: float = Field(0.5, ge=0, lt=1, description="dropout after every layer or module")
+    dropout_basis: bool = Field(False, description="does dropout also act on the basis modules (modular nets)?")
+    initial_structure: Literal["onehot", "own"] = Field(
+        "onehot",
+        description="initial tasks use a random module at each depth, or task i module i at all depths (modular nets)",
+    )
+
+
+class Learner(Part):
+    """How an agent learns its tasks."""
+
+    epochs: PositiveInt = Field(100, description="epochs per task")
+    batch: PositiveInt = Field(64, description="images per step")
+    rate: PositiveFloat = Field(1e-3, description="Adam's learning rate")
+    memory: NonNegativeInt = Field(32, description="replay images kept per finished task")
+    fresh_adam: bool = Field(False, description="forget Adam's moments at the start of every task?")
+    adaptation: PositiveInt | Literal["last", "never"] = Field(
+        "last", description="epochs that adapt all modules on replay: the last of a task, every n-th, or none (modular)"
+    )
+    accept: float = Field(0.05, ge=0, description="relative gain on validation data that keeps a new module (modular)")
+    hidden: Literal["renormalise", "keep"] = Field(
+        "renormalise", description="softmax over the visible slots, or over all with the hidden one left out (modular)"
+    )
+    current: Literal["validation", "max", "with", "without"] = Field(
+        "validation",
+        description="the current task's accuracy while a candidate is on trial: which net counts (modular)",
+    )
+
+
+class Machine(Part):
+    """Where it runs. Nothing here changes a result."""
+
+    device: str = Field("cpu", description="cpu, cuda or cuda:N")
+    engine: Literal["auto", "loop", "vmap"] = Field("auto", description="auto: vmap for mlp, loop for cnn")
+    threads: NonNegativeInt = Field(0, description="torch threads; 0 chooses by the size of the stack")
+    checkpoint: PositiveFloat = Field(30.0, description="seconds between checkpoints inside a task")
+
+
+class Settings(Part):
+    """One run: a fleet of `agents`, repeated for `seeds`."""
+
+    dataset: str = Field("digits", description="digits, mnist, kmnist, fashionmnist, cifar100 or combined")
+    model: Model = Field("modular-mlp", description=", ".join(MODELS))
+    protocol: Protocol = Field("fair", description="fair: one uniform setting; paper: what each row of Table 1 did")
+    agents: PositiveInt = Field(8, description="agents in the fleet")
+    seeds: PositiveInt = Field(1, description="repetitions of the whole fleet")
+    seed: NonNegativeInt = Field(0, description="the first seed")
+    tasks: Tasks = Tasks()
+    net: Net = Net()
+    learner: Learner = Learner()
+    machine: Machine = Machine()
+
+    @property
+    def modular(self) -> bool:
+        return self.model.startswith("modular-")
+
+    @property
+    def block(self) -> str:
+        """`mlp` or `cnn`."""
+        return self.model.removeprefix("modular-")
+
+    def identity(self) -> str:
+        """Eight letters that name all that can change a result."""
+        content = self.model_dump(mode="json", exclude={"machine"})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def switches(protocol: str, model: str, dataset: str) -> dict[str, dict[str, Any]]:
+    """What a protocol sets where the user is silent.
+
+    `fair` is one setting for every row: common start, persistent Adam, clean softmax, test data never chooses. `paper`
+    is what the runs behind Table 1 really did (spec 0.3), which differs from row to row and dataset to dataset.
+    """
+    cnn, modular = model.endswith("cnn"), model.startswith("modular-")
+    # The CNN always had dropout on its basis, and since March 2024 one module per initial task (spec 2.4).
+    net = {"dropout_basis": cnn, "initial_structure": "own" if cnn else "onehot"}
+    if protocol == "fair":
+        return {
+            "tasks": {"common": True},
+            "net": net,
+            "learner": {"fresh_adam": False, "hidden": "renormalise", "current": "validation"},
+        }
+    mixed = dataset in ("combined", "cifar100")
+    return {
+        "tasks": {"common": mixed},
+        "net": net,
+        "learner": {"fresh_adam": modular and not mixed, "hidden": "keep", "current": "max"},
+    }
+
+
+def resolve(raw: dict[str, Any]) -> Settings:
+    """Settings from what the user said; the protocol fills its switches where the user said nothing."""
+    known(raw)
+    try:
+        said = Settings(**raw)
+    except ValidationError as error:
+        raise SettingsError(sentence(error)) from None
+    merged = dict(raw)
+    for part, values in switches(said.protocol, said.model, said.dataset).items():
+        merged[part] = {**values, **raw.get(part, {})}
+    settings = Settings(**merged)
+    if settings.tasks.initial > settings.tasks.count:
+        raise SettingsError(
+            f"tasks.initial = {settings.tasks.initial} is more than tasks.count = {settings.tasks.count}; "
+            "lower tasks.initial or raise tasks.count"
+        )
+    if settings.modular and settings.net.initial_structure == "own" and settings.net.basis < settings.tasks.initial:
+        raise SettingsError(
+            f'net.initial_structure = "own" needs a basis module for each initial task, got net.basis = '
+            f"{settings.net.basis} and tasks.initial = {settings.tasks.initial}"
+        )
+    return settings
+
+
+def known(raw: dict[str, Any], model: type[Part] = Settings, path: str = "") -> None:
+    """Raise for a key that does not exist, with the nearest one that does."""
+    for name, value in raw.items():
+        field = model.model_fields.get(name)
+        if field is None:
+            raise SettingsError(f"unknown setting `{path}{name}`{suggest(path, name, model)}")
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Part):
+            if not isinstance(value, dict):
+                raise SettingsError(f"`{path}{name}` is a group of settings, got {value!r}; say {path}{name}.KEY=VALUE")
+            known(value, inner, f"{path}{name}.")
+
+
+def suggest(path: str, name: str, model: type[Part]) -> str:
+    here = {f"{path}{field}": field for field in model.model_fields}
+    everywhere = {full: full.rpartition(".")[2] for full in paths()}
+    for table in (here, everywhere):
+        close = difflib.get_close_matches(name, list(table.values()), n=1, cutoff=0.6)
+        if close:
+            full = next(full for full, last in table.items() if last == close[0])
+            return f"; did you mean `{full}`?"
+    return f"; allowed here: {', '.join(here)}"
+
+
+def paths(model: type[Part] = Settings, path: str = "") -> Iterable[str]:
+    """Every setting by its full name."""
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Part):
+            yield from paths(inner, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def sentence(error: ValidationError) -> str:
+    """Pydantic's first complaint, as what, which value, what is allowed."""
+    first = error.errors()[0]
+    where = [str(step) for step in first["loc"]]
+    names = set(paths()) | {"tasks", "net", "learner", "machine"}
+    while where and ".".join(where) not in names:
+        where.pop()  # the rest names a branch of a union, not a setting
+    name = ".".join(where)
+    field = next((f for full, f in fields() if full == name), None)
+    choices = [repr(c) for c in get_args(field.annotation) if isinstance(c, str)] if field is not None else []
+    allowed = f"allowed: {', '.join(choices)}" if choices else first["msg"].lower()
+    return f"`{name}` cannot be {first['input']!r}; {allowed}"
+
+
+def fields(model: type[Part] = Settings, path: str = "") -> Iterable[tuple[str, Any]]:
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Part):
+            yield from fields(inner, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", field
+
+
+def read(file: Path, overrides: Iterable[str] = ()) -> Settings:
+    """Settings from a TOML file and `key=value` words; what is said later wins."""
+    try:
+        raw = tomllib.loads(file.read_text())
+    except FileNotFoundError:
+        raise SettingsError(f"no settings file {file}; the ones that come with shoal are in experiments/") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise SettingsError(f"cannot read {file} as TOML: {error}") from None
+    return resolve(override(raw, overrides))
+
+
+def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
+    """A copy of `raw` with `a.b=c` words applied. A value is read as TOML, or taken as a plain string."""
+    result: dict[str, Any] = copy.deepcopy(raw)
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise SettingsError(f"cannot read `{word}`; settings on the command line look like learner.epochs=50")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        *groups, last = name.split(".")
+        at = result
+        for group in groups:
+            at = at.setdefault(group, {})
+            if not isinstance(at, dict):
+                raise SettingsError(f"`{group}` in `{word}` is a single setting, not a group")
+        at[last] = value
+    return result

@@ -1,0 +1,197 @@
+"""MNIST and the two datasets published in its format: idx files, 28x28 grey images, ten classes."""
+
+import math
+import struct
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.data.bank import Bank, split
+from shoal.data.dataset import Content, DataError, Dataset, Download, File
+
+UNSIGNED_BYTE = 8  # the idx code for uint8, the only element type these datasets use
+
+
+def parse(content: Content, axes: int) -> NDArray[np.uint8]:
+    """The array in an idx file: two zero bytes, element type, number of axes, sizes (big endian), elements."""
+    data, path = content.data, content.path
+    head = 4 + 4 * axes
+    magic = bytes((0, 0, UNSIGNED_BYTE, axes))
+    if data[:4] != magic:
+        raise DataError(
+            f"{path} is not an idx file of bytes with {axes} axes: it must start with {magic.hex()}, "
+            f"but starts with {data[:4].hex() or 'nothing'}; replace it by the published file"
+        )
+    if len(data) < head:
+        raise DataError(
+            f"{path} is damaged: its header must have {head} bytes, but it ends after {len(data)}; "
+            "replace it by the published file"
+        )
+    shape = struct.unpack(f">{axes}I", data[4:head])
+    if len(data) != head + math.prod(shape):
+        raise DataError(
+            f"{path} is damaged: its header promises {list(shape)}, that is {head + math.prod(shape)} bytes, "
+            f"but it has {len(data)}; replace it by the published file"
+        )
+    return np.frombuffer(data, np.uint8, offset=head).reshape(shape)
+
+
+def read(name: str, contents: Mapping[str, Content], classes: tuple[str, ...]) -> Bank:
+    """The bank of four idx files: images[N, 28, 28] and labels[N] of the training and the test set."""
+
+    def half(prefix: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        images = parse(contents[f"{prefix}-images-idx3-ubyte"], 3)
+        labels = parse(contents[f"{prefix}-labels-idx1-ubyte"], 1)
+        if len(images) != len(labels):
+            folder = contents[f"{prefix}-images-idx3-ubyte"].path.parent
+            raise DataError(
+                f"{folder} has {len(images)} {prefix} images but {len(labels)} {prefix} labels; "
+                "replace both files by the published ones"
+            )
+        return images, labels.astype(np.int64)
+
+    return split(name, half("train"), half("t10k"), classes)
+
+
+def gzipped(path: str, size: int, md5: str, gz_size: int, gz_md5: str) -> Download:
+    """A file that its host offers with gzip, under its own name and `.gz`."""
+    file = File(path, size, md5)
+    return Download(f"{file.name}.gz", gz_size, gz_md5, (file,))
+
+
+MNIST = Dataset(
+    name="mnist",
+    about="handwritten digits, 70,000 grey images of 28x28, 10 classes",
+    licence="CC BY-SA 3.0 (LeCun, Cortes, Burges)",
+    citation="LeCun and others: Gradient-based learning applied to document recognition. Proc. IEEE, 1998",
+    read=partial(read, classes=tuple("0123456789")),
+    # The first is a mirror: the author's own host has refused downloads for long stretches.
+    hosts=("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
+    downloads=(
+        gzipped(
+            "MNIST/raw/train-images-idx3-ubyte",
+            47040016,
+            "6bbc9ace898e44ae57da46a324031adb",
+            9912422,
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        ),
+        gzipped(
+            "MNIST/raw/train-labels-idx1-ubyte",
+            60008,
+            "a25bea736e30d166cdddb491f175f624",
+            28881,
+            "d53e105ee54ea40749a09fcbcd1e9432",
+        ),
+        gzipped(
+            "MNIST/raw/t10k-images-idx3-ubyte",
+            7840016,
+            "2646ac647ad5339dbf082846283269ea",
+            1648877,
+            "9fb629c4189551a2d022fa330f9573f3",
+        ),
+        gzipped(
+            "MNIST/raw/t10k-labels-idx1-ubyte",
+            10008,
+            "27ae3e4e09519cfbb04c329615203637",
+            4542,
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ),
+    ),
+)
+
+KMNIST = Dataset(
+    name="kmnist",
+    about="handwritten Japanese characters (Kuzushiji), 70,000 grey images of 28x28, 10 classes",
+    licence=(
+        'CC BY-SA 4.0; "KMNIST Dataset" (created by CODH), adapted from "Kuzushiji Dataset" '
+        "(created by NIJL and others), doi:10.20676/00000341"
+    ),
+    citation="Clanuwat and others: Deep learning for classical Japanese literature. arXiv:1812.01718, 2018",
+    read=partial(read, classes=("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")),
+    hosts=("http://codh.rois.ac.jp/kmnist/dataset/kmnist/",),
+    downloads=(
+        gzipped(
+            "KMNIST/raw/train-images-idx3-ubyte",
+            47040016,
+            "92be26ec9822e900ac425d0a0aa84ced",
+            18165135,
+            "bdb82020997e1d708af4cf47b453dcf7",
+        ),
+        gzipped(
+            "KMNIST/raw/train-labels-idx1-ubyte",
+            60008,
+            "949e75301f8813e0dc5800dcc320fc52",
+            29497,
+            "e144d726b3acfaa3e44228e80efcd344",
+        ),
+        gzipped(
+            "KMNIST/raw/t10k-images-idx3-ubyte",
+            7840016,
+            "bf305b8cd328700fbc17f5acbc2856d2",
+            3041136,
+            "5c965bf0a639b31b8f53240b1b52f4d7",
+        ),
+        gzipped(
+            "KMNIST/raw/t10k-labels-idx1-ubyte",
+            10008,
+            "9f55f451c0988b028eccdf7d5cc265ab",
+            5120,
+            "7320c461ea6c1c855c0b718fb2a4b134",
+        ),
+    ),
+)
+
+FASHIONMNIST = Dataset(
+    name="fashionmnist",
+    about="articles of clothing, 70,000 grey images of 28x28, 10 classes",
+    licence="MIT (Zalando SE, 2017)",
+    citation="Xiao, Rasul, Vollgraf: Fashion-MNIST. arXiv:1708.07747, 2017",
+    read=partial(
+        read,
+        classes=(
+            "t-shirt",
+            "trouser",
+            "pullover",
+            "dress",
+            "coat",
+            "sandal",
+            "shirt",
+            "sneaker",
+            "bag",
+            "ankle-boot",
+        ),
+    ),
+    hosts=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
+    downloads=(
+        gzipped(
+            "FashionMNIST/raw/train-images-idx3-ubyte",
+            47040016,
+            "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+            26421880,
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        ),
+        gzipped(
+            "FashionMNIST/raw/train-labels-idx1-ubyte",
+            60008,
+            "9018921c3c673c538a1fc5bad174d6f9",
+            29515,
+            "25c81989df183df01b3e8a0aad5dffbe",
+        ),
+        gzipped(
+            "FashionMNIST/raw/t10k-images-idx3-ubyte",
+            7840016,
+            "8181f5470baa50b63fa0f6fddb340f0a",
+            4422102,
+            "bef4ecab320f06d8554ea6380940ec79",
+        ),
+        gzipped(
+            "FashionMNIST/raw/t10k-labels-idx1-ubyte",
+            10008,
+            "15d484375f8d13e6eb1aabb0c3f46965",
+            5148,
+            "bb300cfdad3c16e7a12a480ee83cd310",
+        ),
+    ),
+)

@@ -1,0 +1,122 @@
+"""Accuracy: test and validation images through every lane's net, in pieces that fit the cache."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.learn import slots
+from shoal.models import Linear, Modular, Slots
+from shoal.stack import Stack
+from shoal.world import Split, World
+
+OTHERS = 200  # test images of each task that only others have met
+
+
+class Net:
+    """One lane's net, as it is now, without dropout. Slots `hidden` [L, C] are left out.
+
+    It computes the modules that the lane has and no others.
+    """
+
+    def __init__(self, world: World, stack: Stack, lane: int, hidden: Tensor | None = None) -> None:
+        self.world = world
+        self.params = {name: tensor[lane] for name, tensor in stack.params.items()}
+        used = slots(world, stack, stack.alive.shape[1], hidden)
+        self.slots = Slots(*(part[lane] for part in used["slots"])) if used else None
+        # Images at once: the activations of a piece should stay in a core's cache.
+        self.piece = 512 if isinstance(world.model.block, Linear) else 250
+
+    def logits(self, rows: Tensor, task: int) -> Tensor:
+        """Logits [n, K] of input rows [n] by the head of `task`."""
+        params, extra = self.trim(task)
+        model, inputs = self.world.model, self.world.inputs
+        return torch.cat([model.logits(params, inputs[at], task, **extra) for at in rows.split(self.piece)])
+
+    def trim(self, task: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The parameters without the slots that `task` cannot see, and what else the model needs."""
+        model = self.world.model
+        if not isinstance(model, Modular) or self.slots is None:
+            return self.params, {}
+        if task < model.initial:
+            return self.params, {"slots": self.slots}
+        alive, visible, choice = self.slots
+        at = alive[: model.slot(task) + 1].nonzero().squeeze(1)
+        params = self.params | {
+            "module.weight": self.params["module.weight"][at],
+            "module.bias": self.params["module.bias"][at],
+            "structure": self.params["structure"][:, at],
+        }
+        return params, {"slots": Slots(alive[at], visible[at], choice), "fold": True}
+
+
+@torch.inference_mode()
+def accuracy(world: World, stack: Stack, split: Split, tasks: Sequence[int], hidden: Tensor | None = None) -> Tensor:
+    """The share of right answers [L, len(tasks)], each task with its own head; slots `hidden` [L, C] are left out.
+
+    One lane after the other whatever the engine: the test images of one lane fill the machine.
+    """
+    result = torch.zeros(len(stack.lanes), len(tasks))
+    for lane in range(len(stack.lanes)):
+        net = Net(world, stack, lane, hidden)
+        for column, task in enumerate(tasks):
+            size = int(split.sizes[lane, task])
+            rows, labels = split.rows[lane, task, :size], split.labels[lane, task, :size]
+            right = (net.logits(rows, task).argmax(1) == labels).sum()
+            result[lane, column] = right.double() / size
+    return result
+
+
+class Foreign(NamedTuple):
+    """The accuracy of a lane on a task of another agent of its seed."""
+
+    lane: int
+    other: int
+    task: int
+    accuracy: float
+
+
+@torch.inference_mode()
+def others(world: World, stack: Stack) -> list[Foreign]:
+    """Every lane on the tasks that only other agents of its seed have met: combinations of classes new to it.
+
+    It has no head for them. For each class it asks the last of its own tasks that has the class how likely it is, and
+    takes the likeliest; a class it never met is as likely as chance. If it met none of them its accuracy is chance.
+    """
+    found = []
+    for row, lane in enumerate(world.lanes):
+        net = Net(world, stack, row)
+        own = [frozenset(task.classes) for task in world.streams[row]]
+        met = set(own)
+        for column, other in enumerate(world.lanes):
+            if other.seed != lane.seed or column == row:
+                continue
+            for at, task in enumerate(world.streams[column]):
+                if frozenset(task.classes) in met:
+                    continue
+                met.add(frozenset(task.classes))  # the same classes at a third agent are the same question
+                found.append(Foreign(row, other.agent, at, foreign(world, net, row, column, at)))
+    return found
+
+
+def foreign(world: World, net: Net, row: int, column: int, at: int) -> float:
+    """The accuracy of lane `row` on task `at` of lane `column`."""
+    classes = world.streams[column][at].classes
+    size = min(OTHERS, int(world.test.sizes[column, at]))
+    # Test images lie in the order of the file; a step through all of them meets every class.
+    pick = torch.linspace(0, int(world.test.sizes[column, at]) - 1, size, device=world.device).long()
+    rows, labels = world.test.rows[column, at][pick], world.test.labels[column, at][pick]
+    chance = torch.full((size,), 1 / len(classes), device=world.device)
+    likely, known = [], False
+    for wanted in classes:
+        own = [u for u, task in enumerate(world.streams[row]) if wanted in task.classes]
+        known |= bool(own)
+        if not own:
+            likely.append(chance)
+            continue
+        place = world.streams[row][own[-1]].classes.index(wanted)
+        likely.append(net.logits(rows, own[-1]).softmax(1)[:, place])
+    if not known:
+        return 1 / len(classes)
+    return float((torch.stack(likely, 1).argmax(1) == labels).double().mean())

@@ -1,0 +1,283 @@
+"""Learning: minibatch plans, one step for all lanes, a masked Adam, and the epochs of each learner (spec 3)."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal import dropout
+from shoal.engine import each
+from shoal.models import Modular, Monolithic, Slots
+from shoal.rng import key
+from shoal.stack import Stack
+from shoal.world import World
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+
+# Where in a stacked tensor a part lies: the slices after the lane axis. The first one counts units.
+Part = tuple[slice, ...]
+
+
+class Pool(NamedTuple):
+    """Images to learn from, a row per lane; of the N places of lane l the first sizes[l] are real."""
+
+    x: Tensor  # [L, N, ...]
+    y: Tensor  # [L, N]
+    task: Tensor  # [L, N]
+    sizes: Sequence[int]
+
+
+class Batch(NamedTuple):
+    """A minibatch of every lane; weight zero is padding."""
+
+    x: Tensor  # [L, B, ...]
+    y: Tensor  # [L, B]
+    weight: Tensor  # [L, B]
+    task: Tensor  # [L, B]
+
+
+def pool(world: World, stack: Stack, task: int, past: bool) -> Pool:
+    """The training set of `task`, followed by the replay memories of the tasks before it if `past`."""
+    rows = world.train.rows[:, task]
+    x, y = [world.inputs[rows]], [world.train.labels[:, task]]
+    origin = [torch.full_like(rows, task)]
+    if past and task and stack.memory.shape[2]:
+        x.append(stack.memory[:, :task].flatten(1, 2))
+        y.append(stack.memory_labels[:, :task].flatten(1))
+        tasks = torch.arange(task, device=rows.device).repeat_interleave(stack.memory.shape[2])
+        origin.append(tasks.expand(len(rows), -1))
+    held = Pool(torch.cat(x, 1), torch.cat(y, 1), torch.cat(origin, 1), [])
+    return held._replace(sizes=[held.y.shape[1]] * len(rows))
+
+
+def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int) -> list[Batch]:
+    """One shuffled pass over the pool, the last partial batch kept; lanes that are done early get empty batches.
+
+    A batch has the same shape whatever the lanes hold, so that no lane's numbers depend on another's.
+    """
+    steps = -(-max(pool.sizes) // size)
+    order = np.zeros((len(rngs), steps * size), np.int64)
+    real = np.zeros(order.shape, np.float32)
+    for row, (rng, held) in enumerate(zip(rngs, pool.sizes, strict=True)):
+        order[row, :held] = rng.permutation(held)
+        real[row, :held] = 1
+    device = pool.y.device
+    lane = torch.arange(len(rngs), device=device)[:, None]
+    index = torch.from_numpy(order).to(device)
+    return [
+        Batch(pool.x[lane, at], pool.y[lane, at], weight, pool.task[lane, at])
+        for at, weight in zip(index.split(size, 1), torch.from_numpy(real).to(device).split(size, 1), strict=True)
+    ]
+
+
+def loss(
+    model: Monolithic | Modular,
+    parts: Mapping[str, Part],
+    task: int | None,
+    free: dict[str, Tensor],
+    fixed: dict[str, Tensor],
+    batch: Batch,
+    extra: dict[str, Any],
+) -> Tensor:
+    """One agent's mean cross-entropy over the real images of a batch of one task, or of each image's own."""
+    params = dict(fixed)
+    for name, tensor in free.items():
+        units = parts[name][0]
+        around = [fixed[name][: units.start], tensor, fixed[name][units.stop :]]
+        params[name] = torch.cat([piece for piece in around if len(piece)])
+    logits = model.logits(params, batch.x, batch.task if task is None else task, **extra)
+    errors = F.cross_entropy(logits, batch.y, reduction="none")
+    return (errors * batch.weight).sum() / batch.weight.sum().clamp(min=1)
+
+
+def step(
+    world: World,
+    stack: Stack,
+    batch: Batch,
+    parts: Mapping[str, Part],
+    task: int | None,
+    extra: dict[str, Any],
+    active: Mapping[str, Tensor] | None = None,
+) -> None:
+    """One Adam step of every lane on the `parts` of its parameters; the rest is frozen.
+
+    `active` [L, units of the part] narrows that to some units of some lanes. `task` says that the whole batch is of
+    that task, the same in all lanes; None that every image is of its own.
+    """
+    cuts = slots_only(extra["slots"].alive.shape[1]) if "slots" in extra else {}
+    fixed = {name: view(tensor, cuts.get(name, ())) for name, tensor in stack.params.items()}
+    free = {name: view(stack.params[name], part).detach().requires_grad_() for name, part in parts.items()}
+    function = each(partial(loss, world.model, parts, task), world.engine)
+    losses = function(free, fixed, batch, extra)
+    gradients = torch.autograd.grad(losses.sum(), list(free.values()))
+    # A lane without an image in this batch takes no step at all.
+    busy = batch.weight.any(1)
+    full = bool(busy.all())
+    for (name, part), gradient in zip(parts.items(), gradients, strict=True):
+        on = None if active is None else active.get(name)
+        if not full:
+            on = busy[:, None].expand(gradient.shape[:2]) if on is None else on & busy[:, None]
+        adam(stack, name, part, gradient, world.settings.learner.rate, on)
+
+
+def view(tensor: Tensor, part: Part) -> Tensor:
+    return tensor[(slice(None), *part)]
+
+
+def slots_only(width: int) -> dict[str, Part]:
+    """Where the first `width` slots lie."""
+    first = slice(0, width)
+    return {"module.weight": (first,), "module.bias": (first,), "structure": (slice(None), first)}
+
+
+@torch.no_grad()
+def adam(stack: Stack, name: str, part: Part, gradient: Tensor, rate: float, active: Tensor | None = None) -> None:
+    """Adam (Kingma & Ba 2015) on a part of a stacked tensor.
+
+    Units where `active` [L, units] is false keep value, moments and step count: a zero gradient would still move them.
+    """
+    value, first, second = (view(group[name], part) for group in (stack.params, stack.first, stack.second))
+    steps = view(stack.steps[name], part[:1])
+    steps += 1 if active is None else active
+    shape = (*steps.shape, *[1] * (value.ndim - 2))
+    if active is not None and bool(active.all()):
+        active = None
+    beta1, beta2 = BETAS
+    count = steps.clamp(min=1).double()
+    size = (rate / (1 - beta1**count)).float().reshape(shape)
+    root = (1 - beta2**count).sqrt().float().reshape(shape)
+    new_first = torch.lerp(first, gradient, 1 - beta1)
+    new_second = torch.addcmul(second * beta2, gradient, gradient, value=1 - beta2)
+    change = new_first / (new_second.sqrt() / root + EPSILON) * size
+    if active is None:
+        value -= change
+        first.copy_(new_first)
+        second.copy_(new_second)
+        return
+    on = active.reshape(shape)
+    value.copy_(torch.where(on, value - change, value))
+    first.copy_(torch.where(on, new_first, first))
+    second.copy_(torch.where(on, new_second, second))
+
+
+def slots(world: World, stack: Stack, width: int, hidden: Tensor | None = None) -> dict[str, Slots]:
+    """The `slots` argument of a modular net over its first `width` slots; `hidden` [L, C] are left out."""
+    if not isinstance(world.model, Modular):
+        return {}
+    alive = stack.alive[:, :width]
+    visible = alive if hidden is None else alive & ~hidden[:, :width]
+    counted = visible if world.settings.learner.hidden == "renormalise" else alive
+    return {"slots": Slots(counted, visible, stack.choice)}
+
+
+def candidate(world: World, stack: Stack, task: int) -> Tensor:
+    """Where the module on trial is: bool [L, C]."""
+    assert isinstance(world.model, Modular)
+    here = torch.zeros_like(stack.alive)
+    here[:, world.model.slot(task)] = True
+    return here
+
+
+def masks(
+    world: World, rngs: Sequence[np.random.Generator], shapes: Sequence[tuple[int, ...]]
+) -> dict[str, list[Tensor]]:
+    """The `masks` argument of a net in training."""
+    rate = world.settings.net.dropout
+    if rate == 0 or 0 in shapes[0]:
+        return {}
+    return {"masks": dropout.draw(rngs, shapes, rate, world.device)}
+
+
+def generators(stack: Stack, *purpose: int | str) -> list[np.random.Generator]:
+    """One generator per lane."""
+    return [key(*lane, *purpose) for lane in stack.lanes]
+
+
+def initial_epoch(world: World, stack: Stack, epoch: int) -> None:
+    """One lock-step pass over the initial tasks: a batch of task 0, a step, a batch of task 1, a step, ... (spec 3.2)
+
+    All modules train (Adam also moves those a task does not use, by their moments), and the head of the batch's task.
+    """
+    settings, model = world.settings, world.model
+    size, count = settings.learner.batch, settings.tasks.initial
+    rngs = generators(stack, "dropout", "initial", epoch)
+    passes = [
+        batches(pool(world, stack, task, past=False), generators(stack, "batches", "initial", task, epoch), size)
+        for task in range(count)
+    ]
+    if isinstance(model, Modular):
+        modules, shapes = slice(0, model.basis), model.masks_initial(size)
+    else:
+        modules, shapes = slice(0, model.depth), model.masks(size)
+    for together in zip(*passes, strict=True):
+        for task, batch in enumerate(together):
+            head = slice(task, task + 1)
+            parts: dict[str, Part] = {
+                "module.weight": (modules,),
+                "module.bias": (modules,),
+                "head.weight": (head,),
+                "head.bias": (head,),
+            }
+            extra = slots(world, stack, modules.stop) | masks(world, rngs, shapes)
+            step(world, stack, batch, parts, task, extra)
+
+
+def replay_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
+    """Experience replay: one pass over the new task and all memories; everything trains (spec 3.3)."""
+    size = world.settings.learner.batch
+    assert isinstance(world.model, Monolithic)
+    rngs, shapes = generators(stack, "dropout", task, epoch), world.model.masks(size)
+    parts: dict[str, Part] = {name: (slice(0, tensor.shape[1]),) for name, tensor in stack.params.items()}
+    held = pool(world, stack, task, past=True)
+    for batch in batches(held, generators(stack, "batches", "replay", task, epoch), size):
+        # A head without an image in the batch is not touched, not even by its moments.
+        present = torch.zeros_like(stack.steps["head.bias"], dtype=batch.weight.dtype)
+        present = present.scatter_add(1, batch.task, batch.weight) > 0
+        active = {"head.weight": present, "head.bias": present}
+        step(world, stack, batch, parts, None, masks(world, rngs, shapes), active)
+
+
+def assimilation_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
+    """Component dropout: each batch once with the candidate module and once without (spec 3.4).
+
+    Trained are the task's structure and head, and, in the step that sees it, the candidate.
+    """
+    size, model = world.settings.learner.batch, world.model
+    assert isinstance(model, Modular)
+    slot = model.slot(task)
+    width = slot + 1
+    own = slice(task, task + 1)
+    without: dict[str, Part] = {
+        "structure": (own, slice(0, width)),
+        "head.weight": (own,),
+        "head.bias": (own,),
+    }
+    last = slice(slot, width)
+    with_: dict[str, Part] = {"module.weight": (last,), "module.bias": (last,), **without}
+    rngs, shapes = generators(stack, "dropout", task, epoch), model.masks(size, width)
+    shown, hidden = slots(world, stack, width), slots(world, stack, width, candidate(world, stack, task))
+    held = pool(world, stack, task, past=False)
+    for batch in batches(held, generators(stack, "batches", "assimilate", task, epoch), size):
+        step(world, stack, batch, with_, task, shown | masks(world, rngs, shapes))
+        step(world, stack, batch, without, task, hidden | masks(world, rngs, shapes))
+
+
+def adaptation_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
+    """One pass over the new task and all memories that trains the modules alone, with and without the candidate."""
+    size, model = world.settings.learner.batch, world.model
+    assert isinstance(model, Modular)
+    width = model.slot(task) + 1
+    modules = slice(0, width)
+    parts: dict[str, Part] = {"module.weight": (modules,), "module.bias": (modules,)}
+    rngs, shapes = generators(stack, "dropout", task, epoch), model.masks(size, width)
+    held = pool(world, stack, task, past=True)
+    for batch in batches(held, generators(stack, "batches", "adapt", task, epoch), size):
+        for hidden in (None, candidate(world, stack, task)):
+            extra = slots(world, stack, width, hidden)
+            trained = extra["slots"].visible
+            active = {"module.weight": trained, "module.bias": trained}
+            step(world, stack, batch, parts, None, extra | masks(world, rngs, shapes), active)

@@ -1,0 +1,232 @@
+"""What a run is worth: accuracies in, the field's numbers out.
+
+Everything starts from one dense array `accuracy[L, T, G, T]`: lane l (one agent of one seed), while learning task t, at
+grid point g, tested on task u <= t. NaN means "not measured". The labels of the grid points are `epochs[G]`: 0 is
+before any training on the task, the last is after all of it; 100 epochs measured every 10 give 0, 1, 11, ..., 91, 101.
+
+The first `initial` tasks are learned together, at the end of task `initial - 1` (the paper: 4 tasks). Before that
+nothing is trained, so no number here reads "just after learning task 1" from the end of task 1. With `initial` = 1 (or
+0, no such phase) the definitions are the textbook ones.
+
+Functions return one number per lane, as a fraction. Only `gain` and `summary` speak percent. A missing measurement
+makes the lane's number NaN, never a mean over what happens to be there: to look at a run that is not finished, cut the
+array to the tasks that are.
+
+Lopez-Paz & Ranzato 2017: Gradient Episodic Memory for Continual Learning, NeurIPS, arXiv:1706.08840.
+Chaudhry et al. 2018: Riemannian Walk for Incremental Learning, ECCV, arXiv:1801.10112.
+Rebuffi et al. 2017: iCaRL: Incremental Classifier and Representation Learning, CVPR, arXiv:1611.07725.
+The paper: Le, Hussing & Eaton 2024, Distributed Continual Learning.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+
+def seen(accuracy: npt.ArrayLike) -> Array:
+    """Mean accuracy over the tasks seen so far, the paper's "avg": [L, T, G].
+
+    seen[l, t, g] = 1 / (t + 1) * sum of accuracy[l, t, g, u] over u = 0..t
+    """
+    dense = _dense(accuracy)
+    tasks = dense.shape[1]
+    past = np.tril(np.ones((tasks, tasks), dtype=bool))[:, None, :]
+    total: Array = np.where(past, dense, 0.0).sum(axis=-1)
+    return total / np.arange(1, tasks + 1)[:, None]
+
+
+def final(accuracy: npt.ArrayLike) -> Array:
+    """Mean accuracy over all tasks, initial ones included, when the last task is done: [L]."""
+    return seen(accuracy)[:, -1, -1]
+
+
+def average(accuracy: npt.ArrayLike, initial: int) -> Array:
+    """Mean over task ends of the mean accuracy over the tasks seen by then: [L].
+
+    1 / (T - s) * sum of seen[l, t, last] over t = s..T-1, with s = initial - 1, the first end at which anything was
+    learned (Rebuffi et al. 2017, average incremental accuracy).
+    """
+    return _mean(seen(accuracy)[:, max(initial - 1, 0) :, -1])
+
+
+def curve(accuracy: npt.ArrayLike, initial: int) -> Array:
+    """The paper's learning curve: "avg" at each label, averaged over the tasks after the initial ones: [L, G]."""
+    return _mean(seen(accuracy)[:, initial:, :])
+
+
+def area(curves: npt.ArrayLike, epochs: npt.ArrayLike, normalise: bool = False) -> Array:
+    """Area under `curves[..., G]` by the trapezoid rule over the labels `epochs[G]`: [...].
+
+    sum over g of (epochs[g + 1] - epochs[g]) * (curve[g] + curve[g + 1]) / 2
+
+    In the paper's unit a constant accuracy of 1 has as area the last label, 101 for 100 epochs; normalised, 1.
+    """
+    heights = np.asarray(curves, dtype=np.float64)
+    labels = np.asarray(epochs, dtype=np.float64)
+    if labels.ndim != 1 or labels.size < 2 or labels[0] != 0 or (np.diff(labels) <= 0).any():
+        raise ValueError(f"epochs must rise from 0 and hold two labels or more; got {labels.tolist()}")
+    if heights.shape[-1:] != labels.shape:
+        raise ValueError(f"curves must have one point per label: {labels.size} labels, but curves is {heights.shape}")
+    total: Array = ((heights[..., 1:] + heights[..., :-1]) / 2 * np.diff(labels)).sum(axis=-1)
+    return total / labels[-1] if normalise else total
+
+
+def zero_shot(accuracy: npt.ArrayLike, initial: int) -> Array:
+    """Accuracy on a task before it is trained (label 0), averaged over the tasks after the initial ones: [L].
+
+    Task 0 never counts: nothing was learned before it that could transfer.
+    """
+    return _mean(_firsts(accuracy)[:, max(initial, 1) :])
+
+
+def forward(accuracy: npt.ArrayLike, initial: int, classes: int | Sequence[int] | npt.NDArray[np.integer]) -> Array:
+    """Forward transfer: zero-shot accuracy minus that of a guess: [L].
+
+    1 / (T - s) * sum of (accuracy[l, t, 0, t] - 1 / classes[t]) over t = s..T-1, with s = max(initial, 1).
+    Lopez-Paz & Ranzato 2017 subtract the accuracy of an untrained network; with balanced classes that is chance, on
+    average. `classes` is one number, or one per task.
+    """
+    chances = 1.0 / np.asarray(classes, dtype=np.float64)
+    return _mean((_firsts(accuracy) - chances)[:, max(initial, 1) :])
+
+
+def backward(accuracy: npt.ArrayLike, initial: int) -> Array:
+    """Backward transfer: what later learning did to earlier tasks, negative if it harmed them: [L].
+
+    1 / n * sum of (R[T-1, u] - R[l(u), u]) over the n tasks u with l(u) < T-1, where R[t, u] is the accuracy on u at
+    the end of t, and l(u) = max(u, initial - 1) the task at whose end u was first learned (Lopez-Paz & Ranzato 2017:
+    l(u) = u and n = T-1). NaN if nothing came after.
+    """
+    ends = _dense(accuracy)[:, :, -1, :]
+    last = ends.shape[1] - 1
+    return _mean(_columns([ends[:, last, u] - ends[:, at, u] for u, at in _learned(last, initial)], len(ends)))
+
+
+def forgetting(accuracy: npt.ArrayLike, initial: int) -> Array:
+    """How far below their best the earlier tasks end: [L].
+
+    1 / n * sum of (max over t = l(u)..T-2 of R[t, u] - R[T-1, u]) over the n tasks u with l(u) < T-1; R and l as in
+    `backward` (Chaudhry et al. 2018). The last task is not counted: it had no time to be forgotten and would dilute the
+    mean. The last end is not in the maximum, so a task that is at its best at the end forgets a negative amount.
+    """
+    ends = _dense(accuracy)[:, :, -1, :]
+    last = ends.shape[1] - 1
+    drops = [ends[:, at:last, u].max(axis=1) - ends[:, last, u] for u, at in _learned(last, initial)]
+    return _mean(_columns(drops, len(ends)))
+
+
+def unseen(others: npt.ArrayLike) -> Array:
+    """Mean accuracy on tasks that only other lanes have seen, from `others[L, n]`: [L].
+
+    Here NaN is padding, where a lane has fewer such tasks than another; a lane with none gets NaN.
+    """
+    table = np.asarray(others, dtype=np.float64)
+    if table.ndim != 2:
+        raise ValueError(f"others must be [lanes, n], padded with NaN; got shape {table.shape}")
+    return mean(table.T)
+
+
+def mean(values: npt.ArrayLike) -> Array:
+    """Mean of `values[L, ...]` over the lanes that have a number: [...], NaN where none has."""
+    table = np.asarray(values, dtype=np.float64)
+    there = ~np.isnan(table)
+    count = there.sum(axis=0)
+    total: Array = np.where(there, table, 0.0).sum(axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def error(values: npt.ArrayLike, seeds: npt.ArrayLike | None = None) -> Array:
+    """Standard error of the mean of `values[L, ...]`: sample deviation (n - 1) / sqrt(n): [...].
+
+    Without `seeds`, n counts all lanes, as the paper does. Agents of one seed share starts and mail, so this is too
+    small. With `seeds[L]`, values are first averaged within each seed and n counts seeds: the error one should report.
+    Lanes without a number are left out; NaN if fewer than two numbers remain.
+    """
+    table = np.asarray(values, dtype=np.float64)
+    if seeds is not None:
+        owners = np.asarray(seeds)
+        if owners.shape != table.shape[:1]:
+            raise ValueError(f"seeds must name one seed per lane: {len(table)} lanes, but seeds is {owners.shape}")
+        table = np.stack([mean(table[owners == seed]) for seed in np.unique(owners)])
+    there = ~np.isnan(table)
+    count = there.sum(axis=0)
+    squares: Array = np.where(there, (table - mean(table)) ** 2, 0.0).sum(axis=0)
+    deviation = np.sqrt(squares / np.maximum(count - 1, 1))
+    return np.where(count > 1, deviation / np.sqrt(np.maximum(count, 1)), np.nan)
+
+
+def gain(value: float, base: float) -> float:
+    """Relative gain in percent, 100 (value - base) / base, over vanilla of the same kind of model; NaN for base 0."""
+    return 100.0 * (value - base) / base if base else float("nan")
+
+
+def summary(
+    accuracy: npt.ArrayLike,
+    epochs: npt.ArrayLike,
+    seeds: npt.ArrayLike,
+    initial: int,
+    classes: int | Sequence[int] | npt.NDArray[np.integer] | None = None,
+    others: npt.ArrayLike | None = None,
+) -> dict[str, float | None]:
+    """All metrics of a run: mean over lanes, its pooled error `_se` and its error over seeds `_se_seeds`.
+
+    In percent, except `auc` and its errors, which are in the paper's unit (at most the last label, 101 for 100 epochs).
+    `forward_transfer` is the zero-shot accuracy; `forward_transfer_over_chance` needs `classes`, and `zero_shot_others`
+    needs `others`. The keys are always the same; what is undefined or not given is None.
+    """
+    curves = curve(accuracy, initial)
+    missing = np.full(len(curves), np.nan)
+    lanes = {
+        "final_accuracy": 100 * final(accuracy),
+        "auc": area(curves, epochs),
+        "auc_normalised": 100 * area(curves, epochs, normalise=True),
+        "average_accuracy": 100 * average(accuracy, initial),
+        "forward_transfer": 100 * zero_shot(accuracy, initial),
+        "forward_transfer_over_chance": missing if classes is None else 100 * forward(accuracy, initial, classes),
+        "backward_transfer": 100 * backward(accuracy, initial),
+        "forgetting": 100 * forgetting(accuracy, initial),
+        "zero_shot_others": missing if others is None else 100 * unseen(others),
+    }
+    table: dict[str, float | None] = {}
+    for name, values in lanes.items():
+        table[name] = _number(mean(values))
+        table[f"{name}_se"] = _number(error(values))
+        table[f"{name}_se_seeds"] = _number(error(values, seeds))
+    return table
+
+
+def _dense(accuracy: npt.ArrayLike) -> Array:
+    """`accuracy` as float64 [L, T, G, T]; raises if it is anything else."""
+    dense = np.asarray(accuracy, dtype=np.float64)
+    if dense.ndim != 4 or dense.shape[1] != dense.shape[3] or 0 in dense.shape:
+        raise ValueError(f"accuracy must be [lanes, tasks, grid points, tasks], none of them zero; got {dense.shape}")
+    return dense
+
+
+def _firsts(accuracy: npt.ArrayLike) -> Array:
+    """Accuracy on each task before any training on it: [L, T]."""
+    return np.diagonal(_dense(accuracy)[:, :, 0, :], axis1=1, axis2=2)
+
+
+def _mean(values: Array) -> Array:
+    """Mean of `values[L, T, ...]` over tasks: [L, ...]. NaN stays NaN; of no tasks it is NaN, without a warning."""
+    total: Array = values.sum(axis=1)
+    return total / values.shape[1] if values.shape[1] else np.full_like(total, np.nan)
+
+
+def _learned(last: int, initial: int) -> list[tuple[int, int]]:
+    """The tasks learned before the last one, each with the task at whose end it was first learned."""
+    return [(u, max(u, initial - 1)) for u in range(last) if max(u, initial - 1) < last]
+
+
+def _columns(columns: list[Array], lanes: int) -> Array:
+    """Columns of [L] side by side: [L, n], also when there are none."""
+    return np.stack(columns, axis=1) if columns else np.empty((lanes, 0))
+
+
+def _number(value: Array) -> float | None:
+    """A float for JSON, None for NaN."""
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,31 @@
+"""Models: one-agent functions over plain dictionaries of tensors; the engine maps them over lanes."""
+
+from shoal.config import Settings
+from shoal.data import Bank
+from shoal.models.cnn import Conv
+from shoal.models.mlp import Linear
+from shoal.models.modular import Modular, Slots
+from shoal.models.monolithic import Monolithic
+
+__all__ = ["Conv", "Linear", "Modular", "Monolithic", "Slots", "build"]
+
+
+def block(settings: Settings, bank: Bank) -> Linear | Conv:
+    """The module kind that `settings.model` names, fitted to the images of a bank."""
+    shape = bank.images.shape[1:]
+    if settings.block == "mlp":
+        pixels = 1
+        for side in shape:
+            pixels *= side
+        return Linear(pixels, settings.net.width)
+    channels = shape[0] if len(shape) == 3 else 1
+    return Conv(channels, shape[-1], bank.peak, settings.net.width, settings.net.depth)
+
+
+def build(settings: Settings, bank: Bank) -> Monolithic | Modular:
+    """The model that `settings` names."""
+    net, tasks = settings.net, settings.tasks
+    kind = block(settings, bank)
+    if not settings.modular:
+        return Monolithic(kind, net.depth, tasks.count, tasks.classes)
+    return Modular(kind, net.depth, tasks.count, tasks.classes, net.basis, tasks.initial, net.dropout_basis)

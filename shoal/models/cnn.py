@@ -1,0 +1,79 @@
+"""The module of the paper's CNNs: a 3x3 convolution, max-pooling by two, a ReLU."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.models.mlp import floats
+
+# CIFAR-100's channel statistics, as in the paper's code (spec 2.4); grey images are left as they are.
+MEAN = (0.5079, 0.4872, 0.4415)
+STD = (0.2676, 0.2567, 0.2765)
+KERNEL = 3
+
+
+@dataclass(frozen=True)
+class Conv:
+    """One-agent arithmetic of CNN modules. Activations are h[B, channels, rows, columns] in channels-last memory."""
+
+    channels: int  # of an image
+    side: int
+    peak: int
+    width: int
+    depth: int
+
+    def __post_init__(self) -> None:
+        if self.channels > self.width:
+            raise ValueError(f"net.width = {self.width} cannot hold images of {self.channels} channels; raise it")
+        if self.side >> self.depth == 0:
+            raise ValueError(
+                f"net.depth = {self.depth} halves images of {self.side} x {self.side} pixels to nothing; "
+                f"use at most {self.side.bit_length() - 1} layers or an mlp"
+            )
+
+    @property
+    def features(self) -> int:
+        """What a head reads."""
+        return self.width * (self.side >> self.depth) ** 2
+
+    def start(self, rng: np.random.Generator, count: int) -> tuple[Tensor, Tensor]:
+        """Fresh kernels [count, out, in, 3, 3] and biases [count, out], uniform within 1/sqrt(fan in)."""
+        bound = (self.width * KERNEL**2) ** -0.5
+        weight = rng.uniform(-bound, bound, (count, self.width, self.width, KERNEL, KERNEL))
+        return floats(weight), floats(rng.uniform(-bound, bound, (count, self.width)))
+
+    def enter(self, x: Tensor) -> Tensor:
+        """From bytes x[B, channels, side, side] to standardised images.
+
+        The paper pads them with zeros to `width` channels; `run` leaves out the kernel planes that would meet zeros.
+        """
+        h: Tensor = x.float() / self.peak
+        if self.channels == len(MEAN):
+            h = (h - h.new_tensor(MEAN)[:, None, None]) / h.new_tensor(STD)[:, None, None]
+        return h.contiguous(memory_format=torch.channels_last)
+
+    def run(self, weight: Tensor, bias: Tensor, h: Tensor) -> Tensor:
+        """All modules on the same input: weight[C, out, in, 3, 3], h[B, in, ...] -> [B, C, out, ...]."""
+        kernel = weight[:, :, : h.shape[-3]].flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        z = F.conv2d(h, kernel, bias.flatten(), padding=KERNEL // 2)
+        return torch.relu_(F.max_pool2d(z, 2)).unflatten(1, (weight.shape[0], weight.shape[1]))
+
+    def mix(self, outputs: Tensor, share: Tensor) -> Tensor:
+        """The weighted sum of module outputs[B, C, ...]; share[C] for one task, [B, C] for a batch of several."""
+        return (outputs * share[..., None, None, None]).sum(1)
+
+    def total(self, outputs: Tensor) -> Tensor:
+        """The plain sum of module outputs."""
+        return outputs.sum(1)
+
+    def leave(self, h: Tensor) -> Tensor:
+        """From h[B, channels, rows, columns] to features [B, F], channel first."""
+        return h.flatten(1)
+
+    def shapes(self, count: int, batch: int, depth: int) -> list[tuple[int, ...]]:
+        """The shape of `run`'s result at each depth: what a dropout mask must cover."""
+        sides = [self.side >> (k + 1) for k in range(depth)]
+        return [(batch, count, self.width, side, side) for side in sides]

@@ -1,0 +1,69 @@
+"""The module of the paper's MLPs: an affine map and a ReLU, behind a frozen random projection."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PIECE = 1024  # images projected at once
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One-agent arithmetic of MLP modules. Activations are feature-major, h[H, B]: every product is a plain matrix
+    product, and mixing C modules is one more, without a transpose in between."""
+
+    pixels: int
+    width: int
+
+    @property
+    def features(self) -> int:
+        """What a head reads."""
+        return self.width
+
+    def start(self, rng: np.random.Generator, count: int) -> tuple[Tensor, Tensor]:
+        """Fresh weights [count, H, H] and biases [count, H], uniform within 1/sqrt(fan in) as in `nn.Linear`."""
+        bound = self.width**-0.5
+        weight = rng.uniform(-bound, bound, (count, self.width, self.width))
+        return floats(weight), floats(rng.uniform(-bound, bound, (count, self.width)))
+
+    def project(self, images: np.ndarray, peak: int, rng: np.random.Generator) -> Tensor:
+        """Images [N, ...] through the frozen projection, [N, H]. It never trains, so it is computed once per image."""
+        bound = self.pixels**-0.5
+        weight = floats(rng.uniform(-bound, bound, (self.width, self.pixels)))
+        bias = floats(rng.uniform(-bound, bound, self.width))
+        flat = torch.from_numpy(images).reshape(len(images), self.pixels)
+        return torch.cat([torch.addmm(bias, piece.float().div_(peak), weight.T) for piece in flat.split(PIECE)])
+
+    def enter(self, x: Tensor) -> Tensor:
+        """From projected images x[B, H] to h[H, B]."""
+        return x.T
+
+    def run(self, weight: Tensor, bias: Tensor, h: Tensor) -> Tensor:
+        """All modules on the same input: weight[C, H, H], h[H, B] -> [C, H, B]."""
+        count, width, inner = weight.shape
+        z = torch.addmm(bias.reshape(count * width, 1), weight.reshape(count * width, inner), h)
+        return torch.relu_(z).reshape(count, width, h.shape[1])
+
+    def mix(self, outputs: Tensor, share: Tensor) -> Tensor:
+        """The weighted sum of module outputs[C, H, B]; share[C] for one task, [B, C] for a batch of several."""
+        if share.ndim == 1:
+            return (share[None] @ outputs.reshape(len(share), -1)).reshape(outputs.shape[1:])
+        return (outputs * share.T[:, None, :]).sum(0)
+
+    def total(self, outputs: Tensor) -> Tensor:
+        """The plain sum of module outputs."""
+        return outputs.sum(0)
+
+    def leave(self, h: Tensor) -> Tensor:
+        """From h[H, B] to features [B, H]."""
+        return h.T
+
+    def shapes(self, count: int, batch: int, depth: int) -> list[tuple[int, ...]]:
+        """The shape of `run`'s result at each depth: what a dropout mask must cover."""
+        return [(count, self.width, batch)] * depth
+
+
+def floats(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(values.astype(np.float32))

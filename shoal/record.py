@@ -1,0 +1,294 @@
+"""Run directories: settings, versions, checkpoint, records, summary. Every file appears whole or not at all.
+
+settings.toml             all settings, resolved; `shoal run` accepts it as it is
+about.json                shoal's version and commit, versions of what it runs on, when
+checkpoint.safetensors    the stack, at most `machine.checkpoint` seconds old
+accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
+growth.parquet            a row per trial of a module: seed, agent, task, with, without, kept
+others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
+summary.json              the metrics; there when the run is finished
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+import shoal
+from shoal import metrics
+from shoal.config import Settings, SettingsError, read
+from shoal.evaluate import Foreign, others
+from shoal.stack import Stack, grid
+from shoal.tasks import Lane
+from shoal.world import World
+
+FORMAT = 1  # of a run directory; raised when an older one cannot be continued
+PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
+
+
+class RecordError(Exception):
+    """A run directory that cannot be used or written, said in one sentence."""
+
+
+@dataclass
+class Record:
+    """A run directory. `seconds` counts the time spent in it, over all its sessions."""
+
+    folder: Path
+    settings: Settings
+    seconds: float = 0.0
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    @property
+    def summary(self) -> Path:
+        return self.folder / "summary.json"
+
+    @property
+    def finished(self) -> bool:
+        return self.summary.exists()
+
+    def elapsed(self) -> float:
+        return self.seconds + time.monotonic() - self.since
+
+    def write(self, path: Path, writer: Callable[[Path], object]) -> None:
+        """Let `writer` fill a file beside `path`, then put it in its place."""
+        part = path.with_name(path.name + ".part")
+        try:
+            writer(part)
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
+            part.replace(path)
+        except (OSError, SafetensorError, pl.exceptions.PolarsError) as error:
+            part.unlink(missing_ok=True)
+            raise RecordError(
+                f"cannot write {path}: {error}; what was saved before is whole: make room, then `shoal resume "
+                f"{self.folder}`"
+            ) from None
+
+    def save(self, stack: Stack) -> None:
+        """Write the checkpoint."""
+        about = {
+            "format": str(FORMAT),
+            "identity": self.settings.identity(),
+            "task": str(stack.task),
+            "epoch": str(stack.epoch),
+            "lanes": json.dumps(stack.lanes),
+            "seconds": repr(self.elapsed()),
+        }
+        tensors = {name: tensor.contiguous() for name, tensor in stack.tensors.items()}
+        self.write(self.checkpoint, lambda part: save_file(tensors, part, about))
+
+    def load(self, device: torch.device) -> Stack | None:
+        """The stack of the last checkpoint, or None if there is none yet."""
+        if not self.checkpoint.exists():
+            return None
+        try:
+            with safe_open(self.checkpoint, "pt", device=str(device)) as file:
+                about = file.metadata()
+                flat = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise RecordError(
+                f"{self.checkpoint} is damaged ({error}); delete it and `shoal resume {self.folder}` starts again"
+            ) from None
+        if about["identity"] != self.settings.identity():
+            raise RecordError(
+                f"{self.checkpoint} belongs to other settings than {self.folder / 'settings.toml'}; "
+                "restore the settings as they were, or start a new run"
+            )
+        self.seconds, self.since = float(about["seconds"]), time.monotonic()
+        lanes = [Lane(*lane) for lane in json.loads(about["lanes"])]
+        for name in ("accuracy", "trial"):  # results stay on the host
+            flat[name] = flat[name].cpu()
+        return Stack.of(lanes, int(about["task"]), int(about["epoch"]), flat)
+
+    def tables(self, stack: Stack) -> None:
+        """Write the records up to now."""
+        self.table("accuracy", accuracies(self.settings, stack))
+        self.table("growth", growth(self.settings, stack))
+
+    def table(self, name: str, table: pl.DataFrame) -> None:
+        self.write(self.folder / f"{name}.parquet", table.write_parquet)
+
+    def finish(self, world: World, stack: Stack) -> dict[str, Any]:
+        """Write the last records and the summary, which says that the run is finished."""
+        self.save(stack)
+        self.tables(stack)
+        unmet = others(world, stack)
+        self.table("others", strangers(stack, unmet))
+        summary = summarise(self.settings, stack, unmet)
+        summary |= {"seconds": round(self.elapsed(), 1), "out": str(self.folder)}
+        self.write(self.summary, lambda part: part.write_text(json.dumps(summary, indent=2) + "\n"))
+        return summary
+
+
+def create(folder: Path, settings: Settings) -> Record:
+    """A new run directory. One that exists is never written over."""
+    record = Record(folder, settings)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if (folder / "settings.toml").exists() and not record.finished:
+            raise RecordError(f"{folder} holds an unfinished run; go on with `shoal resume {folder}`")
+        what = "holds a finished run" if record.finished else "is not empty"
+        raise RecordError(f"{folder} {what}; choose another folder with --out, or remove it")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"cannot make the folder {folder}: {error}; choose another one with --out") from None
+    record.write(folder / "about.json", lambda part: part.write_text(json.dumps(about(), indent=2) + "\n"))
+    record.write(folder / "settings.toml", lambda part: part.write_text(toml(settings)))
+    return record
+
+
+def reopen(folder: Path) -> Record:
+    """A run directory that exists."""
+    if not (folder / "settings.toml").exists():
+        raise RecordError(f"{folder} is not a run directory: it has no settings.toml; `shoal run` makes one")
+    try:
+        made = json.loads((folder / "about.json").read_text())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"cannot read {folder / 'about.json'}: {error}; restore it or start a new run") from None
+    if made.get("format") != FORMAT:
+        raise RecordError(
+            f"{folder} was made by shoal {made.get('shoal')} (format {made.get('format')}), this is shoal "
+            f"{shoal.__version__} (format {FORMAT}); continue it with that version, or start a new run"
+        )
+    try:
+        settings = read(folder / "settings.toml")
+    except SettingsError as error:
+        raise RecordError(f"{folder / 'settings.toml'}: {error}") from None
+    return Record(folder, settings)
+
+
+def about() -> dict[str, Any]:
+    """What made this run: enough to make it again."""
+    return {
+        "format": FORMAT,
+        "shoal": shoal.__version__,
+        "commit": commit(),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+    }
+
+
+def commit() -> str | None:
+    """The commit of shoal's own source tree, marked if it has changes; None if it is installed without one."""
+    here = Path(__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=here, capture_output=True, text=True, timeout=10, check=False,
+        )  # fmt: skip
+        tracked = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 and tracked.returncode == 0 else None
+
+
+def toml(settings: Settings) -> str:
+    """Settings as TOML: single values first, then a table per group."""
+    content = settings.model_dump(mode="json")
+    lines = [f"{name} = {json.dumps(value)}" for name, value in content.items() if not isinstance(value, dict)]
+    for name, group in content.items():
+        if isinstance(group, dict):
+            lines += ["", f"[{name}]", *(f"{inner} = {json.dumps(value)}" for inner, value in group.items())]
+    return "\n".join(lines) + "\n"
+
+
+def accuracies(settings: Settings, stack: Stack) -> pl.DataFrame:
+    """A row per measurement."""
+    values = stack.accuracy.numpy()
+    lane, task, point, tested = np.nonzero(~np.isnan(values))
+    seeds, agents = np.array(stack.lanes).T
+    return pl.DataFrame(
+        {
+            "seed": seeds[lane],
+            "agent": agents[lane],
+            "task": task,
+            "epoch": np.array(grid(settings.learner.epochs))[point],
+            "tested": tested,
+            "accuracy": values[lane, task, point, tested],
+        }
+    )
+
+
+def growth(settings: Settings, stack: Stack) -> pl.DataFrame:
+    """A row per trial of a module (none in monolithic nets)."""
+    values = stack.trial.numpy()
+    lane, task = np.nonzero(~np.isnan(values[:, :, 0]))
+    seeds, agents = np.array(stack.lanes).T
+    first = settings.net.basis - settings.tasks.initial  # slot of task t: see Modular.slot
+    return pl.DataFrame(
+        {
+            "seed": seeds[lane],
+            "agent": agents[lane],
+            "task": task,
+            "with": values[lane, task, 0],
+            "without": values[lane, task, 1],
+            "kept": stack.alive.cpu().numpy()[lane, first + task] if len(lane) else np.zeros(0, bool),
+        }
+    )
+
+
+def strangers(stack: Stack, unmet: list[Foreign]) -> pl.DataFrame:
+    """A row per task that a lane knows from others' streams only."""
+    return pl.DataFrame(
+        {
+            "seed": [stack.lanes[one.lane].seed for one in unmet],
+            "agent": [stack.lanes[one.lane].agent for one in unmet],
+            "other": [one.other for one in unmet],
+            "task": [one.task for one in unmet],
+            "accuracy": [one.accuracy for one in unmet],
+        },
+        schema={"seed": pl.Int64, "agent": pl.Int64, "other": pl.Int64, "task": pl.Int64, "accuracy": pl.Float64},
+    )
+
+
+def summarise(settings: Settings, stack: Stack, unmet: list[Foreign]) -> dict[str, Any]:
+    """All metrics of a finished run, and what it was."""
+    per_lane: list[list[float]] = [[] for _ in stack.lanes]
+    for one in unmet:
+        per_lane[one.lane].append(one.accuracy)
+    padded = np.full((len(per_lane), max(map(len, per_lane))), np.nan)
+    for row, values in enumerate(per_lane):
+        padded[row, : len(values)] = values
+    found = metrics.summary(
+        stack.accuracy.double().numpy(),
+        np.array(grid(settings.learner.epochs)),
+        seeds=np.array([lane.seed for lane in stack.lanes]),
+        initial=settings.tasks.initial,
+        classes=settings.tasks.classes,
+        others=padded,
+    )
+    return {
+        "dataset": settings.dataset,
+        "model": settings.model,
+        "protocol": settings.protocol,
+        "agents": settings.agents,
+        "seeds": settings.seeds,
+        "tasks": settings.tasks.count,
+        **found,
+        "modules": float(stack.alive.sum(1).double().mean()),
+        "identity": settings.identity(),
+    }

@@ -1,0 +1,120 @@
+"""The one loop: every lane learns its stream, task after task."""
+
+import os
+from collections.abc import Callable
+
+import torch
+
+from shoal import grow
+from shoal.config import Settings
+from shoal.evaluate import accuracy
+from shoal.learn import adaptation_epoch, assimilation_epoch, initial_epoch, replay_epoch
+from shoal.models import Modular
+from shoal.stack import Stack, grid, remember, start
+from shoal.world import World, joint_lanes, world
+
+# Called after every epoch and at the end of every task with the stack as it then is; it may save it, not change it.
+Watch = Callable[[Stack], None]
+
+
+def simulate(fleet: World, stack: Stack | None = None, watch: Watch = lambda stack: None) -> Stack:
+    """Train a fleet from the start, or on from `stack`, and return it at the end of its stream.
+
+    With a common start, one joint agent per seed learns the initial tasks and every agent begins as its copy.
+    """
+    settings = fleet.settings
+    set_threads(fleet)
+    here = fleet
+    if settings.tasks.common and (stack is None or stack.lanes != fleet.lanes):
+        here = world(settings, fleet.bank, joint_lanes(settings))
+    stack = stack or start(here)
+    while stack.task < settings.tasks.count:
+        if stack.task == settings.tasks.initial and here is not fleet:
+            stack, here = spread(fleet, stack), fleet
+        learn_task(here, stack, watch)
+        watch(stack)
+    return stack if here is fleet else spread(fleet, stack)
+
+
+def set_threads(world: World) -> None:
+    """Threads pay for large stacks only; on small tensors they spend their time waiting for each other."""
+    large = len(world.lanes) >= 4 or world.settings.block == "cnn"
+    torch.set_num_threads(world.settings.machine.threads or (os.cpu_count() or 1 if large else 1))
+
+
+def spread(fleet: World, stack: Stack) -> Stack:
+    """Every agent of a seed as a copy of the seed's joint agent, with its own replay and a new Adam (spec 1.4)."""
+    row = {lane.seed: at for at, lane in enumerate(stack.lanes)}
+    copies = stack.take([row[lane.seed] for lane in fleet.lanes], fleet.lanes)
+    copies.forget_moments()
+    for task in range(stack.task):
+        remember(fleet, copies, task)
+    return copies
+
+
+def learn_task(world: World, stack: Stack, watch: Watch) -> None:
+    """All epochs of the stack's current task that are still to do, and its end."""
+    settings, task = world.settings, stack.task
+    labels = grid(settings.learner.epochs)
+    growing = isinstance(world.model, Modular) and task >= settings.tasks.initial
+    if stack.epoch == 0:
+        measure(world, stack, 0, growing=False)
+        if settings.learner.fresh_adam and task >= settings.tasks.initial:
+            stack.forget_moments()
+        if growing:
+            grow.begin(world, stack, task)
+    if task >= settings.tasks.initial - 1:  # the initial tasks before it are only met: they are learned together
+        for epoch in range(stack.epoch, settings.learner.epochs):
+            learn_epoch(world, stack, task, epoch)
+            stack.epoch = epoch + 1
+            if stack.epoch in labels[:-1]:
+                measure(world, stack, labels.index(stack.epoch), growing)
+            watch(stack)
+    if growing:
+        grow.end(world, stack, task)
+    measure(world, stack, len(labels) - 1, growing=False)
+    remember(world, stack, task)
+    stack.task, stack.epoch = task + 1, 0
+
+
+def learn_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
+    """One epoch of whichever learner the model and the clock ask for."""
+    if task < world.settings.tasks.initial:
+        initial_epoch(world, stack, epoch)
+    elif not isinstance(world.model, Modular):
+        replay_epoch(world, stack, task, epoch)
+    elif adapts(world.settings, epoch):
+        adaptation_epoch(world, stack, task, epoch)
+    else:
+        assimilation_epoch(world, stack, task, epoch)
+
+
+def adapts(settings: Settings, epoch: int) -> bool:
+    """Does this epoch of a modular net adapt all modules?"""
+    rule, done = settings.learner.adaptation, epoch + 1
+    if isinstance(rule, int):
+        return done % rule == 0
+    return rule == "last" and done == settings.learner.epochs
+
+
+def measure(world: World, stack: Stack, point: int, growing: bool) -> None:
+    """Test every task so far and write the accuracies at a grid point (spec 4.1)."""
+    task = stack.task
+    now = stack.accuracy[:, task, point]
+    if past_is_frozen(world, stack, point):
+        before = stack.accuracy[:, task - 1, -1] if point == 0 else stack.accuracy[:, task, point - 1]
+        now[:, :task] = before[:, :task]
+    else:
+        now[:, :task] = accuracy(world, stack, world.test, range(task))
+    now[:, task] = grow.current(world, stack, task) if growing else accuracy(world, stack, world.test, [task])[:, 0]
+
+
+def past_is_frozen(world: World, stack: Stack, point: int) -> bool:
+    """Is it certain that no earlier task's accuracy has changed since the grid point before?
+
+    A modular net that assimilates trains nothing that another task uses.
+    """
+    if not isinstance(world.model, Modular) or stack.task < world.settings.tasks.initial:
+        return False
+    since = grid(world.settings.learner.epochs)[point - 1] if point else 0
+    return not any(adapts(world.settings, epoch) for epoch in range(since, stack.epoch))

@@ -1,0 +1,126 @@
+"""The stack: all that changes in a run, one row per lane. A checkpoint is this object and nothing else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.models import Modular
+from shoal.rng import key
+from shoal.tasks import Lane
+from shoal.world import World
+
+GRID = 10  # epochs between two evaluations
+
+
+def grid(epochs: int) -> list[int]:
+    """The epoch labels at which test accuracy is measured: 0, 1, 11, 21, ..., and epochs + 1 at the end (spec 4.1)."""
+    return [0, *range(1, epochs + 1, GRID), epochs + 1]
+
+
+@dataclass
+class Stack:
+    """The state of all lanes. Only `fit`, `grow` and what `run` does at task boundaries write it."""
+
+    lanes: tuple[Lane, ...]
+    task: int  # the clock: the task being learned,
+    epoch: int  # and how many of its epochs are done
+    params: dict[str, Tensor]  # [L, units, ...]; a unit (slot, task) trains or is frozen as a whole
+    first: dict[str, Tensor]  # Adam's moments, shaped as params
+    second: dict[str, Tensor]
+    steps: dict[str, Tensor]  # int64 [L, units]: Adam's step count of each unit
+    alive: Tensor  # bool [L, C]: which slots hold a module (all, in a monolithic net)
+    choice: Tensor  # int64 [L, initial, D]: modules of the initial tasks (empty in a monolithic net)
+    memory: Tensor  # [L, T, memory, ...]: replayed inputs of each finished task
+    memory_labels: Tensor  # int64 [L, T, memory]
+    accuracy: Tensor  # [L, T, G, T]: while learning task, at grid point, tested on task; NaN: not measured
+    trial: Tensor  # [L, T, 2]: validation accuracy with and without the candidate, at the end of the task
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by a flat name, for checkpoints and comparisons."""
+        flat: dict[str, Tensor] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                flat[field.name] = value
+            elif isinstance(value, dict):
+                flat |= {f"{field.name}/{name}": tensor for name, tensor in value.items()}
+        return flat
+
+    @classmethod
+    def of(cls, lanes: Sequence[Lane], task: int, epoch: int, flat: dict[str, Tensor]) -> "Stack":
+        """The stack whose `tensors` are `flat`."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in flat.items():
+            group, slash, inner = name.partition("/")
+            if slash:
+                parts.setdefault(group, {})[inner] = tensor
+        single = {name: tensor for name, tensor in flat.items() if "/" not in name}
+        return cls(lanes=tuple(lanes), task=task, epoch=epoch, **parts, **single)  # type: ignore[arg-type]
+
+    def take(self, rows: Sequence[int], lanes: Sequence[Lane]) -> "Stack":
+        """A new stack of copies of some rows, renamed to `lanes`."""
+        index = torch.tensor(rows)
+        flat = {name: tensor[index.to(tensor.device)] for name, tensor in self.tensors.items()}
+        return Stack.of(lanes, self.task, self.epoch, flat)
+
+    def forget_moments(self) -> None:
+        """A new Adam for everything."""
+        for group in (self.first, self.second, self.steps):
+            for tensor in group.values():
+                tensor.zero_()
+
+
+def start(world: World) -> Stack:
+    """The stack before anything is learned; every lane draws its own weights."""
+    settings, model, lanes = world.settings, world.model, world.lanes
+    drawn = [model.start(key(*lane, "weights")) for lane in lanes]
+    params = {name: torch.stack([one[name] for one in drawn]).to(world.device) for name in drawn[0]}
+    count, tasks = len(lanes), settings.tasks.count
+    slots = params["module.weight"].shape[1]
+    if isinstance(model, Modular):
+        rule = settings.net.initial_structure
+        choice = torch.stack([model.choose(key(*lane, "structure"), rule) for lane in lanes])
+        alive = torch.arange(slots) < model.basis
+    else:
+        choice = torch.zeros(count, 0, settings.net.depth, dtype=torch.int64)
+        alive = torch.ones(slots, dtype=torch.bool)
+    points = len(grid(settings.learner.epochs))
+    kept = (count, tasks, settings.learner.memory)
+    inputs = world.inputs
+    return Stack(
+        lanes=lanes,
+        task=0,
+        epoch=0,
+        params=params,
+        first={name: torch.zeros_like(tensor) for name, tensor in params.items()},
+        second={name: torch.zeros_like(tensor) for name, tensor in params.items()},
+        steps={
+            name: torch.zeros(tensor.shape[:2], dtype=torch.int64, device=world.device)
+            for name, tensor in params.items()
+        },
+        alive=alive.expand(count, slots).clone().to(world.device),
+        choice=choice.to(world.device),
+        memory=torch.zeros(*kept, *inputs.shape[1:], dtype=inputs.dtype, device=world.device),
+        memory_labels=torch.zeros(kept, dtype=torch.int64, device=world.device),
+        accuracy=torch.full((count, tasks, points, tasks), np.nan),
+        trial=torch.full((count, tasks, 2), np.nan),
+    )
+
+
+def remember(world: World, stack: Stack, task: int) -> None:
+    """Fill the replay memory of a finished task: distinct training images, uniformly at random (spec 3.1)."""
+    size = stack.memory.shape[2]
+    if size == 0:
+        return
+    rows, labels = world.train.rows[:, task], world.train.labels[:, task]
+    held = rows.shape[1]
+    if size > held:
+        raise ValueError(f"learner.memory = {size} is more than the {held} training images of a task; lower it")
+    picks = np.stack([key(*lane, "memory", task).permutation(held)[:size] for lane in stack.lanes])
+    pick = torch.from_numpy(picks).to(rows.device)
+    stack.memory[:, task] = world.inputs[rows.gather(1, pick)]
+    stack.memory_labels[:, task] = labels.gather(1, pick)

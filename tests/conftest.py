@@ -1,0 +1,47 @@
+"""What several test files need."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from shoal.data import DATASETS, store
+
+UNPACK = Path(__file__).parents[1] / ".." / "shared" / "data" / "unpack.py"
+
+
+def holds_all(folder: Path) -> bool:
+    return not any(store.absent(dataset, folder) for dataset in DATASETS.values())
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """A folder with the real files of all datasets; tests that use it are marked `data`.
+
+    It is $SHOAL_DATA if that has everything, else unpacked once per machine and kept in the temporary folder.
+    """
+    own = os.environ.get("SHOAL_DATA")
+    if own and holds_all(Path(own)):
+        return Path(own)
+    if not UNPACK.is_file():
+        pytest.skip("the real datasets are not here: set SHOAL_DATA to a folder that `shoal data get` has filled")
+    # The name changes with the packed data, so a new pack is never mistaken for an old one.
+    version = hashlib.md5(UNPACK.with_name("manifest.json").read_bytes(), usedforsecurity=False).hexdigest()[:8]
+    kept = Path(tempfile.gettempdir()) / f"shoal-test-data-{version}"
+    if holds_all(kept):
+        return kept
+    # Unpacked aside and moved in one step: a broken run leaves nothing behind that looks whole, and test
+    # processes side by side cannot disturb each other.
+    with tempfile.TemporaryDirectory(dir=kept.parent) as aside:
+        fresh = Path(aside) / "data"
+        subprocess.run([sys.executable, str(UNPACK), str(fresh)], check=True, stdout=subprocess.DEVNULL)
+        try:
+            fresh.rename(kept)
+        except OSError:
+            if not holds_all(kept):
+                raise
+    return kept
