@@ -57,7 +57,7 @@ def accuracy(world: World, stack: Stack, split: Split, tasks: Sequence[int], hid
 
     One lane after the other whatever the engine: the test images of one lane fill the machine.
     """
-    result = torch.zeros(len(stack.lanes), len(tasks))
+    result = torch.zeros(len(stack.lanes), len(tasks), dtype=torch.float64)
     for lane in range(len(stack.lanes)):
         net = Net(world, stack, lane, hidden)
         for column, task in enumerate(tasks):

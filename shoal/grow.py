@@ -29,8 +29,11 @@ def end(world: World, stack: Stack, task: int) -> None:
     assert isinstance(model, Modular)
     shown, hidden = trial(world, stack, world.validation, task)
     stack.trial[:, task] = torch.stack([shown, hidden], 1)
-    # As a product, so that a net that was never right without the candidate needs no division by zero.
-    kept = shown - hidden > world.settings.learner.accept * hidden
+    # In whole images, because fractions would decide a gain of exactly 5 % by rounding; and as a product, because a
+    # net that was never right without the candidate must not divide by zero.
+    size = world.validation.sizes[:, task].cpu()
+    right, before = (shown * size).round(), (hidden * size).round()
+    kept = right - before > world.settings.learner.accept * before
     stack.alive[:, model.slot(task)] = kept.to(stack.alive.device)
 
 

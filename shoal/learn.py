@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from shoal import dropout
 from shoal.engine import each
-from shoal.models import Modular, Monolithic, Slots
+from shoal.models import Modular, Monolithic, Params, Slots
 from shoal.rng import key
 from shoal.stack import Stack
 from shoal.world import World
@@ -84,11 +84,13 @@ def loss(
     extra: dict[str, Any],
 ) -> Tensor:
     """One agent's mean cross-entropy over the real images of a batch of one task, or of each image's own."""
-    params = dict(fixed)
+    params: Params = dict(fixed)
     for name, tensor in free.items():
         units = parts[name][0]
-        around = [fixed[name][: units.start], tensor, fixed[name][units.stop :]]
-        params[name] = torch.cat([piece for piece in around if len(piece)])
+        around = (fixed[name][: units.start], tensor, fixed[name][units.stop :])
+        pieces = [piece for piece in around if len(piece)]
+        # Modules stay in pieces, so that no gradient is computed for those that are frozen.
+        params[name] = pieces if name.startswith("module.") else torch.cat(pieces)
     logits = model.logits(params, batch.x, batch.task if task is None else task, **extra)
     errors = F.cross_entropy(logits, batch.y, reduction="none")
     return (errors * batch.weight).sum() / batch.weight.sum().clamp(min=1)
@@ -142,26 +144,27 @@ def adam(stack: Stack, name: str, part: Part, gradient: Tensor, rate: float, act
     """
     value, first, second = (view(group[name], part) for group in (stack.params, stack.first, stack.second))
     steps = view(stack.steps[name], part[:1])
-    steps += 1 if active is None else active
-    shape = (*steps.shape, *[1] * (value.ndim - 2))
-    if active is not None and bool(active.all()):
-        active = None
+    if active is not None and not active.all():
+        lane, unit = active.nonzero(as_tuple=True)
+        chosen = value[lane, unit], first[lane, unit], second[lane, unit], steps[lane, unit]
+        update(*chosen, gradient[lane, unit], rate)
+        for whole, piece in zip((value, first, second, steps), chosen, strict=True):
+            whole[lane, unit] = piece
+        return
+    update(value, first, second, steps, gradient, rate)
+
+
+def update(value: Tensor, first: Tensor, second: Tensor, steps: Tensor, gradient: Tensor, rate: float) -> None:
+    """One Adam step in place; `steps` has the leading axes of the rest."""
     beta1, beta2 = BETAS
-    count = steps.clamp(min=1).double()
+    steps += 1
+    shape = (*steps.shape, *[1] * (value.ndim - steps.ndim))
+    count = steps.double()
     size = (rate / (1 - beta1**count)).float().reshape(shape)
     root = (1 - beta2**count).sqrt().float().reshape(shape)
-    new_first = torch.lerp(first, gradient, 1 - beta1)
-    new_second = torch.addcmul(second * beta2, gradient, gradient, value=1 - beta2)
-    change = new_first / (new_second.sqrt() / root + EPSILON) * size
-    if active is None:
-        value -= change
-        first.copy_(new_first)
-        second.copy_(new_second)
-        return
-    on = active.reshape(shape)
-    value.copy_(torch.where(on, value - change, value))
-    first.copy_(torch.where(on, new_first, first))
-    second.copy_(torch.where(on, new_second, second))
+    first.lerp_(gradient, 1 - beta1)
+    second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    value.sub_((first / second.sqrt().div_(root).add_(EPSILON)).mul_(size))
 
 
 def slots(world: World, stack: Stack, width: int, hidden: Tensor | None = None) -> dict[str, Slots]:

@@ -1,6 +1,5 @@
 """The one loop: every lane learns its stream, task after task."""
 
-import os
 from collections.abc import Callable
 
 import torch
@@ -12,6 +11,8 @@ from shoal.learn import adaptation_epoch, assimilation_epoch, initial_epoch, rep
 from shoal.models import Modular
 from shoal.stack import Stack, grid, remember, start
 from shoal.world import World, joint_lanes, world
+
+THREADS = torch.get_num_threads()  # what the machine, or OMP_NUM_THREADS, allows
 
 # Called after every epoch and at the end of every task with the stack as it then is; it may save it, not change it.
 Watch = Callable[[Stack], None]
@@ -39,7 +40,7 @@ def simulate(fleet: World, stack: Stack | None = None, watch: Watch = lambda sta
 def set_threads(world: World) -> None:
     """Threads pay for large stacks only; on small tensors they spend their time waiting for each other."""
     large = len(world.lanes) >= 4 or world.settings.block == "cnn"
-    torch.set_num_threads(world.settings.machine.threads or (os.cpu_count() or 1 if large else 1))
+    torch.set_num_threads(world.settings.machine.threads or (THREADS if large else 1))
 
 
 def spread(fleet: World, stack: Stack) -> Stack:

@@ -6,8 +6,9 @@ from shoal.models.cnn import Conv
 from shoal.models.mlp import Linear
 from shoal.models.modular import Modular, Slots
 from shoal.models.monolithic import Monolithic
+from shoal.models.params import Params
 
-__all__ = ["Conv", "Linear", "Modular", "Monolithic", "Slots", "build"]
+__all__ = ["Conv", "Linear", "Modular", "Monolithic", "Params", "Slots", "build"]
 
 
 def block(settings: Settings, bank: Bank) -> Linear | Conv:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.models.mlp import floats
+from shoal.models.params import floats
 
 # CIFAR-100's channel statistics, as in the paper's code (spec 2.4); grey images are left as they are.
 MEAN = (0.5079, 0.4872, 0.4415)
@@ -65,9 +65,13 @@ class Conv:
         """The weighted sum of module outputs[B, C, ...]; share[C] for one task, [B, C] for a batch of several."""
         return (outputs * share[..., None, None, None]).sum(1)
 
+    def narrow(self, mask: Tensor, first: int, count: int) -> Tensor:
+        """The part of a mask that covers `count` modules from `first` on."""
+        return mask.narrow(1, first, count)
+
     def total(self, outputs: Tensor) -> Tensor:
         """The plain sum of module outputs."""
-        return outputs.sum(1)
+        return outputs.sum(1) if outputs.shape[1] > 1 else outputs.squeeze(1)
 
     def leave(self, h: Tensor) -> Tensor:
         """From h[B, channels, rows, columns] to features [B, F], channel first."""

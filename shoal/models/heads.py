@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.models.mlp import floats
+from shoal.models.params import Params, floats, whole
 
 
 def start(rng: np.random.Generator, tasks: int, classes: int, features: int) -> dict[str, Tensor]:
@@ -16,9 +16,9 @@ def start(rng: np.random.Generator, tasks: int, classes: int, features: int) -> 
     }
 
 
-def read(params: dict[str, Tensor], features: Tensor, task: int | Tensor) -> Tensor:
+def read(params: Params, features: Tensor, task: int | Tensor) -> Tensor:
     """Logits [B, K] of features [B, F] by the head of one task, or by each image's own (task[B])."""
-    weight, bias = params["head.weight"], params["head.bias"]
+    weight, bias = whole(params["head.weight"]), whole(params["head.bias"])
     if isinstance(task, int):
         return torch.addmm(bias[task], features, weight[task].T)
     # All heads at once is one small product; picking a head per image would copy a matrix per image.

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.models.params import floats
+
 PIECE = 1024  # images projected at once
 
 
@@ -52,9 +54,13 @@ class Linear:
             return (share[None] @ outputs.reshape(len(share), -1)).reshape(outputs.shape[1:])
         return (outputs * share.T[:, None, :]).sum(0)
 
+    def narrow(self, mask: Tensor, first: int, count: int) -> Tensor:
+        """The part of a mask that covers `count` modules from `first` on."""
+        return mask.narrow(0, first, count)
+
     def total(self, outputs: Tensor) -> Tensor:
         """The plain sum of module outputs."""
-        return outputs.sum(0)
+        return outputs.sum(0) if len(outputs) > 1 else outputs.squeeze(0)
 
     def leave(self, h: Tensor) -> Tensor:
         """From h[H, B] to features [B, H]."""
@@ -63,7 +69,3 @@ class Linear:
     def shapes(self, count: int, batch: int, depth: int) -> list[tuple[int, ...]]:
         """The shape of `run`'s result at each depth: what a dropout mask must cover."""
         return [(count, self.width, batch)] * depth
-
-
-def floats(values: np.ndarray) -> Tensor:
-    return torch.from_numpy(values.astype(np.float32))

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from shoal.models import heads
 from shoal.models.cnn import Conv
 from shoal.models.mlp import Linear
+from shoal.models.params import Params, pieces, whole
 
 
 class Slots(NamedTuple):
@@ -76,14 +77,14 @@ class Modular:
         """Shapes of the dropout masks for a batch of an initial task: one module a depth, if the basis has dropout."""
         return self.block.shapes(1 if self.dropout_basis else 0, batch, self.depth)
 
-    def shares(self, params: dict[str, Tensor], slots: Slots, task: int | None = None) -> Tensor:
+    def shares(self, params: Params, slots: Slots, task: int | None = None) -> Tensor:
         """How much of each module a task takes at each depth: [C, D] for one (later) task, [T, C, D] for all.
 
         A slot counts in the softmax if it is alive and not younger than the task. A hidden slot that is alive takes its
         share and gives nothing (the paper's code: the rest then sums to less than one); one that is not gets -inf, so
         the visible ones still sum to one.
         """
-        structure = params["structure"]
+        structure = whole(params["structure"])
         slot = torch.arange(structure.shape[1], device=structure.device)
         if task is not None:
             usable = (slot <= self.slot(task)) & slots.alive
@@ -96,7 +97,7 @@ class Modular:
 
     def logits(
         self,
-        params: dict[str, Tensor],
+        params: Params,
         x: Tensor,
         task: int | Tensor,
         slots: Slots,
@@ -108,27 +109,46 @@ class Modular:
         `fold` puts the shares of one task into the weights, s * relu(Wh + b) = relu(sWh + sb): cheaper when the batch
         is larger than a module is wide, that is in evaluation.
         """
-        weight, bias = params["module.weight"], params["module.bias"]
         h = self.block.enter(x)
         if isinstance(task, int) and task < self.initial:
+            weight, bias = whole(params["module.weight"]), whole(params["module.bias"])
             chosen = slots.choice[task]
             for k in range(self.depth):
                 outputs = self.block.run(weight[chosen[k : k + 1]], bias[chosen[k : k + 1]], h)
                 h = self.block.total(outputs * masks[k] if masks else outputs)
             return heads.read(params, self.block.leave(h), task)
         shares = self.shares(params, slots, task) if isinstance(task, int) else self.shares(params, slots)[task]
+        groups = self.groups(params, masks)
+        sizes = [len(weight) for weight, _, _ in groups]
         for k in range(self.depth):
-            share = shares[..., k]
-            if fold:
-                scale = share.reshape(-1, *[1] * (weight.ndim - 1))
-                h = self.block.total(self.block.run(weight * scale, bias * share[:, None], h))
-            elif masks is None:
-                h = self.block.mix(self.block.run(weight, bias, h), share)
-            elif self.dropout_basis:
-                h = self.block.mix(self.block.run(weight, bias, h) * masks[k], share)
-            else:
-                n = self.basis
-                plain = self.block.run(weight[:n], bias[:n], h)
-                dropped = self.block.run(weight[n:], bias[n:], h) * masks[k]
-                h = self.block.mix(plain, share[..., :n]) + self.block.mix(dropped, share[..., n:])
+            mixed = []
+            for (weight, bias, mask), share in zip(groups, shares[..., k].split(sizes, -1), strict=True):
+                if fold:
+                    scale = share.reshape(-1, *[1] * (weight.ndim - 1))
+                    mixed.append(self.block.total(self.block.run(weight * scale, bias * share[:, None], h)))
+                else:
+                    outputs = self.block.run(weight, bias, h)
+                    mixed.append(self.block.mix(outputs if mask is None else outputs * mask[k], share))
+            h = sum(mixed[1:], mixed[0])
         return heads.read(params, self.block.leave(h), task)
+
+    def groups(
+        self, params: Params, masks: Sequence[Tensor] | None
+    ) -> list[tuple[Tensor, Tensor, list[Tensor] | None]]:
+        """The modules in consecutive groups (weights, biases, masks by depth): as they come in pieces, and cut where
+        dropout begins."""
+        weights, biases = pieces(params["module.weight"]), pieces(params["module.bias"])
+        if masks is None:
+            return [(weight, bias, None) for weight, bias in zip(weights, biases, strict=True)]
+        plain = 0 if self.dropout_basis else self.basis
+        found: list[tuple[Tensor, Tensor, list[Tensor] | None]] = []
+        at = 0
+        for weight, bias in zip(weights, biases, strict=True):
+            cut = min(max(plain - at, 0), len(weight))
+            sizes = [size for size in (cut, len(weight) - cut) if size]
+            for part, part_bias in zip(weight.split(sizes), bias.split(sizes), strict=True):
+                first = at - plain
+                mask = [self.block.narrow(one, first, len(part)) for one in masks] if first >= 0 else None
+                found.append((part, part_bias, mask))
+                at += len(part)
+        return found

@@ -9,6 +9,7 @@ from torch import Tensor
 from shoal.models import heads
 from shoal.models.cnn import Conv
 from shoal.models.mlp import Linear
+from shoal.models.params import Params, whole
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,12 @@ class Monolithic:
         """Shapes of the dropout masks, one per depth."""
         return self.block.shapes(1, batch, self.depth)
 
-    def logits(
-        self, params: dict[str, Tensor], x: Tensor, task: int | Tensor, masks: Sequence[Tensor] | None = None
-    ) -> Tensor:
+    def logits(self, params: Params, x: Tensor, task: int | Tensor, masks: Sequence[Tensor] | None = None) -> Tensor:
         """Logits [B, K] of one agent for images x of one task, or of tasks task[B]."""
-        weight, bias = params["module.weight"], params["module.bias"]
+        # Chunks rather than slices: going back, their gradients are joined once instead of added up as zeros.
+        weights, biases = whole(params["module.weight"]).split(1), whole(params["module.bias"]).split(1)
         h = self.block.enter(x)
         for k in range(self.depth):
-            outputs = self.block.run(weight[k : k + 1], bias[k : k + 1], h)
+            outputs = self.block.run(weights[k], biases[k], h)
             h = self.block.total(outputs if masks is None else outputs * masks[k])
         return heads.read(params, self.block.leave(h), task)

@@ -1,0 +1,22 @@
+"""One agent's parameters: tensors by name, the first axis of each counting units (modules, tasks)."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# A tensor may come in consecutive pieces along its first axis, some trained and some frozen.
+Params = dict[str, Tensor | list[Tensor]]
+
+
+def pieces(value: Tensor | list[Tensor]) -> list[Tensor]:
+    """The pieces of a parameter, in order."""
+    return [value] if isinstance(value, Tensor) else value
+
+
+def whole(value: Tensor | list[Tensor]) -> Tensor:
+    """A parameter in one piece."""
+    return value if isinstance(value, Tensor) else torch.cat(value)
+
+
+def floats(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(values.astype(np.float32))
