@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from shoal.learn import slots
-from shoal.models import Linear, Modular, Slots
+from shoal.models import Linear, Modular, Params, Slots
 from shoal.stack import Stack
 from shoal.world import Split, World
 
@@ -30,25 +30,13 @@ class Net:
 
     def logits(self, rows: Tensor, task: int) -> Tensor:
         """Logits [n, K] of input rows [n] by the head of `task`."""
-        params, extra = self.trim(task)
         model, inputs = self.world.model, self.world.inputs
+        params: Params = self.params
+        extra: dict[str, Any] = {}
+        if isinstance(model, Modular) and self.slots is not None:
+            params, slots, _ = model.trim(params, self.slots, task=task)
+            extra = {"slots": slots, "fold": True}
         return torch.cat([model.logits(params, inputs[at], task, **extra) for at in rows.split(self.piece)])
-
-    def trim(self, task: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The parameters without the slots that `task` cannot see, and what else the model needs."""
-        model = self.world.model
-        if not isinstance(model, Modular) or self.slots is None:
-            return self.params, {}
-        if task < model.initial:
-            return self.params, {"slots": self.slots}
-        alive, visible, choice = self.slots
-        at = alive[: model.slot(task) + 1].nonzero().squeeze(1)
-        params = self.params | {
-            "module.weight": self.params["module.weight"][at],
-            "module.bias": self.params["module.bias"][at],
-            "structure": self.params["structure"][:, at],
-        }
-        return params, {"slots": Slots(alive[at], visible[at], choice), "fold": True}
 
 
 @torch.inference_mode()

@@ -78,19 +78,27 @@ def loss(
     model: Monolithic | Modular,
     parts: Mapping[str, Part],
     task: int | None,
+    trim: bool,
     free: dict[str, Tensor],
     fixed: dict[str, Tensor],
     batch: Batch,
     extra: dict[str, Any],
 ) -> Tensor:
-    """One agent's mean cross-entropy over the real images of a batch of one task, or of each image's own."""
-    params: Params = dict(fixed)
+    """One agent's mean cross-entropy over the real images of a batch of one task, or of each image's own.
+
+    `trim` leaves out empty slots, which only an engine can that takes lanes one by one.
+    """
+    joined: dict[str, Tensor | list[Tensor]] = dict(fixed)
     for name, tensor in free.items():
         units = parts[name][0]
         around = (fixed[name][: units.start], tensor, fixed[name][units.stop :])
         pieces = [piece for piece in around if len(piece)]
         # Modules stay in pieces, so that no gradient is computed for those that are frozen.
-        params[name] = pieces if name.startswith("module.") else torch.cat(pieces)
+        joined[name] = pieces if name.startswith("module.") else torch.cat(pieces)
+    params: Params = joined
+    if trim and isinstance(model, Modular):
+        params, slots, masks = model.trim(params, extra["slots"], extra.get("masks"), task)
+        extra = {"slots": slots, "masks": masks}
     logits = model.logits(params, batch.x, batch.task if task is None else task, **extra)
     errors = F.cross_entropy(logits, batch.y, reduction="none")
     return (errors * batch.weight).sum() / batch.weight.sum().clamp(min=1)
@@ -113,7 +121,7 @@ def step(
     cuts = slots_only(extra["slots"].alive.shape[1]) if "slots" in extra else {}
     fixed = {name: view(tensor, cuts.get(name, ())) for name, tensor in stack.params.items()}
     free = {name: view(stack.params[name], part).detach().requires_grad_() for name, part in parts.items()}
-    function = each(partial(loss, world.model, parts, task), world.engine)
+    function = each(partial(loss, world.model, parts, task, world.engine == "loop"), world.engine)
     losses = function(free, fixed, batch, extra)
     gradients = torch.autograd.grad(losses.sum(), list(free.values()))
     # A lane without an image in this batch takes no step at all.
@@ -174,7 +182,8 @@ def slots(world: World, stack: Stack, width: int, hidden: Tensor | None = None) 
     alive = stack.alive[:, :width]
     visible = alive if hidden is None else alive & ~hidden[:, :width]
     counted = visible if world.settings.learner.hidden == "renormalise" else alive
-    return {"slots": Slots(counted, visible, stack.choice)}
+    place = torch.arange(width, device=alive.device).expand_as(alive)
+    return {"slots": Slots(place, counted, visible, stack.choice)}
 
 
 def candidate(world: World, stack: Stack, task: int) -> Tensor:

@@ -11,6 +11,9 @@ import pytest
 
 from shoal.data import DATASETS, store
 
+# Tests train tiny nets: threads would spend their time waiting for each other, and far more of it on a busy machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 UNPACK = Path(__file__).parents[1] / ".." / "shared" / "data" / "unpack.py"
 
 

@@ -4,42 +4,21 @@ import numpy as np
 import pytest
 import torch
 
-from shoal import data
-from shoal.config import Settings, resolve
 from shoal.models import Linear
 from shoal.rng import key
 from shoal.run import simulate
 from shoal.stack import Stack, start
-from shoal.tasks import Lane
-from shoal.world import World, world
+from shoal.world import World
 from tests import twin
-
-SMALL = {
-    "dataset": "digits",
-    "agents": 3,
-    "tasks": {"count": 6, "train": 20, "validation": 10, "common": False},
-    "net": {"width": 16, "dropout": 0.0},
-    "learner": {"epochs": 4, "batch": 16, "memory": 8, "rate": 3e-3},
-}
+from tests.fleets import fleet
 
 
-def settings(model: str, **changes: dict[str, object]) -> Settings:
-    raw = {**SMALL, "model": model}
-    if model.endswith("cnn"):
-        raw["net"] = {"width": 6, "depth": 3, "dropout": 0.0}
-    return resolve({**raw, **{name: {**raw.get(name, {}), **group} for name, group in changes.items()}})
-
-
-def fleet_of(model: str, **changes: dict[str, object]) -> World:
-    return world(settings(model, **changes), data.load("digits"))
-
-
-def twin_of(fleet: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
+def twin_of(made: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
     """The twin of a lane, with the same first weights, orders and choices, and its data."""
-    made, who, model = fleet.settings, fleet.lanes[lane], fleet.model
-    first = start(fleet)
+    settings, who, model = made.settings, made.lanes[lane], made.model
+    first = start(made)
     weights = {name: tensor[lane] for name, tensor in first.params.items() if name != "structure"}
-    if made.modular:
+    if settings.modular:
         weights |= {name: tensor[: model.basis] for name, tensor in weights.items() if name.startswith("module.")}
     if isinstance(model.block, Linear):
         rng, bound = key(who.seed, "projection"), model.block.pixels**-0.5
@@ -50,7 +29,7 @@ def twin_of(fleet: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
         return torch.from_numpy(key(*who, "batches", kind, task, epoch).permutation(n))
 
     def keep(task: int, n: int) -> torch.Tensor:
-        return torch.from_numpy(key(*who, "memory", task).permutation(n)[: made.learner.memory])
+        return torch.from_numpy(key(*who, "memory", task).permutation(n)[: settings.learner.memory])
 
     def candidate(task: int) -> tuple[torch.Tensor, torch.Tensor]:
         weight, bias = model.block.start(key(*who, "candidate", task), 1)
@@ -58,42 +37,42 @@ def twin_of(fleet: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
 
     agent = twin.Agent(
         twin.Setting(
-            kind=made.model,
-            tasks=made.tasks.count,
-            classes=made.tasks.classes,
-            depth=made.net.depth,
-            width=made.net.width,
+            kind=settings.model,
+            tasks=settings.tasks.count,
+            classes=settings.tasks.classes,
+            depth=settings.net.depth,
+            width=settings.net.width,
             inputs=64,
-            side=8,
-            epochs=made.learner.epochs,
-            batch=made.learner.batch,
-            rate=made.learner.rate,
-            memory=made.learner.memory,
+            side=16,
+            epochs=settings.learner.epochs,
+            batch=settings.learner.batch,
+            rate=settings.learner.rate,
+            memory=settings.learner.memory,
             dropout=0.0,
-            fresh=made.learner.fresh_adam,
-            adaptation=made.learner.adaptation == "last",
-            renormalise=made.learner.hidden == "renormalise",
+            fresh=settings.learner.fresh_adam,
+            adaptation=settings.learner.adaptation == "last",
+            renormalise=settings.learner.hidden == "renormalise",
         ),
         weights=weights,
-        choice=first.choice[lane] if made.modular else None,
+        choice=first.choice[lane] if settings.modular else None,
         candidate=candidate,
         order=order,
         keep=keep,
     )
 
     def samples(task: int, name: str) -> twin.Samples:
-        rows = getattr(fleet.streams[lane][task], name)
-        x = torch.from_numpy(fleet.bank.images[rows]).float() / fleet.bank.peak
-        return x, torch.from_numpy(fleet.streams[lane][task].labels(fleet.bank, rows))
+        rows = getattr(made.streams[lane][task], name)
+        x = torch.from_numpy(made.bank.images[rows]).float() / made.bank.peak
+        return x, torch.from_numpy(made.streams[lane][task].labels(made.bank, rows))
 
     stream = [
         twin.Data(*(samples(task, name) for name in ("train", "validation", "test")))
-        for task in range(made.tasks.count)
+        for task in range(settings.tasks.count)
     ]
     return agent, stream
 
 
-def weights_of(fleet: World, stack: Stack, lane: int) -> dict[str, torch.Tensor]:
+def weights_of(stack: Stack, lane: int) -> dict[str, torch.Tensor]:
     """A lane's weights in the twin's layout: only the modules it has."""
     found = {name: tensor[lane] for name, tensor in stack.params.items()}
     alive = stack.alive[lane].nonzero().squeeze(1)
@@ -108,19 +87,23 @@ def weights_of(fleet: World, stack: Stack, lane: int) -> dict[str, torch.Tensor]
         ("modular-mlp", {}),
         ("modular-mlp", {"hidden": "keep", "fresh_adam": True}),
         ("modular-mlp", {"adaptation": "never", "accept": 0.0}),
+        ("cnn", {}),
+        ("modular-cnn", {"accept": 0.0}),
+        ("modular-cnn", {"hidden": "keep"}),
     ],
 )
 def test_a_lane_ends_with_the_weights_of_its_twin(model: str, learner: dict[str, object]) -> None:
-    fleet = fleet_of(model, learner=learner)
-    stack = simulate(fleet)
-    for lane in range(len(fleet.lanes)):
-        agent, stream = twin_of(fleet, lane)
+    made = fleet(model, net={"dropout": 0.0}, learner=learner)
+    stack, before = simulate(made), start(made)
+    for lane in range(len(made.lanes)):
+        agent, stream = twin_of(made, lane)
         table, _ = twin.run(agent, stream)
-        mine, theirs = weights_of(fleet, stack, lane), agent.net.export()
-        if fleet.settings.modular:
-            kept = {task: bool(stack.alive[lane, fleet.model.slot(task)]) for task in agent.kept}
-            assert kept == agent.kept
+        mine, theirs = weights_of(stack, lane), agent.net.export()
+        if made.settings.modular:
+            assert {task: bool(stack.alive[lane, made.model.slot(task)]) for task in agent.kept} == agent.kept
         for name in ("module.weight", "module.bias", "head.weight", "head.bias"):
             torch.testing.assert_close(mine[name], theirs[name], rtol=0, atol=2e-4)
+            moved = (mine[name] - before.params[name][lane][: len(mine[name])]).abs().max()
+            assert moved > 0.01, "too little was learned for a comparison to mean anything"
         ends = stack.accuracy[lane, :, -1]
-        torch.testing.assert_close(ends, table[:, -1].float(), rtol=0, atol=0.02, equal_nan=True)
+        torch.testing.assert_close(ends, table[:, -1], rtol=0, atol=0.02, equal_nan=True)

@@ -1,6 +1,7 @@
 """The module of the paper's MLPs: an affine map and a ReLU, behind a frozen random projection."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ class Linear:
 
     pixels: int
     width: int
+    axis: ClassVar[int] = 0  # of the modules in `run`'s result
 
     @property
     def features(self) -> int:
@@ -53,10 +55,6 @@ class Linear:
         if share.ndim == 1:
             return (share[None] @ outputs.reshape(len(share), -1)).reshape(outputs.shape[1:])
         return (outputs * share.T[:, None, :]).sum(0)
-
-    def narrow(self, mask: Tensor, first: int, count: int) -> Tensor:
-        """The part of a mask that covers `count` modules from `first` on."""
-        return mask.narrow(0, first, count)
 
     def total(self, outputs: Tensor) -> Tensor:
         """The plain sum of module outputs."""

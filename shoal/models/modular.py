@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from shoal.models import heads
 from shoal.models.cnn import Conv
@@ -18,6 +17,7 @@ from shoal.models.params import Params, pieces, whole
 class Slots(NamedTuple):
     """Which modules one agent has and uses; the first `basis` slots are always there."""
 
+    place: Tensor  # int64 [C]: the number of the slot
     alive: Tensor  # bool [C]: takes part in the softmax
     visible: Tensor  # bool [C]: its output counts
     choice: Tensor  # int64 [initial, D]: the one module an initial task uses at each depth
@@ -85,14 +85,13 @@ class Modular:
         the visible ones still sum to one.
         """
         structure = whole(params["structure"])
-        slot = torch.arange(structure.shape[1], device=structure.device)
         if task is not None:
-            usable = (slot <= self.slot(task)) & slots.alive
+            usable = (slots.place <= self.slot(task)) & slots.alive
             return structure[task].masked_fill(~usable[:, None], -torch.inf).softmax(0) * slots.visible[:, None]
         youngest = self.slot(self.initial) + torch.arange(self.tasks - self.initial, device=structure.device)
-        usable = (slot <= youngest[:, None]) & slots.alive
+        usable = (slots.place <= youngest[:, None]) & slots.alive
         soft = structure[self.initial :].masked_fill(~usable[..., None], -torch.inf).softmax(1)
-        fixed = F.one_hot(slots.choice, len(slot)).transpose(1, 2).to(soft.dtype)
+        fixed = (slots.place[:, None] == slots.choice[:, None, :]).to(soft.dtype)
         return torch.cat([fixed, soft * slots.visible[:, None]])
 
     def logits(
@@ -132,11 +131,36 @@ class Modular:
             h = sum(mixed[1:], mixed[0])
         return heads.read(params, self.block.leave(h), task)
 
+    def trim(
+        self, params: Params, slots: Slots, masks: Sequence[Tensor] | None = None, task: int | None = None
+    ) -> tuple[Params, Slots, Sequence[Tensor] | None]:
+        """The same net without the slots that are empty, or that `task` cannot have. (Not under `vmap`, where every
+        lane must have the same shape.) The basis always stays."""
+        if task is not None and task < self.initial:
+            return params, slots, masks
+        stays = slots.alive if task is None else slots.alive & (slots.place <= self.slot(task))
+        if bool(stays.all()):
+            return params, slots, masks
+        at = stays.nonzero().squeeze(1)
+        less = dict(params)
+        less["structure"] = whole(params["structure"])[:, at]
+        for name in ("module.weight", "module.bias"):
+            less[name] = chosen = []
+            first = 0
+            for piece in pieces(params[name]):
+                mine = stays[first : first + len(piece)].nonzero().squeeze(1)
+                if len(mine):
+                    chosen.append(piece if len(mine) == len(piece) else piece[mine])
+                first += len(piece)
+        if masks:
+            dropped = at if self.dropout_basis else at[self.basis :] - self.basis
+            masks = [mask.index_select(self.block.axis, dropped) for mask in masks]
+        return less, Slots(slots.place[at], slots.alive[at], slots.visible[at], slots.choice), masks
+
     def groups(
         self, params: Params, masks: Sequence[Tensor] | None
     ) -> list[tuple[Tensor, Tensor, list[Tensor] | None]]:
-        """The modules in consecutive groups (weights, biases, masks by depth): as they come in pieces, and cut where
-        dropout begins."""
+        """The modules in groups (weights, biases, masks by depth): as they come in pieces, cut where dropout begins."""
         weights, biases = pieces(params["module.weight"]), pieces(params["module.bias"])
         if masks is None:
             return [(weight, bias, None) for weight, bias in zip(weights, biases, strict=True)]
@@ -148,7 +172,7 @@ class Modular:
             sizes = [size for size in (cut, len(weight) - cut) if size]
             for part, part_bias in zip(weight.split(sizes), bias.split(sizes), strict=True):
                 first = at - plain
-                mask = [self.block.narrow(one, first, len(part)) for one in masks] if first >= 0 else None
+                mask = [one.narrow(self.block.axis, first, len(part)) for one in masks] if first >= 0 else None
                 found.append((part, part_bias, mask))
                 at += len(part)
         return found

@@ -1,11 +1,13 @@
 """One agent's parameters: tensors by name, the first axis of each counting units (modules, tasks)."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
 
 # A tensor may come in consecutive pieces along its first axis, some trained and some frozen.
-Params = dict[str, Tensor | list[Tensor]]
+Params = Mapping[str, Tensor | list[Tensor]]
 
 
 def pieces(value: Tensor | list[Tensor]) -> list[Tensor]:

@@ -1,0 +1,67 @@
+"""Laws of the stack: engines agree, lanes are independent, the same seed is the same run."""
+
+import pytest
+import torch
+
+from shoal.run import simulate
+from shoal.stack import Stack
+from shoal.tasks import Lane
+from tests.fleets import fleet
+
+MODELS = ("mlp", "modular-mlp", "cnn", "modular-cnn")
+# A third of the images are padding somewhere: 40 images in batches of 16.
+GROUPS = {"learner": {"accept": 0.0}}
+
+
+def same(one: Stack, other: Stack) -> None:
+    """Every tensor of two stacks is equal, bit for bit."""
+    assert one.lanes == other.lanes
+    for name, tensor in one.tensors.items():
+        torch.testing.assert_close(tensor, other.tensors[name], rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_loop_and_vmap_give_the_same_stack(model: str) -> None:
+    loop, vmap = (simulate(fleet(model, machine={"engine": engine}, **GROUPS)) for engine in ("loop", "vmap"))
+    assert loop.alive.equal(vmap.alive)
+    for name, tensor in loop.params.items():
+        torch.testing.assert_close(tensor, vmap.params[name], rtol=0, atol=1e-4, msg=name)
+    torch.testing.assert_close(loop.accuracy, vmap.accuracy, rtol=0, atol=0.02, equal_nan=True)
+
+
+@pytest.mark.parametrize("common", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+def test_an_agent_does_not_depend_on_who_else_is_in_its_stack(model: str, common: bool) -> None:
+    tasks = {"common": common}
+    whole = fleet(model, seeds=2, tasks=tasks, **GROUPS)
+    together = simulate(whole)
+    for row in (1, len(whole.lanes) - 1):
+        alone = simulate(fleet(model, [whole.lanes[row]], seeds=2, tasks=tasks, **GROUPS))
+        same(together.take([row], [whole.lanes[row]]), alone)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_same_seed_is_the_same_run(model: str) -> None:
+    same(simulate(fleet(model)), simulate(fleet(model)))
+
+
+def test_another_seed_is_another_run() -> None:
+    one, other = simulate(fleet("mlp")), simulate(fleet("mlp", seed=1))
+    assert not torch.equal(one.params["module.weight"], other.params["module.weight"])
+
+
+def test_dropout_takes_part() -> None:
+    with_, without = simulate(fleet("mlp")), simulate(fleet("mlp", net={"dropout": 0.0}))
+    assert not torch.equal(with_.params["module.weight"], without.params["module.weight"])
+
+
+def test_a_common_start_is_learned_once_per_seed() -> None:
+    stack = simulate(fleet("modular-mlp", seeds=2, tasks={"common": True}))
+    seeds = [lane.seed for lane in stack.lanes]
+    initial = stack.accuracy[:, :4]
+    for lane, seed in enumerate(seeds):
+        torch.testing.assert_close(initial[lane], initial[seeds.index(seed)], rtol=0, atol=0, equal_nan=True)
+    assert not torch.equal(initial[0].nan_to_num(), initial[-1].nan_to_num())
+    # What came after is each agent's own.
+    assert not torch.equal(stack.params["head.weight"][0, 5], stack.params["head.weight"][1, 5])
+    assert stack.lanes[0] == Lane(0, 0)
