@@ -11,6 +11,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
+
+from shoal.errors import Stopped, UserError
 
 if TYPE_CHECKING:
     from shoal.config import Settings
@@ -43,7 +46,7 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(help="Settings that win over the file, e.g. learner.epochs=50.", metavar="[KEY=VALUE]..."),
 ]
-Seeds = Annotated[int | None, typer.Option(min=1, help="Repetitions of the whole fleet.", show_default=False)]
+Seeds = Annotated[int | None, typer.Option(help="Repetitions of the whole fleet.", show_default=False)]
 
 
 def main() -> None:
@@ -60,19 +63,17 @@ def sentences() -> Iterator[None]:
     except KeyboardInterrupt:
         err.print("stopped")
         sys.exit(130)
-    except Exception as error:
-        from shoal.config import SettingsError
-        from shoal.data import DataError
-
-        foreseen: tuple[type[Exception], ...] = (SettingsError, DataError, ValueError)
-        if "shoal.record" in sys.modules:
-            from shoal.record import RecordError
-
-            foreseen = (*foreseen, RecordError)
-        if not isinstance(error, foreseen):
-            raise
-        err.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+    except Stopped as stop:
+        say(str(stop))
+        sys.exit(130)
+    except UserError as error:
+        say(str(error), "error: ")
         sys.exit(2)
+
+
+def say(text: str, head: str = "") -> None:
+    """A line on stderr exactly as it is: brackets in a path are no markup, and a command to copy is never wrapped."""
+    err.print(Text.assemble((head, "bold red"), text), soft_wrap=True)
 
 
 @app.command()
@@ -90,7 +91,7 @@ def run(
     """
     from shoal.config import read
 
-    settings = read(file, [*(words or []), *([f"seeds={seeds}"] if seeds else [])])
+    settings = read(file, [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])])
     from shoal.record import create
     from shoal.session import prepare
 
@@ -104,12 +105,12 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="A run directory.")], data: Data = None, json: Json = False
 ) -> None:
     """Go on with a run that was stopped; it ends bit for bit as if it had not been."""
-    from shoal.record import reopen
+    from shoal.record import content, reopen
 
     record = reopen(folder)
     if record.finished:
-        report(json_read(record.summary), json)
-        err.print(f"{folder} was finished already")
+        report(content(record.summary), json)
+        say(f"{folder} was finished already")
         return
     from shoal.session import prepare
 
@@ -118,13 +119,13 @@ def resume(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="The run directory.")] = Path("runs/demo"),
-    seeds: Annotated[int, typer.Option(min=1, help="Repetitions of the whole fleet.")] = 4,
+    folder: Annotated[Path, typer.Option("--out", help="Where the run directories go.")] = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions of the whole fleet.")] = 2,
 ) -> None:
-    """Watch a small fleet learn handwritten digits: embedded images, no download, about a minute."""
+    """Watch two small fleets learn handwritten digits: embedded images, no download, about a minute."""
     from shoal.demo import show
 
-    show(out, seeds)
+    show(folder, seeds, out)
 
 
 @app.command()
@@ -136,21 +137,25 @@ def reproduce(
     model: Annotated[list[str] | None, typer.Option(help="monolithic, modular, or both.")] = None,
     method: Annotated[list[str] | None, typer.Option(help="vanilla (no sharing).")] = None,
     protocol: Annotated[str, typer.Option(help="paper or fair.")] = "paper",
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds, the paper has 8.")] = 8,
+    seeds: Annotated[int, typer.Option(help="Seeds, the paper has 8.")] = 8,
     out: Annotated[Path, typer.Option(help="Finished cells are kept here and found again.")] = Path("runs/table1"),
     data: Data = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per finished cell on stdout.")] = False,
 ) -> None:
     """Train cells of the paper's Table 1 and set them beside the printed numbers."""
+    from shoal import data as datasets
     from shoal import reproduce as cells
+    from shoal.record import content
     from shoal.session import prepare
 
     chosen = cells.choose(what, dataset, model, method, protocol, seeds)
+    for cell in chosen:
+        if not cells.finished(cell, out) and datasets.find(cell.dataset, data) is None:
+            datasets.load(cell.dataset, data)  # says what is missing now, not after hours of other cells
     rows = []
     for cell in chosen:
-        record = cells.open_cell(cell, out)
-        done = record.finished
-        summary = json_read(record.summary) if done else train(prepare(cell.settings, data), record)
+        done = cells.finished(cell, out)
+        summary = content(done) if done else train(prepare(cell.settings, data), cells.open_cell(cell, out))
         rows.append(cells.row(cell, summary))
         if json:
             print(dumps(rows[-1]), flush=True)
@@ -168,7 +173,7 @@ def list_(
         table = Table("setting", "default", "meaning", box=None)
         for name, field in config.fields():
             default = field.default if not hasattr(field.default, "model_dump") else ""
-            table.add_row(name, repr(default), field.description)
+            table.add_row(name, json.dumps(default), field.description)
         out.print(table)
         out.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these.")
         for protocol in ("fair", "paper"):
@@ -179,7 +184,7 @@ def list_(
     elif what == "datasets":
         list_data()
     else:
-        raise ValueError(f"cannot list `{what}`; allowed: settings, models, datasets")
+        raise UserError(f"cannot list `{what}`; allowed: settings, models, datasets")
 
 
 @data_app.command("list")
@@ -220,16 +225,12 @@ def get_data(
 
 
 def train(fleet: "World", record: "Record") -> dict[str, Any]:
-    """Train with a progress bar; on Ctrl-C say how to go on."""
-    from shoal import session
+    """Train with a progress bar."""
+    from shoal.session import carry_out
 
-    err.print(f"run directory {record.folder}", highlight=False)
-    try:
-        with bar(record.settings) as show:
-            return session.carry_out(fleet, record, show)
-    except session.Stopped:
-        err.print(f"stopped and saved; go on with `shoal resume {record.folder}`", highlight=False)
-        sys.exit(130)
+    say(f"run directory {record.folder}")
+    with bar(record.settings) as show:
+        return carry_out(fleet, record, show)
 
 
 @contextmanager
@@ -252,18 +253,19 @@ def bar(settings: "Settings") -> Iterator[Any]:
 
 def line(settings: "Settings", stack: "Stack") -> None:
     if stack.epoch == 0:
-        err.print(describe(settings, stack), highlight=False)
+        say(describe(settings, stack))
 
 
 def describe(settings: "Settings", stack: "Stack | None") -> str:
     """Where a run is and how well it does."""
     if stack is None:
-        return "reading data"
-    lanes, count = len(stack.lanes), settings.tasks.count
+        return "starting"
+    count = settings.tasks.count
+    lanes = f"{len(stack.lanes)} lane{'s' * (len(stack.lanes) > 1)}"
     if stack.epoch == 0:
         mean = stack.accuracy[:, stack.task - 1, -1, : stack.task].mean()
-        return f"{lanes} lanes, task {stack.task}/{count} done, accuracy {100 * mean:.1f}%"
-    return f"{lanes} lanes, task {stack.task + 1}/{count}, epoch {stack.epoch}/{settings.learner.epochs}"
+        return f"{lanes}, task {stack.task}/{count} done, accuracy {100 * mean:.1f}%"
+    return f"{lanes}, task {stack.task + 1}/{count}, epoch {stack.epoch}/{settings.learner.epochs}"
 
 
 def report(summary: dict[str, Any], json: bool) -> None:
@@ -287,8 +289,8 @@ def report(summary: dict[str, Any], json: bool) -> None:
     table.add_row("modules at the end", number(summary["modules"]))
     out.print(table)
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
-    out.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False)
-    out.print(f"in {summary['out']}", highlight=False)
+    out.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False, soft_wrap=True)
+    out.print(f"in {summary['out']}", highlight=False, markup=False, soft_wrap=True)
 
 
 def show_cells(rows: list[dict[str, Any]]) -> None:
@@ -306,11 +308,6 @@ def show_cells(rows: list[dict[str, Any]]) -> None:
 
 def number(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
-
-
-def json_read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text())
-    return content
 
 
 def dumps(content: dict[str, Any]) -> str:

@@ -7,23 +7,26 @@ import json
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+
+from shoal.errors import UserError
 
 MODELS = ("mlp", "cnn", "modular-mlp", "modular-cnn")
 Model = Literal["mlp", "cnn", "modular-mlp", "modular-cnn"]
 Protocol = Literal["fair", "paper"]
 
 
-class SettingsError(ValueError):
+class SettingsError(UserError):
     """A setting that cannot be used, said in one sentence."""
 
 
 class Part(BaseModel):
     """A frozen group of settings that accepts no key it does not know."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Tasks(Part):
@@ -76,7 +79,7 @@ class Learner(Part):
 class Machine(Part):
     """Where it runs. Nothing here changes a result."""
 
-    device: str = Field("cpu", description="cpu, cuda or cuda:N")
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
     engine: Literal["auto", "loop", "vmap"] = Field("auto", description="auto: vmap for mlp, loop for cnn")
     threads: NonNegativeInt = Field(0, description="torch threads; 0 chooses by the size of the stack")
     checkpoint: PositiveFloat = Field(30.0, description="seconds between checkpoints inside a task")
@@ -90,7 +93,7 @@ class Settings(Part):
     protocol: Protocol = Field("fair", description="fair: one uniform setting; paper: what each row of Table 1 did")
     agents: PositiveInt = Field(8, description="agents in the fleet")
     seeds: PositiveInt = Field(1, description="repetitions of the whole fleet")
-    seed: NonNegativeInt = Field(0, description="the first seed")
+    seed: int = Field(0, ge=0, lt=2**32, description="the first seed")
     tasks: Tasks = Tasks()
     net: Net = Net()
     learner: Learner = Learner()
@@ -115,10 +118,10 @@ def switches(protocol: str, model: str, dataset: str) -> dict[str, dict[str, Any
     """What a protocol sets where the user is silent.
 
     `fair` is one setting for every row: common start, persistent Adam, clean softmax, test data never chooses. `paper`
-    is what the runs behind Table 1 really did (spec 0.3), which differs from row to row and dataset to dataset.
+    is what the runs behind Table 1 really did (protocol 5), which differs from row to row and dataset to dataset.
     """
     cnn, modular = model.endswith("cnn"), model.startswith("modular-")
-    # The CNN always had dropout on its basis, and since March 2024 one module per initial task (spec 2.4).
+    # The CNN always had dropout on its basis, and since March 2024 one module per initial task (protocol 2).
     net = {"dropout_basis": cnn, "initial_structure": "own" if cnn else "onehot"}
     if protocol == "fair":
         return {
@@ -149,6 +152,12 @@ def resolve(raw: dict[str, Any]) -> Settings:
         raise SettingsError(
             f"tasks.initial = {settings.tasks.initial} is more than tasks.count = {settings.tasks.count}; "
             "lower tasks.initial or raise tasks.count"
+        )
+    held = settings.tasks.train * settings.tasks.classes
+    if settings.learner.memory > held:
+        raise SettingsError(
+            f"learner.memory = {settings.learner.memory} is more than the {held} training images of a task "
+            f"(tasks.train x tasks.classes); lower learner.memory or raise tasks.train"
         )
     if settings.modular and settings.net.initial_structure == "own" and settings.net.basis < settings.tasks.initial:
         raise SettingsError(
@@ -196,14 +205,29 @@ def sentence(error: ValidationError) -> str:
     """Pydantic's first complaint, as what, which value, what is allowed."""
     first = error.errors()[0]
     where = [str(step) for step in first["loc"]]
-    names = set(paths()) | {"tasks", "net", "learner", "machine"}
-    while where and ".".join(where) not in names:
+    table = dict(fields())
+    while (name := ".".join(where)) not in table:
         where.pop()  # the rest names a branch of a union, not a setting
-    name = ".".join(where)
-    field = next((f for full, f in fields() if full == name), None)
-    choices = [repr(c) for c in get_args(field.annotation) if isinstance(c, str)] if field is not None else []
-    allowed = f"allowed: {', '.join(choices)}" if choices else first["msg"].lower()
-    return f"`{name}` cannot be {first['input']!r}; {allowed}"
+    field = table[name]
+    words = field.description if field.annotation is str else allowed(field.annotation, field.metadata)
+    return f"`{name}` cannot be {first['input']!r}; allowed: {words}"
+
+
+def allowed(kind: Any, limits: Iterable[Any] = ()) -> str:
+    """What a type with limits accepts, in words."""
+    if get_origin(kind) is Annotated:
+        kind, *limits = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(allowed(one) for one in get_args(kind))
+    if get_origin(kind) is Literal:
+        return ", ".join(repr(one) for one in get_args(kind))
+    if kind is bool:
+        return "true or false"
+    bounds = {"gt": "above", "ge": "at least", "lt": "below"}
+    said = [
+        f"{word} {getattr(limit, name)}" for limit in limits for name, word in bounds.items() if hasattr(limit, name)
+    ]
+    return " ".join(["a whole number" if kind is int else "a finite number", " and ".join(said)])
 
 
 def fields(model: type[Part] = Settings, path: str = "") -> Iterable[tuple[str, Any]]:
@@ -218,11 +242,13 @@ def fields(model: type[Part] = Settings, path: str = "") -> Iterable[tuple[str, 
 def read(file: Path, overrides: Iterable[str] = ()) -> Settings:
     """Settings from a TOML file and `key=value` words; what is said later wins."""
     try:
-        raw = tomllib.loads(file.read_text())
+        raw = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingsError(f"no settings file {file}; the ones that come with shoal are in experiments/") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise SettingsError(f"cannot read {file} as TOML: {error}") from None
+    except OSError as error:
+        raise SettingsError(f"cannot read {file}: {error.strerror}; give a settings file in TOML") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"cannot read {file} as TOML: {error}; experiments/ has files that can be read") from None
     return resolve(override(raw, overrides))
 
 

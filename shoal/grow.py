@@ -1,4 +1,4 @@
-"""Growing: every new task tries a candidate module and keeps it if validation data says so (spec 3.4)."""
+"""Growing: every new task tries a candidate module and keeps it if validation data says so (protocol 3)."""
 
 import torch
 from torch import Tensor

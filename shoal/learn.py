@@ -1,4 +1,4 @@
-"""Learning: minibatch plans, one step for all lanes, a masked Adam, and the epochs of each learner (spec 3)."""
+"""Learning: minibatch plans, one step for all lanes, a masked Adam, and the epochs of each learner (protocol 3)."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -210,7 +210,7 @@ def generators(stack: Stack, *purpose: int | str) -> list[np.random.Generator]:
 
 
 def initial_epoch(world: World, stack: Stack, epoch: int) -> None:
-    """One lock-step pass over the initial tasks: a batch of task 0, a step, a batch of task 1, a step, ... (spec 3.2)
+    """One lock-step pass over the initial tasks: a batch of task 0, a step, a batch of task 1, a step, ... (protocol 3)
 
     All modules train (Adam also moves those a task does not use, by their moments), and the head of the batch's task.
     """
@@ -239,7 +239,7 @@ def initial_epoch(world: World, stack: Stack, epoch: int) -> None:
 
 
 def replay_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
-    """Experience replay: one pass over the new task and all memories; everything trains (spec 3.3)."""
+    """Experience replay: one pass over the new task and all memories; everything trains (protocol 3)."""
     size = world.settings.learner.batch
     assert isinstance(world.model, Monolithic)
     rngs, shapes = generators(stack, "dropout", task, epoch), world.model.masks(size)
@@ -254,7 +254,7 @@ def replay_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
 
 
 def assimilation_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
-    """Component dropout: each batch once with the candidate module and once without (spec 3.4).
+    """Component dropout: each batch once with the candidate module and once without (protocol 3).
 
     Trained are the task's structure and head, and, in the step that sees it, the candidate.
     """

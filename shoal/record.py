@@ -9,13 +9,17 @@ others.parquet            a row per task that only other agents of the seed have
 summary.json              the metrics; there when the run is finished
 """
 
+import io
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -26,11 +30,12 @@ import numpy as np
 import polars as pl
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 import shoal
 from shoal import metrics
 from shoal.config import Settings, SettingsError, read
+from shoal.errors import UserError
 from shoal.evaluate import Foreign, others
 from shoal.stack import Stack, grid
 from shoal.tasks import Lane
@@ -40,7 +45,7 @@ FORMAT = 1  # of a run directory; raised when an older one cannot be continued
 PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
 
 
-class RecordError(Exception):
+class RecordError(UserError):
     """A run directory that cannot be used or written, said in one sentence."""
 
 
@@ -65,23 +70,45 @@ class Record:
     def finished(self) -> bool:
         return self.summary.exists()
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes out; the system forgets the lock when this process ends, however it ends."""
+        try:
+            import fcntl
+        except ImportError:  # not on this system
+            yield
+            return
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise RecordError(f"{self.folder} is in use by another process; wait for it, or stop it") from None
+        finally:
+            os.close(handle)
+
     def elapsed(self) -> float:
         return self.seconds + time.monotonic() - self.since
 
-    def write(self, path: Path, writer: Callable[[Path], object]) -> None:
-        """Let `writer` fill a file beside `path`, then put it in its place."""
-        part = path.with_name(path.name + ".part")
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file beside its place, then move it there. What a kill leaves behind, the next one writes over.
+
+        Bytes, because what libraries do with a path (other temporary names, other access rights) is their own affair.
+        """
+        path = self.folder / name
+        part = self.folder / f"{name}.part"
         try:
-            writer(part)
-            with part.open("rb+") as file:
+            with part.open("wb") as file:
+                file.write(content)
+                file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
-        except (OSError, SafetensorError, pl.exceptions.PolarsError) as error:
+        except OSError as error:
             part.unlink(missing_ok=True)
-            raise RecordError(
-                f"cannot write {path}: {error}; what was saved before is whole: make room, then `shoal resume "
-                f"{self.folder}`"
-            ) from None
+            advice = f"what was saved before is whole: make room, then `shoal resume {self.folder}`"
+            if not (self.folder / "settings.toml").exists():
+                advice = "make room, or choose another folder with --out"
+            raise RecordError(f"cannot write {path}: {reason(error)}; {advice}") from None
 
     def save(self, stack: Stack) -> None:
         """Write the checkpoint."""
@@ -94,7 +121,8 @@ class Record:
             "seconds": repr(self.elapsed()),
         }
         tensors = {name: tensor.contiguous() for name, tensor in stack.tensors.items()}
-        self.write(self.checkpoint, lambda part: save_file(tensors, part, about))
+        about["digest"] = digest(about, tensors)
+        self.write(self.checkpoint.name, save(tensors, about))
 
     def load(self, device: torch.device) -> Stack | None:
         """The stack of the last checkpoint, or None if there is none yet."""
@@ -102,12 +130,12 @@ class Record:
             return None
         try:
             with safe_open(self.checkpoint, "pt", device=str(device)) as file:
-                about = file.metadata()
+                about = file.metadata() or {}
                 flat = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
-            raise RecordError(
-                f"{self.checkpoint} is damaged ({error}); delete it and `shoal resume {self.folder}` starts again"
-            ) from None
+            raise self.damaged(error) from None
+        if about.pop("digest", "") != digest(about, flat):
+            raise self.damaged("its content does not match its digest")
         if about["identity"] != self.settings.identity():
             raise RecordError(
                 f"{self.checkpoint} belongs to other settings than {self.folder / 'settings.toml'}; "
@@ -119,13 +147,20 @@ class Record:
             flat[name] = flat[name].cpu()
         return Stack.of(lanes, int(about["task"]), int(about["epoch"]), flat)
 
+    def damaged(self, why: object) -> RecordError:
+        return RecordError(
+            f"{self.checkpoint} is damaged ({why}); delete it and `shoal resume {self.folder}` starts again"
+        )
+
     def tables(self, stack: Stack) -> None:
         """Write the records up to now."""
         self.table("accuracy", accuracies(self.settings, stack))
         self.table("growth", growth(self.settings, stack))
 
     def table(self, name: str, table: pl.DataFrame) -> None:
-        self.write(self.folder / f"{name}.parquet", table.write_parquet)
+        content = io.BytesIO()
+        table.write_parquet(content)
+        self.write(f"{name}.parquet", content.getvalue())
 
     def finish(self, world: World, stack: Stack) -> dict[str, Any]:
         """Write the last records and the summary, which says that the run is finished."""
@@ -135,24 +170,31 @@ class Record:
         self.table("others", strangers(stack, unmet))
         summary = summarise(self.settings, stack, unmet)
         summary |= {"seconds": round(self.elapsed(), 1), "out": str(self.folder)}
-        self.write(self.summary, lambda part: part.write_text(json.dumps(summary, indent=2) + "\n"))
+        self.write(self.summary.name, text(summary))
         return summary
 
 
 def create(folder: Path, settings: Settings) -> Record:
     """A new run directory. One that exists is never written over."""
     record = Record(folder, settings)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if (folder / "settings.toml").exists() and not record.finished:
-            raise RecordError(f"{folder} holds an unfinished run; go on with `shoal resume {folder}`")
-        what = "holds a finished run" if record.finished else "is not empty"
-        raise RecordError(f"{folder} {what}; choose another folder with --out, or remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in folder.iterdir()}
+    except FileExistsError:
+        raise RecordError(f"{folder} is a file; choose another folder with --out") from None
     except OSError as error:
-        raise RecordError(f"cannot make the folder {folder}: {error}; choose another one with --out") from None
-    record.write(folder / "about.json", lambda part: part.write_text(json.dumps(about(), indent=2) + "\n"))
-    record.write(folder / "settings.toml", lambda part: part.write_text(toml(settings)))
+        raise RecordError(f"cannot make the folder {folder}: {reason(error)}; choose another with --out") from None
+    if "summary.json" in names:
+        raise RecordError(f"{folder} holds a finished run; choose another folder with --out, or remove it")
+    if "settings.toml" in names:
+        raise RecordError(f"{folder} holds an unfinished run; go on with `shoal resume {folder}`")
+    left = {"about.json.part", "settings.toml.part"}  # what a kill further down can leave, which is no run yet
+    if "about.json" in names and "shoal" in content(folder / "about.json"):
+        left.add("about.json")
+    if names - left:
+        raise RecordError(f"{folder} is not empty; choose another folder with --out, or remove it")
+    record.write("about.json", text(about()))
+    record.write("settings.toml", toml(settings).encode())
     return record
 
 
@@ -160,11 +202,10 @@ def reopen(folder: Path) -> Record:
     """A run directory that exists."""
     if not (folder / "settings.toml").exists():
         raise RecordError(f"{folder} is not a run directory: it has no settings.toml; `shoal run` makes one")
-    try:
-        made = json.loads((folder / "about.json").read_text())
-    except (OSError, ValueError) as error:
-        raise RecordError(f"cannot read {folder / 'about.json'}: {error}; restore it or start a new run") from None
-    if made.get("format") != FORMAT:
+    made = content(folder / "about.json")
+    finished = (folder / "summary.json").exists()
+    # A finished run only needs to be readable; an unfinished one would mix two versions' results.
+    if made.get("format") != FORMAT or (made.get("shoal") != shoal.__version__ and not finished):
         raise RecordError(
             f"{folder} was made by shoal {made.get('shoal')} (format {made.get('format')}), this is shoal "
             f"{shoal.__version__} (format {FORMAT}); continue it with that version, or start a new run"
@@ -176,13 +217,42 @@ def reopen(folder: Path) -> Record:
     return Record(folder, settings)
 
 
+def text(content: dict[str, Any]) -> bytes:
+    """A JSON file that people can read."""
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
+
+
+def content(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a run directory."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"cannot read {path}: {reason(error)}; restore it, or start a new run") from None
+    if not isinstance(found, dict):
+        raise RecordError(f"cannot read {path}: it holds no JSON object; restore it, or start a new run")
+    return found
+
+
+def reason(error: Exception) -> str:
+    """Why something failed, without the names of files that the sentence around it has."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def digest(about: dict[str, str], tensors: dict[str, torch.Tensor]) -> str:
+    """A checksum of all that a checkpoint says: what a disk or a copy has changed must not become a result."""
+    value = zlib.crc32(json.dumps(about, sort_keys=True).encode())
+    for name in sorted(tensors):
+        value = zlib.crc32(tensors[name].cpu().numpy().data, zlib.crc32(name.encode(), value))
+    return f"{value:08x}"
+
+
 def about() -> dict[str, Any]:
     """What made this run: enough to make it again."""
     return {
         "format": FORMAT,
         "shoal": shoal.__version__,
         "commit": commit(),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.config import Settings, resolve
+from shoal.config import Settings, SettingsError, resolve
 from shoal.record import Record, create, reopen
 
-# Final accuracy and AUC of Table 1, with more digits where the authors' notebooks have them (spec 12.1).
+# Final accuracy and AUC of Table 1, with more digits where the authors' notebooks have them.
 PAPER = {
     ("modular", "vanilla"): {
         "cifar100": (70.035, 71.831),
@@ -53,7 +53,7 @@ def choose(
 ) -> list[Cell]:
     """The cells that the words select; all but cifar100, which takes days on a CPU, if they do not say."""
     if what != "table1":
-        raise ValueError(f"cannot reproduce `{what}`; allowed: table1")
+        raise SettingsError(f"cannot reproduce `{what}`; allowed: table1")
     wanted = [
         (dataset, model, method)
         for dataset in datasets or DATASETS[:-1]
@@ -65,14 +65,14 @@ def choose(
             ("dataset", dataset, DATASETS), ("model", model, MODELS), ("method", method, METHODS)
         ):  # fmt: skip
             if value not in allowed:
-                raise ValueError(f"Table 1 has no {name} `{value}`; allowed: {', '.join(allowed)}")
+                raise SettingsError(f"Table 1 has no {name} `{value}`; allowed: {', '.join(allowed)}")
     return [
         Cell(dataset, model, method, settings(dataset, model, protocol, seeds)) for dataset, model, method in wanted
     ]
 
 
 def settings(dataset: str, model: str, protocol: str, seeds: int) -> Settings:
-    """The paper's settings for a dataset (spec 1.2)."""
+    """The paper's settings for a dataset (protocol 1)."""
     cifar = dataset == "cifar100"
     block = "cnn" if cifar else "mlp"
     raw: dict[str, Any] = {
@@ -88,9 +88,19 @@ def settings(dataset: str, model: str, protocol: str, seeds: int) -> Settings:
     return resolve(raw)
 
 
+def finished(cell: Cell, folder: Path) -> Path | None:
+    """The summary of a cell that was finished earlier."""
+    summary = place_of(cell, folder) / "summary.json"
+    return summary if summary.exists() else None
+
+
+def place_of(cell: Cell, folder: Path) -> Path:
+    return folder / f"{cell.name}-{cell.settings.identity()}"
+
+
 def open_cell(cell: Cell, folder: Path) -> Record:
     """The cell's run directory, new or as it was left."""
-    place = folder / f"{cell.name}-{cell.settings.identity()}"
+    place = place_of(cell, folder)
     return reopen(place) if (place / "settings.toml").exists() else create(place, cell.settings)
 
 

@@ -44,7 +44,7 @@ def set_threads(world: World) -> None:
 
 
 def spread(fleet: World, stack: Stack) -> Stack:
-    """Every agent of a seed as a copy of the seed's joint agent, with its own replay and a new Adam (spec 1.4)."""
+    """Every agent of a seed as a copy of the seed's joint agent, with its own replay and a new Adam (protocol 1)."""
     row = {lane.seed: at for at, lane in enumerate(stack.lanes)}
     copies = stack.take([row[lane.seed] for lane in fleet.lanes], fleet.lanes)
     copies.forget_moments()
@@ -99,7 +99,7 @@ def adapts(settings: Settings, epoch: int) -> bool:
 
 
 def measure(world: World, stack: Stack, point: int, growing: bool) -> None:
-    """Test every task so far and write the accuracies at a grid point (spec 4.1)."""
+    """Test every task so far and write the accuracies at a grid point (protocol 4)."""
     task = stack.task
     now = stack.accuracy[:, task, point]
     if past_is_frozen(world, stack, point):

@@ -10,14 +10,11 @@ from typing import Any
 
 from shoal import data
 from shoal.config import Settings
+from shoal.errors import Stopped
 from shoal.record import Record
 from shoal.run import simulate
 from shoal.stack import Stack
 from shoal.world import World, world
-
-
-class Stopped(Exception):  # noqa: N818 - not an error
-    """The user asked to stop, and all that was learned is saved."""
 
 
 def prepare(settings: Settings, folder: Path | None = None) -> World:
@@ -28,9 +25,9 @@ def prepare(settings: Settings, folder: Path | None = None) -> World:
 def carry_out(fleet: World, record: Record, show: Callable[[Stack], None] = lambda stack: None) -> dict[str, Any]:
     """Train until the end, save on the way, and return the summary."""
     settings = record.settings
-    stack = record.load(fleet.device)
-    saved = time.monotonic()
-    with interrupts() as asked:
+    with record.alone(), interrupts() as asked:
+        stack = record.load(fleet.device)
+        saved = time.monotonic()
 
         def watch(stack: Stack) -> None:
             nonlocal saved
@@ -42,9 +39,12 @@ def carry_out(fleet: World, record: Record, show: Callable[[Stack], None] = lamb
             if ended:
                 record.tables(stack)
             if asked():
-                raise Stopped
+                raise Stopped(f"stopped and saved; go on with `shoal resume {record.folder}`")
 
-        return record.finish(fleet, simulate(fleet, stack, watch))
+        try:
+            return record.finish(fleet, simulate(fleet, stack, watch))
+        except KeyboardInterrupt:
+            raise Stopped(f"stopped at once; `shoal resume {record.folder}` goes on from the last checkpoint") from None
 
 
 @contextmanager

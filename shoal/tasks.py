@@ -6,7 +6,7 @@ from typing import NamedTuple, overload
 
 import numpy as np
 
-from shoal.config import Tasks
+from shoal.config import SettingsError, Tasks
 from shoal.data import Bank
 from shoal.rng import key
 
@@ -61,9 +61,9 @@ class Stream(Sequence[Task]):
 
 
 def draw(bank: Bank, tasks: Tasks, lane: Lane) -> Stream:
-    """One agent's own stream: its own split of the training images, its own classes (spec 1.1, 1.2).
+    """One agent's own stream: its own split of the training images, its own classes (protocol 1).
 
-    Agent i of a bank with several sources meets source i mod their number only (spec 1.5). "64 per class" is not
+    Agent i of a bank with several sources meets source i mod their number only (protocol 1). "64 per class" is not
     stratified: the first 128 images of the shuffled pool that belong to the task's classes, as in the paper's code.
     """
     source = max(lane.agent, 0) % len(bank.sources)
@@ -80,7 +80,7 @@ def draw(bank: Bank, tasks: Tasks, lane: Lane) -> Stream:
             return rows
         want = each * len(classes)
         if len(rows) < want:
-            raise ValueError(
+            raise SettingsError(
                 f"tasks.{name} = {each} per class asks for {want} images of classes {classes}, but an agent's "
                 f"{name} pool of `{bank.name}` has {len(rows)}; ask for at most {len(rows) // len(classes)}"
             )
@@ -104,7 +104,7 @@ def draw_classes(ids: np.ndarray, tasks: Tasks, rng: np.random.Generator) -> lis
     need = tasks.classes if tasks.replacement else tasks.classes * tasks.count
     if need > len(ids):
         rule = "" if tasks.replacement else f" x tasks.count = {tasks.count} without replacement"
-        raise ValueError(
+        raise SettingsError(
             f"tasks.classes = {tasks.classes}{rule} needs {need} classes, the data has {len(ids)}; "
             "ask for fewer tasks or classes, or set tasks.replacement = true"
         )
@@ -116,9 +116,9 @@ def draw_classes(ids: np.ndarray, tasks: Tasks, rng: np.random.Generator) -> lis
 
 
 def common_start(bank: Bank, tasks: Tasks, seed: int) -> Stream:
-    """The initial tasks that replace those of every agent of a seed (spec 1.4).
+    """The initial tasks that replace those of every agent of a seed (protocol 1).
 
-    With several sources, initial task i is agent i's own, so that the sources mix (spec 1.5).
+    With several sources, initial task i is agent i's own, so that the sources mix (protocol 1).
     """
     if len(bank.sources) == 1:
         return draw(bank, tasks, Lane(seed, JOINT))[: tasks.initial]

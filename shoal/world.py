@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal import models
-from shoal.config import Settings
+from shoal.config import Settings, SettingsError
 from shoal.data import Bank
 from shoal.models import Linear, Modular, Monolithic
 from shoal.rng import key
@@ -48,7 +48,7 @@ class World:
     def tables(self) -> tuple[Tensor, dict[str, Split]]:
         """What the model reads (`inputs`), each image once, and where in it each task's images are.
 
-        An MLP reads projected images; the projection is a seed's own, the same for all its agents (spec 2.1). A CNN
+        An MLP reads projected images; the projection is a seed's own, the same for all its agents (protocol 2). A CNN
         reads bytes.
         """
         names = ("train", "validation", "test")
@@ -145,5 +145,5 @@ def device_of(settings: Settings) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):
         have = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-        raise ValueError(f"machine.device = {name!r} is not on this machine; it has: {', '.join(have)}") from None
+        raise SettingsError(f"machine.device = {name!r} is not on this machine; it has: {', '.join(have)}") from None
     return device

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from shoal.data.bank import Bank
+from shoal.errors import UserError
 
 
-class DataError(ValueError):
+class DataError(UserError):
     """A dataset is unknown, missing, damaged or cannot be downloaded; the message says what to do."""
 
 

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.config import SettingsError
 from shoal.models.params import floats
 
-# CIFAR-100's channel statistics, as in the paper's code (spec 2.4); grey images are left as they are.
+# CIFAR-100's channel statistics, as in the paper's code (protocol 2); grey images are left as they are.
 MEAN = (0.5079, 0.4872, 0.4415)
 STD = (0.2676, 0.2567, 0.2765)
 KERNEL = 3
@@ -29,9 +30,9 @@ class Conv:
 
     def __post_init__(self) -> None:
         if self.channels > self.width:
-            raise ValueError(f"net.width = {self.width} cannot hold images of {self.channels} channels; raise it")
+            raise SettingsError(f"net.width = {self.width} cannot hold images of {self.channels} channels; raise it")
         if self.side >> self.depth == 0:
-            raise ValueError(
+            raise SettingsError(
                 f"net.depth = {self.depth} halves images of {self.side} x {self.side} pixels to nothing; "
                 f"use at most {self.side.bit_length() - 1} layers or an mlp"
             )

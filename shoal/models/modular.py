@@ -1,4 +1,4 @@
-"""Modular nets with soft layer ordering: every depth mixes all modules, each task with its own weights (spec 2.3)."""
+"""Modular nets with soft layer ordering: every depth mixes all modules, each task with its own weights (protocol 2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Monolithic nets: one module after the other, the same for all tasks, and a head per task (spec 2.2, 2.4)."""
+"""Monolithic nets: one module after the other, the same for all tasks, and a head per task (protocol 2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

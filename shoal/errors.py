@@ -1,0 +1,9 @@
+"""The one kind of error that a user can mend."""
+
+
+class UserError(ValueError):
+    """What is wrong, which value, what is allowed, what to do: one sentence, and the command line's exit code 2."""
+
+
+class Stopped(Exception):  # noqa: N818 - not an error
+    """The user asked to stop; the message says how to go on."""

@@ -1,0 +1,85 @@
+"""Calling shoal in tests: inside this process, as a real command, or as a process that starts at once, to be killed."""
+
+import io
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal import cli
+
+ROOT = Path(__file__).parents[1]
+DIGITS = ROOT / "experiments" / "digits.toml"
+# A run of half a second in which something is learned, modules are kept and modules are dropped.
+TINY = (
+    "agents=2", "seeds=2", "seed=10", "tasks.count=6", "tasks.train=16", "tasks.validation=8", "net.width=16",
+    "net.depth=2", "net.dropout=0.2", "learner.epochs=6", "learner.batch=16", "learner.rate=0.04", "learner.memory=8",
+    "machine.threads=1",
+)  # fmt: skip
+
+
+class Done(NamedTuple):
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def call(*words: object) -> Done:
+    """The command line in this process, from its entry point to its exit code."""
+    out, err, before = io.StringIO(), io.StringIO(), sys.argv
+    sys.argv = ["shoal", *map(str, words)]
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            cli.main()
+    except SystemExit as end:
+        return Done(int(end.code or 0), out.getvalue(), err.getvalue())
+    finally:
+        sys.argv = before
+    raise AssertionError("a command must end with an exit code")
+
+
+def command(*words: object) -> list[str]:
+    """The words that start the command line as a process of its own."""
+    return [sys.executable, "-m", "shoal.cli", *map(str, words)]
+
+
+def launch(*words: object) -> "subprocess.Popen[str]":
+    """Start the real command."""
+    return subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def fork(*words: object, fatal: int = 0) -> BaseProcess:
+    """Start a process that has imported everything already; it kills itself in its `fatal`-th write, if that is given.
+
+    A test can then afford dozens of kills. Only the imports are shared: it is a process like any other.
+    """
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["shoal.cli", "shoal.session", "sympy"])  # torch imports sympy when it first trains
+    process = server.Process(target=child, args=(list(map(str, words)), fatal))
+    process.start()
+    return process
+
+
+def child(words: list[str], fatal: int) -> None:
+    """What a forked process does."""
+    writes = 0
+
+    def die(file: int) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == fatal:
+            os.ftruncate(file, os.fstat(file).st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if fatal:
+        os.fsync = die  # type: ignore[assignment]
+    sys.argv = ["shoal", *words]
+    with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
+        cli.main()

@@ -1,0 +1,298 @@
+"""Settings: files, words, protocols, and what is said about those that cannot be."""
+
+import shlex
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import ValidationError
+
+from shoal import config
+from shoal.config import Settings, SettingsError, override, read, resolve, switches
+from shoal.record import toml
+from tests.command import ROOT
+
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
+PAPER = {  # dataset, model: common start, fresh Adam, dropout on the basis, initial structure (docs/protocol.md 5)
+    ("mnist", "modular-mlp"): (False, True, False, "onehot"),
+    ("kmnist", "modular-mlp"): (False, True, False, "onehot"),
+    ("fashionmnist", "modular-mlp"): (False, True, False, "onehot"),
+    ("combined", "modular-mlp"): (True, False, False, "onehot"),
+    ("cifar100", "modular-cnn"): (True, False, True, "own"),
+    ("mnist", "mlp"): (False, False, False, "onehot"),
+    ("kmnist", "mlp"): (False, False, False, "onehot"),
+    ("fashionmnist", "mlp"): (False, False, False, "onehot"),
+    ("combined", "mlp"): (True, False, False, "onehot"),
+    ("cifar100", "cnn"): (True, False, True, "own"),
+}
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "settings.toml"
+    file.write_text(text)
+    return file
+
+
+def refusal(raw: dict[str, Any]) -> str:
+    with pytest.raises(SettingsError) as caught:
+        resolve(raw)
+    return str(caught.value)
+
+
+def test_nothing_said_is_the_default() -> None:
+    assert resolve({}) == Settings()
+
+
+def test_a_file_says_what_differs_and_later_words_win(tmp_path: Path) -> None:
+    file = write(tmp_path, 'agents = 3\nmodel = "mlp"\n[learner]\nepochs = 7\n')
+    settings = read(file, ["learner.epochs=9", "net.width=16", "learner.epochs=11"])
+    assert (settings.agents, settings.model, settings.learner.epochs, settings.net.width) == (3, "mlp", 11, 16)
+    assert settings.learner.batch == Settings().learner.batch
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("x=3", 3), ("x=0.5", 0.5), ("x=1e-3", 1e-3), ("x=true", True), ("x=mlp", "mlp"), ('x="mlp"', "mlp"),
+        ("x=modular-mlp", "modular-mlp"), ("x=", ""), ("x=a=b", "a=b"), ("x=True", "True"),
+    ],
+)  # fmt: skip
+def test_the_value_of_a_word_is_toml_or_a_plain_string(word: str, value: object) -> None:
+    found = override({}, [word])["x"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_words_do_not_change_what_they_are_applied_to() -> None:
+    raw = {"net": {"width": 8}}
+    assert override(raw, ["net.width=9"]) == {"net": {"width": 9}}
+    assert raw == {"net": {"width": 8}}
+
+
+@pytest.mark.parametrize(("dataset", "model"), PAPER)
+def test_the_paper_protocol_is_what_each_row_really_did(dataset: str, model: str) -> None:
+    settings = resolve({"dataset": dataset, "model": model, "protocol": "paper"})
+    found = (
+        settings.tasks.common,
+        settings.learner.fresh_adam,
+        settings.net.dropout_basis,
+        settings.net.initial_structure,
+    )
+    assert found == PAPER[dataset, model]
+    assert (settings.learner.hidden, settings.learner.current) == ("keep", "max")
+    assert (settings.learner.adaptation, settings.learner.accept, settings.learner.memory) == ("last", 0.05, 32)
+    assert (settings.learner.epochs, settings.learner.batch, settings.learner.rate) == (100, 64, 1e-3)
+    assert (settings.net.depth, settings.net.dropout, settings.tasks.initial) == (4, 0.5, 4)
+
+
+@pytest.mark.parametrize(("dataset", "model"), PAPER)
+def test_the_fair_protocol_is_one_setting_for_all_rows(dataset: str, model: str) -> None:
+    settings = resolve({"dataset": dataset, "model": model})
+    assert settings.protocol == "fair"
+    assert settings.tasks.common
+    assert not settings.learner.fresh_adam
+    assert (settings.learner.hidden, settings.learner.current) == ("renormalise", "validation")
+    assert settings.net.dropout_basis == model.endswith("cnn")
+
+
+@pytest.mark.parametrize("protocol", ["fair", "paper"])
+@pytest.mark.parametrize(("dataset", "model"), PAPER)
+def test_what_the_user_says_wins_over_the_protocol(protocol: str, dataset: str, model: str) -> None:
+    for part, values in switches(protocol, model, dataset).items():
+        for name, value in values.items():
+            other = next(one for one in others(part, name) if one != value)
+            settings = resolve({"protocol": protocol, "dataset": dataset, "model": model, part: {name: other}})
+            assert getattr(getattr(settings, part), name) == other
+            rest = {k: v for k, v in values.items() if k != name}
+            assert {k: getattr(getattr(settings, part), k) for k in rest} == rest
+
+
+def others(part: str, name: str) -> list[object]:
+    """Values that a switch can have."""
+    kind = dict(config.fields())[f"{part}.{name}"].annotation
+    return [True, False] if kind is bool else list(get_args(kind))
+
+
+@pytest.mark.parametrize(
+    ("words", "better"),
+    [
+        (["agnets=2"], "agents"),
+        (["datset=mnist"], "dataset"),
+        (["learnr.epochs=2"], "learner"),
+        (["learner.epcohs=2"], "learner.epochs"),
+        (["tasks.clases=2"], "tasks.classes"),
+        (["net.with=2"], "net.width"),
+        (["machine.devise=cpu"], "machine.device"),
+        (["epochs=2"], "learner.epochs"),  # the right name at the wrong level
+        (["learner.width=2"], "net.width"),
+        (["widht=2"], "net.width"),
+    ],
+)
+def test_a_misspelt_key_gets_did_you_mean(words: list[str], better: str) -> None:
+    message = refusal(override({}, words))
+    assert message.startswith("unknown setting `")
+    assert f"did you mean `{better}`?" in message
+
+
+def test_a_key_like_no_other_gets_the_list() -> None:
+    message = refusal({"net": {"qqqq": 1}})
+    assert message == (
+        "unknown setting `net.qqqq`; allowed here: net.width, net.depth, net.basis, net.dropout, net.dropout_basis, "
+        "net.initial_structure"
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"agents": 0}, "`agents` cannot be 0; allowed: a whole number above 0"),
+        ({"agents": -3}, "`agents` cannot be -3; allowed: a whole number above 0"),
+        ({"agents": "8"}, "`agents` cannot be '8'; allowed: a whole number above 0"),
+        ({"agents": 8.0}, "`agents` cannot be 8.0; allowed: a whole number above 0"),
+        ({"agents": True}, "`agents` cannot be True; allowed: a whole number above 0"),
+        ({"agents": {"x": 1}}, "`agents` cannot be {'x': 1}; allowed: a whole number above 0"),
+        ({"seed": -1}, "`seed` cannot be -1; allowed: a whole number at least 0 and below 4294967296"),
+        ({"seed": 2**32}, "`seed` cannot be 4294967296; allowed: a whole number at least 0 and below 4294967296"),
+        ({"model": "mlpp"}, "`model` cannot be 'mlpp'; allowed: 'mlp', 'cnn', 'modular-mlp', 'modular-cnn'"),
+        ({"protocol": "papr"}, "`protocol` cannot be 'papr'; allowed: 'fair', 'paper'"),
+        ({"tasks": {"classes": 1}}, "`tasks.classes` cannot be 1; allowed: a whole number at least 2"),
+        ({"tasks": {"common": "yes"}}, "`tasks.common` cannot be 'yes'; allowed: true or false"),
+        ({"tasks": {"common": 1}}, "`tasks.common` cannot be 1; allowed: true or false"),
+        (
+            {"tasks": {"validation": "al"}},
+            "`tasks.validation` cannot be 'al'; allowed: a whole number above 0 or 'all'",
+        ),
+        ({"net": {"dropout": 1.0}}, "`net.dropout` cannot be 1.0; allowed: a finite number at least 0 and below 1"),
+        ({"learner": {"rate": 0}}, "`learner.rate` cannot be 0; allowed: a finite number above 0"),
+        ({"learner": {"rate": float("nan")}}, "`learner.rate` cannot be nan; allowed: a finite number above 0"),
+        ({"learner": {"rate": float("inf")}}, "`learner.rate` cannot be inf; allowed: a finite number above 0"),
+        (
+            {"learner": {"adaptation": 0}},
+            "`learner.adaptation` cannot be 0; allowed: a whole number above 0 or 'last', 'never'",
+        ),
+        ({"machine": {"device": "gpu"}}, "`machine.device` cannot be 'gpu'; allowed: cpu, cuda or cuda:N"),
+        ({"machine": {"device": 0}}, "`machine.device` cannot be 0; allowed: cpu, cuda or cuda:N"),
+        ({"tasks": 3}, "`tasks` is a group of settings, got 3; say tasks.KEY=VALUE"),
+        (
+            {"tasks": {"count": 3}},
+            "tasks.initial = 4 is more than tasks.count = 3; lower tasks.initial or raise tasks.count",
+        ),
+        (
+            {"learner": {"memory": 129}},
+            "learner.memory = 129 is more than the 128 training images of a task (tasks.train x tasks.classes); "
+            "lower learner.memory or raise tasks.train",
+        ),
+        (
+            {"model": "modular-cnn", "net": {"basis": 3}},
+            'net.initial_structure = "own" needs a basis module for each initial task, got net.basis = 3 and '
+            "tasks.initial = 4",
+        ),
+    ],
+)
+def test_a_wrong_value_gets_a_sentence_with_what_is_allowed(raw: dict[str, Any], message: str) -> None:
+    assert refusal(raw) == message
+
+
+def test_limits_themselves_are_allowed() -> None:
+    settings = resolve(
+        {
+            "seed": 2**32 - 1,
+            "tasks": {"count": 4, "validation": "all"},
+            "net": {"dropout": 0},
+            "learner": {"memory": 128, "rate": 1, "accept": 0, "adaptation": "never"},
+            "machine": {"device": "cuda:1"},
+        }
+    )
+    assert (settings.learner.memory, settings.learner.rate) == (128, 1.0)
+
+
+@pytest.mark.parametrize("word", ["foo", "=3", ""])
+def test_a_word_that_sets_nothing_is_refused(word: str) -> None:
+    with pytest.raises(SettingsError, match=r"settings on the command line look like learner\.epochs=50"):
+        override({}, [word])
+
+
+def test_a_single_setting_is_no_group() -> None:
+    with pytest.raises(SettingsError, match=r"`agents` in `agents\.x=3` is a single setting, not a group"):
+        override({"agents": 8}, ["agents.x=3"])
+
+
+def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "none.toml"
+    for file, words in (
+        (missing, f"no settings file {missing}; the ones that come with shoal are in experiments/"),
+        (tmp_path, f"cannot read {tmp_path}: Is a directory"),
+        (write(tmp_path, "agents 8"), f"cannot read {tmp_path / 'settings.toml'} as TOML: "),
+    ):
+        with pytest.raises(SettingsError) as caught:
+            read(file)
+        assert str(caught.value).startswith(words)
+    write(tmp_path, "").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match="as TOML"):
+        read(tmp_path / "settings.toml")
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        Settings().agents = 3  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        Settings().learner.epochs = 3  # type: ignore[misc]
+
+
+def another(name: str, field: Any) -> object:
+    """A value of a setting that is allowed and not the default."""
+    special: dict[str, object] = {"dataset": "mnist", "learner.adaptation": 5, "machine.device": "cuda"}
+    if name in special:
+        return special[name]
+    if isinstance(field.default, bool):
+        return not field.default
+    if isinstance(field.default, int):
+        return field.default + 1
+    if isinstance(field.default, float):
+        return field.default / 2
+    return next(one for one in get_args(field.annotation) if one != field.default)
+
+
+@pytest.mark.parametrize(("name", "field"), list(config.fields()), ids=[name for name, _ in config.fields()])
+def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str, field: Any) -> None:
+    group, _, last = name.rpartition(".")
+    value = another(name, field)
+    changed = resolve({group: {last: value}} if group else {last: value})
+    assert changed != Settings()
+    assert (changed.identity() != Settings().identity()) == (group != "machine")
+
+
+def test_identity_is_the_same_for_the_same_settings_said_otherwise() -> None:
+    said = resolve({"agents": 8, "learner": {"hidden": "renormalise", "epochs": 100}, "machine": {"threads": 2}})
+    assert said.identity() == Settings().identity()
+
+
+def test_there_are_experiments() -> None:
+    names = {file.stem for file in EXPERIMENTS}
+    assert names >= {"digits", "mnist", "kmnist", "fashionmnist", "combined", "cifar100"}
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+def test_an_experiment_begins_with_its_command(file: Path) -> None:
+    first = file.read_text().splitlines()[0]
+    assert first.startswith(f"# shoal run experiments/{file.name}")
+    _, _, place, *words = shlex.split(first.removeprefix("# "))
+    assert isinstance(read(ROOT / place, [word for word in words if "=" in word]), Settings)
+
+
+@pytest.mark.parametrize("model", ["mlp", "modular-mlp", "modular-cnn"])
+@pytest.mark.parametrize("protocol", ["fair", "paper"])
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+def test_resolved_settings_read_back_equal(file: Path, protocol: str, model: str, tmp_path: Path) -> None:
+    settings = read(file, [f"protocol={protocol}", f"model={model}", "learner.rate=1e-05"])
+    again = read(write(tmp_path, toml(settings)))
+    assert again == settings
+    assert again.identity() == settings.identity()
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "kmnist", "fashionmnist", "combined", "cifar100"])
+def test_an_experiment_of_the_paper_has_the_settings_of_its_table(dataset: str) -> None:
+    from shoal import reproduce
+
+    ours = read(ROOT / "experiments" / f"{dataset}.toml", ["protocol=paper"])
+    assert ours == reproduce.settings(dataset, "modular", "paper", 8)
