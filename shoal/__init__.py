@@ -1,3 +1,30 @@
 """shoal: fleets of agents that learn their own streams of tasks, and share what helps the others."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal.config import Settings, read, resolve
+    from shoal.run import simulate
+    from shoal.session import carry_out, prepare
+    from shoal.stack import Stack
+
 __version__ = "0.1.0"
+
+# The public names, imported when they are first used: torch alone takes two seconds.
+HOMES = {
+    "Settings": "shoal.config",
+    "Stack": "shoal.stack",
+    "carry_out": "shoal.session",
+    "prepare": "shoal.session",
+    "read": "shoal.config",
+    "resolve": "shoal.config",
+    "simulate": "shoal.run",
+}
+__all__ = ["Settings", "Stack", "__version__", "carry_out", "prepare", "read", "resolve", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"shoal has no `{name}`; it has {', '.join(HOMES)}")
+    return getattr(import_module(HOMES[name]), name)

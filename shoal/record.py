@@ -80,10 +80,11 @@ class Record:
             return
         handle = os.open(self.folder, os.O_RDONLY)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RecordError(f"{self.folder} is in use by another process; wait for it, or stop it") from None
             yield
-        except BlockingIOError:
-            raise RecordError(f"{self.folder} is in use by another process; wait for it, or stop it") from None
         finally:
             os.close(handle)
 
