@@ -21,7 +21,7 @@ demo: $(CORE)  ## train a small fleet on real images in about a minute and show 
 	$(BIN)/shoal demo
 
 test: $(DEV)  ## run the tests (those on real datasets skip, with a reason, where the data is not)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 data: $(DEV)  ## run the tests on real datasets and the slow ones
 	$(BIN)/python -m pytest -m "data or slow"

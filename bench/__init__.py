@@ -1,0 +1,1 @@
+"""Speed and memory of the learners, measured as ratios in one run: `make bench`."""

@@ -1,0 +1,304 @@
+"""Measure the speed of shoal against the plain PyTorch twin and against bare matrix products.
+
+Everything is measured in this run; times depend on the machine, so look at the ratios.
+"""
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bench import cases, floor, scale, tables
+from bench.race import Contender, Rates, middle, race, ready
+from shoal.data import Bank
+from shoal.engine import ENGINES
+from shoal.evaluate import accuracy
+from shoal.record import about
+from shoal.run import THREADS, set_threads
+from shoal.world import World
+
+CNN_LANES = (1, 2)
+# One batch of 64: 16 images of each of 4 classes. The paper has 5; a head is nothing beside the convolutions.
+ONE_BATCH = ("tasks.classes=4", "tasks.train=16")
+TINY = ("net.width=8", "learner.batch=8", "tasks.classes=4", "tasks.train=2", "learner.memory=2")
+
+Found = dict[str, Any]
+Tick = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    quick: bool
+    seconds: float
+    turns: int
+    lanes: tuple[int, ...]
+
+    @property
+    def threads(self) -> int:
+        """The most torch threads that anything takes; where others work too, more than one can be far slower."""
+        return 1 if self.quick else THREADS
+
+    @property
+    def growth(self) -> tuple[int, ...]:
+        """Lanes of the table of growth."""
+        return (8, 16) if self.quick else (64, 128, 256, 512, 1024)
+
+    @property
+    def fleet(self) -> int:
+        """Lanes that are evaluated."""
+        return 8 if self.quick else 64
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the bench: how often it ticks, what measures it, and its table."""
+
+    ticks: int
+    measure: Callable[[Tick], Found]
+    show: Callable[[Found], Table]
+
+
+def threads_of(fleet: World, options: Options) -> int:
+    """The torch threads that a run of this fleet takes."""
+    before = torch.get_num_threads()
+    set_threads(fleet)
+    chosen = torch.get_num_threads()
+    torch.set_num_threads(before)
+    return min(chosen, options.threads)
+
+
+def stacks(options: Options, model: str, bank: Bank, lanes: int, *changes: str) -> tuple[World, list[Contender]]:
+    """A fleet, and its epochs with each engine."""
+    fleet = cases.fleet_of(model, bank, lanes, *changes)
+    stack, threads = cases.midway(fleet), threads_of(fleet, options)
+
+    def contender(engine: str) -> Contender:
+        mapped = cases.with_engine(fleet, engine)
+        return Contender(f"{engine} {lanes}", lambda: cases.epochs(mapped, stack), threads)
+
+    return fleet, [contender(engine) for engine in ENGINES]
+
+
+def twins(fresh: Callable[[], cases.Work], threads: int) -> list[Contender]:
+    """The twin with one thread and with all: the better one counts."""
+    return [Contender(f"twin, threads: {count}", fresh, count) for count in sorted({1, threads})]
+
+
+def best_twin(rates: Rates) -> float:
+    return max(middle(rates, name) for name in rates if name.startswith("twin"))
+
+
+def measure_mlp(model: str, options: Options, tick: Tick) -> Found:
+    """Agent-steps per second of an MLP at every number of lanes."""
+    bank, contenders, operations = cases.mnist(options.quick), [], {}
+    for lanes in options.lanes:
+        fleet, engines = stacks(options, model, bank, lanes)
+        groups = (floor.modular if fleet.settings.modular else floor.monolithic)(fleet.settings, lanes)
+        operations[lanes] = floor.operations(groups) / (len(groups) * lanes)
+        bare = floor.run(groups, len(groups) * lanes)
+        contenders += [*engines, ready(f"products {lanes}", bare, threads_of(fleet, options))]
+    contenders += twins(partial(cases.twin_epochs, fleet), options.threads)
+    rates = race(contenders, options.seconds, options.turns, tick)
+    twin, rows = best_twin(rates), []
+    for lanes in options.lanes:
+        loop, vmap, products = (middle(rates, f"{name} {lanes}") for name in ("loop", "vmap", "products"))
+        rows.append(
+            {
+                "lanes": lanes,
+                "loop": loop,
+                "vmap": vmap,
+                "twin": twin,
+                "products": products,
+                "products_gflops": products * operations[lanes] / 1e9,
+                "vmap_to_twin": vmap / twin,
+                "products_to_vmap": products / vmap,
+                "products_to_twin": products / twin,
+            }
+        )
+    return {"unit": "agent-steps per second", "rows": rows, "turns": rates}
+
+
+def measure_cnn(options: Options, tick: Tick) -> Found:
+    """Agent-steps per second of both CNNs."""
+    bank, changes = cases.cifar(options.quick), TINY if options.quick else ONE_BATCH
+    rows, turns = [], {}
+    for model in ("cnn", "modular-cnn"):
+        contenders: list[Contender] = []
+        for lanes in CNN_LANES:
+            fleet, engines = stacks(options, model, bank, lanes, *changes)
+            contenders += engines
+        bare = floor.convolutions(fleet.settings, *bank.images.shape[1:3])
+        contenders.append(ready("convolutions", bare, threads_of(fleet, options)))
+        contenders += twins(partial(cases.twin_epochs, fleet), options.threads)
+        turns[model] = rates = race(contenders, options.seconds, options.turns, tick)
+        twin, convolutions = best_twin(rates), middle(rates, "convolutions")
+        for lanes in CNN_LANES:
+            loop, vmap = (middle(rates, f"{engine} {lanes}") for engine in ("loop", "vmap"))
+            rows.append(
+                {
+                    "model": model,
+                    "lanes": lanes,
+                    "loop": loop,
+                    "vmap": vmap,
+                    "twin": twin,
+                    "convolutions": convolutions,
+                    "loop_to_twin": loop / twin,
+                    "convolutions_to_loop": convolutions / loop,
+                }
+            )
+    return {"unit": "agent-steps per second", "rows": rows, "turns": turns}
+
+
+def measure_evaluation(options: Options, tick: Tick) -> Found:
+    """Test images per second of the modular MLP."""
+    fleet = cases.fleet_of("modular-mlp", cases.mnist(options.quick), options.fleet)
+    stack, threads = cases.midway(fleet), threads_of(fleet, options)
+    images = int(fleet.test.sizes[:, cases.TASK].sum())
+    agent, (x, y) = cases.twin_of(fleet), cases.samples(fleet, cases.TASK, "test")
+
+    def ours() -> int:
+        accuracy(fleet, stack, fleet.test, [cases.TASK])
+        return images
+
+    def theirs() -> int:
+        agent.right(cases.TASK, x, y)
+        return len(y)
+
+    bare = floor.run(floor.evaluation(fleet.settings, len(y)), len(y))
+    both = [ready("shoal", ours, threads), ready("products", bare, threads)]
+    rates = race([*both, *twins(lambda: theirs, options.threads)], options.seconds, options.turns, tick)
+    shoal, products, twin = middle(rates, "shoal"), middle(rates, "products"), best_twin(rates)
+    row = {
+        "lanes": options.fleet,
+        "images": images // options.fleet,
+        "shoal": shoal,
+        "twin": twin,
+        "products": products,
+        "shoal_to_twin": shoal / twin,
+        "products_to_shoal": products / shoal,
+    }
+    return {"unit": "test images per second", "rows": [row], "turns": rates}
+
+
+def measure_growth(options: Options, tick: Tick) -> Found:
+    """Time and memory from 64 lanes on, each number of lanes in a process of its own."""
+    rows = []
+    for lanes in options.growth:
+        row = scale.ask(lanes, max(options.turns, 3), options.quick)
+        row["epoch_ms_per_lane"] = 1e3 * row["epoch_seconds"] / lanes
+        row["test_ms_per_lane"] = 1e3 * row["test_seconds"] / lanes
+        row["mb_per_lane"] = (row["peak_mb"] - row["empty_mb"]) / lanes
+        rows.append(row)
+        tick()
+    straight = {}
+    for name in ("epoch_seconds", "test_seconds", "peak_mb"):
+        columns = np.corrcoef(options.growth, [row[name] for row in rows])
+        straight[name] = float(columns[0, 1] ** 2)
+    return {"unit": "seconds, MB", "rows": rows, "r_squared": straight}
+
+
+def sections(options: Options) -> dict[str, Section]:
+    two = len({1, options.threads})  # the twin's turns
+    mlp = options.turns * (len(options.lanes) * (len(ENGINES) + 1) + two)
+    modular, monolithic = (f"{kind} MLP, MNIST row" for kind in ("Modular", "Monolithic"))
+    return {
+        "modular-mlp": Section(
+            mlp,
+            lambda tick: measure_mlp("modular-mlp", options, tick),
+            lambda found: tables.mlp(f"{modular}, assimilation at task 7 (8 modules)", found["rows"]),
+        ),
+        "mlp": Section(
+            mlp,
+            lambda tick: measure_mlp("mlp", options, tick),
+            lambda found: tables.mlp(f"{monolithic}, replay at task 7 (128 + 7 x 32 images)", found["rows"]),
+        ),
+        "cnn": Section(
+            2 * options.turns * (len(CNN_LANES) * len(ENGINES) + 1 + two),
+            lambda tick: measure_cnn(options, tick),
+            lambda found: tables.cnn(found["rows"]),
+        ),
+        "evaluation": Section(
+            options.turns * (2 + two),
+            lambda tick: measure_evaluation(options, tick),
+            lambda found: tables.evaluation(found["rows"]),
+        ),
+        "growth": Section(
+            len(options.growth),
+            lambda tick: measure_growth(options, tick),
+            lambda found: tables.scale(found["rows"], found["r_squared"]),
+        ),
+    }
+
+
+def processor() -> str:
+    """The processor's name, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def read_options() -> tuple[Options, Path]:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes, to see that it works: the numbers mean nothing"
+    )
+    parser.add_argument("--seconds", type=float, help="length of a turn (0.7)")
+    parser.add_argument("--turns", type=int, help="turns of each contender, the median counts (3)")
+    parser.add_argument("--lanes", type=int, nargs="+", help="of the MLP tables (1 8 64 256)")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench.json"), help="where the numbers go (%(default)s)")
+    given = parser.parse_args()
+    usual = Options(True, 0.02, 1, (1, 4)) if given.quick else Options(False, 0.7, 3, (1, 8, 64, 256))
+    said = {name: value for name, value in vars(given).items() if name != "out" and value is not None}
+    options = Options(**{**asdict(usual), **said})
+    for count in options.lanes:
+        if count < 1 or (count > cases.AGENTS and count % cases.AGENTS):
+            parser.error(
+                f"--lanes {count} makes no whole fleets; use 1 to {cases.AGENTS}, or a multiple of {cases.AGENTS}"
+            )
+    if options.turns < 1:
+        parser.error(f"--turns {options.turns} measures nothing; use 1 or more, 3 for numbers to trust")
+    return options, given.out
+
+
+def main() -> None:
+    options, out = read_options()
+    console, screen, started = Console(), Console(stderr=True), time.monotonic()
+    here = {**about(), "processor": processor(), "cores": os.cpu_count(), "threads": options.threads}
+    results: Found = {"machine": here, "options": asdict(options)}
+    console.print(
+        f"{here['processor']}, {here['cores']} cores, torch threads: {options.threads}, torch {torch.__version__}, "
+        f"shoal {here['shoal']} at {here['commit']}.\nThe images are noise: speed does not depend on what they show.",
+        *["Quick: this only shows that everything runs; the numbers mean nothing."] * options.quick,
+        "",
+        sep="\n",
+        highlight=False,
+    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    for name, section in sections(options).items():
+        with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
+            bar = progress.add_task(name, total=section.ticks)
+            results[name] = section.measure(partial(progress.advance, bar))
+        console.print(section.show(results[name]), "")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(results, indent=1) + "\n")
+    console.print(f"{time.monotonic() - started:.0f} s in all; every number, each turn's too, is in {out}")
+
+
+if __name__ == "__main__":
+    main()

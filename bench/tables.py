@@ -1,0 +1,110 @@
+"""The tables of the bench, from its numbers."""
+
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+Row = dict[str, Any]
+
+
+def table(title: str, caption: str, *columns: str) -> Table:
+    made = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+    for column in columns:
+        made.add_column(column, justify="right")
+    return made
+
+
+def mlp(title: str, rows: list[Row]) -> Table:
+    """Steps of an MLP."""
+    made = table(
+        f"{title}: agent-steps per second",
+        "Goals at 64 lanes: vmap / twin at least 20; products / vmap, how many times as long as the matrix products "
+        "alone, at most 3.\nproducts / twin: what vmap / twin would be if nothing but the products took time.\n"
+        "The twin is one agent: N agents take it N times as long. With a twin on each core its rate would be higher, "
+        "at most by the number of cores.",
+        *("lanes", "loop", "vmap", "twin", "products", "(GFLOP/s)"),
+        *("vmap / twin", "products / vmap", "products / twin"),
+    )
+    for row in rows:
+        made.add_row(
+            str(row["lanes"]),
+            *(f"{row[name]:,.0f}" for name in ("loop", "vmap", "twin", "products", "products_gflops")),
+            f"{row['vmap_to_twin']:.1f}",
+            f"{row['products_to_vmap']:.2f}",
+            f"{row['products_to_twin']:.1f}",
+        )
+    return made
+
+
+def cnn(rows: list[Row]) -> Table:
+    """Steps of both CNNs."""
+    made = table(
+        "CNNs, CIFAR-100 row at task 7, one batch of new images: agent-steps per second",
+        "cnn replays its 7 memories too; modular-cnn has 8 modules. Last column: how many times as long as the "
+        "convolutions alone,\nwhich read the 3 real channels of an image; the twin reads also the 47 empty ones.",
+        *("model", "lanes", "loop", "vmap", "twin", "convolutions", "loop / twin", "convolutions / loop"),
+    )
+    for row in rows:
+        made.add_row(
+            row["model"],
+            str(row["lanes"]),
+            *(f"{row[name]:,.2f}" for name in ("loop", "vmap", "twin", "convolutions")),
+            f"{row['loop_to_twin']:.1f}",
+            f"{row['convolutions_to_loop']:.2f}",
+        )
+    return made
+
+
+def evaluation(rows: list[Row]) -> Table:
+    """Tests of the modular MLP."""
+    made = table(
+        "Evaluation, modular MLP at task 7 (8 modules): test images per second",
+        "products / shoal: how many times as long as the matrix products alone.",
+        *("lanes", "images of a lane", "shoal", "twin", "products", "shoal / twin", "products / shoal"),
+    )
+    for row in rows:
+        made.add_row(
+            str(row["lanes"]),
+            *(f"{row[name]:,.0f}" for name in ("images", "shoal", "twin", "products")),
+            f"{row['shoal_to_twin']:.1f}",
+            f"{row['products_to_shoal']:.2f}",
+        )
+    return made
+
+
+def scale(rows: list[Row], straight: dict[str, float]) -> Table:
+    """Growth with lanes."""
+    first = rows[0]
+    made = table(
+        "Growth with lanes, modular MLP, MNIST row at its last task (10 modules)",
+        f"Goal: 64 lanes below 2,000 MB. In brackets: relative to {first['lanes']} lanes, 1.00 is linear. MB per lane "
+        f"are beyond the {first['empty_mb']:,.0f} MB of Python, torch and images.\nR² of a straight line: epoch "
+        f"{straight['epoch_seconds']:.4f}, test {straight['test_seconds']:.4f}, memory {straight['peak_mb']:.4f}.",
+        *(
+            "lanes",
+            "setup, s",
+            "epoch, s",
+            "ms per lane",
+            "test of a task, s",
+            "ms per lane",
+            "peak, MB",
+            "MB per lane",
+        ),
+    )
+    for row in rows:
+        epoch, test, memory = (
+            f"{row[name]:.2f} ({row[name] / first[name]:.2f})"
+            for name in ("epoch_ms_per_lane", "test_ms_per_lane", "mb_per_lane")
+        )
+        made.add_row(
+            str(row["lanes"]),
+            f"{row['setup_seconds']:.1f}",
+            f"{row['epoch_seconds']:.3f}",
+            epoch,
+            f"{row['test_seconds']:.2f}",
+            test,
+            f"{row['peak_mb']:,.0f}",
+            memory,
+        )
+    return made
