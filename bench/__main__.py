@@ -21,12 +21,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bench import cases, floor, scale, tables
-from bench.race import Contender, Rates, middle, race, ready
+from bench.race import Contender, Rates, middle, race
 from shoal.data import Bank
-from shoal.engine import ENGINES
+from shoal.engine import ENGINES, THREADS, keep_memory
 from shoal.evaluate import accuracy
 from shoal.record import about
-from shoal.run import THREADS, set_threads
 from shoal.world import World
 
 CNN_LANES = (1, 2)
@@ -72,19 +71,12 @@ class Section:
     show: Callable[[Found], Table]
 
 
-def threads_of(fleet: World, options: Options) -> int:
-    """The torch threads that a run of this fleet takes."""
-    before = torch.get_num_threads()
-    set_threads(fleet)
-    chosen = torch.get_num_threads()
-    torch.set_num_threads(before)
-    return min(chosen, options.threads)
-
-
 def stacks(options: Options, model: str, bank: Bank, lanes: int, *changes: str) -> tuple[World, list[Contender]]:
     """A fleet, and its epochs with each engine."""
     fleet = cases.fleet_of(model, bank, lanes, *changes)
-    stack, threads = cases.midway(fleet), threads_of(fleet, options)
+    stack = cases.midway(fleet)
+    # A lone CNN lane takes torch's own threads; all else has threads for pieces of the stack.
+    threads = options.threads if lanes == 1 and fleet.settings.block == "cnn" else 1
 
     def contender(engine: str) -> Contender:
         mapped = cases.with_engine(fleet, engine)
@@ -93,13 +85,13 @@ def stacks(options: Options, model: str, bank: Bank, lanes: int, *changes: str) 
     return fleet, [contender(engine) for engine in ENGINES]
 
 
-def twins(fresh: Callable[[], cases.Work], threads: int) -> list[Contender]:
-    """The twin with one thread and with all: the better one counts."""
-    return [Contender(f"twin, threads: {count}", fresh, count) for count in sorted({1, threads})]
+def either(name: str, fresh: Callable[[], cases.Work], threads: int) -> list[Contender]:
+    """A contender with one thread and with all: the better one counts."""
+    return [Contender(f"{name}, threads: {count}", fresh, count) for count in sorted({1, threads})]
 
 
-def best_twin(rates: Rates) -> float:
-    return max(middle(rates, name) for name in rates if name.startswith("twin"))
+def best(rates: Rates, name: str) -> float:
+    return max(middle(rates, each) for each in rates if each.startswith(f"{name}, threads"))
 
 
 def measure_mlp(model: str, options: Options, tick: Tick) -> Found:
@@ -110,12 +102,13 @@ def measure_mlp(model: str, options: Options, tick: Tick) -> Found:
         groups = (floor.modular if fleet.settings.modular else floor.monolithic)(fleet.settings, lanes)
         operations[lanes] = floor.operations(groups) / (len(groups) * lanes)
         bare = floor.run(groups, len(groups) * lanes)
-        contenders += [*engines, ready(f"products {lanes}", bare, threads_of(fleet, options))]
-    contenders += twins(partial(cases.twin_epochs, fleet), options.threads)
+        contenders += [*engines, *either(f"products {lanes}", partial(same, bare), options.threads)]
+    contenders += either("twin", partial(cases.twin_epochs, fleet), options.threads)
     rates = race(contenders, options.seconds, options.turns, tick)
-    twin, rows = best_twin(rates), []
+    twin, rows = best(rates, "twin"), []
     for lanes in options.lanes:
-        loop, vmap, products = (middle(rates, f"{name} {lanes}") for name in ("loop", "vmap", "products"))
+        loop, vmap = (middle(rates, f"{engine} {lanes}") for engine in ("loop", "vmap"))
+        products = best(rates, f"products {lanes}")
         rows.append(
             {
                 "lanes": lanes,
@@ -142,10 +135,10 @@ def measure_cnn(options: Options, tick: Tick) -> Found:
             fleet, engines = stacks(options, model, bank, lanes, *changes)
             contenders += engines
         bare = floor.convolutions(fleet.settings, *bank.images.shape[1:3])
-        contenders.append(ready("convolutions", bare, threads_of(fleet, options)))
-        contenders += twins(partial(cases.twin_epochs, fleet), options.threads)
+        contenders += either("convolutions", partial(same, bare), options.threads)
+        contenders += either("twin", partial(cases.twin_epochs, fleet), options.threads)
         turns[model] = rates = race(contenders, options.seconds, options.turns, tick)
-        twin, convolutions = best_twin(rates), middle(rates, "convolutions")
+        twin, convolutions = best(rates, "twin"), best(rates, "convolutions")
         for lanes in CNN_LANES:
             loop, vmap = (middle(rates, f"{engine} {lanes}") for engine in ("loop", "vmap"))
             rows.append(
@@ -166,12 +159,12 @@ def measure_cnn(options: Options, tick: Tick) -> Found:
 def measure_evaluation(options: Options, tick: Tick) -> Found:
     """Test images per second of the modular MLP."""
     fleet = cases.fleet_of("modular-mlp", cases.mnist(options.quick), options.fleet)
-    stack, threads = cases.midway(fleet), threads_of(fleet, options)
+    stack = cases.midway(fleet)
     images = int(fleet.test.sizes[:, cases.TASK].sum())
     agent, (x, y) = cases.twin_of(fleet), cases.samples(fleet, cases.TASK, "test")
 
     def ours() -> int:
-        accuracy(fleet, stack, fleet.test, [cases.TASK])
+        accuracy(fleet, stack, "test", [cases.TASK])
         return images
 
     def theirs() -> int:
@@ -179,9 +172,10 @@ def measure_evaluation(options: Options, tick: Tick) -> Found:
         return len(y)
 
     bare = floor.run(floor.evaluation(fleet.settings, len(y)), len(y))
-    both = [ready("shoal", ours, threads), ready("products", bare, threads)]
-    rates = race([*both, *twins(lambda: theirs, options.threads)], options.seconds, options.turns, tick)
-    shoal, products, twin = middle(rates, "shoal"), middle(rates, "products"), best_twin(rates)
+    contenders = [Contender("shoal", lambda: ours, 1), *either("products", partial(same, bare), options.threads)]
+    contenders += either("twin", lambda: theirs, options.threads)
+    rates = race(contenders, options.seconds, options.turns, tick)
+    shoal, products, twin = middle(rates, "shoal"), best(rates, "products"), best(rates, "twin")
     row = {
         "lanes": options.fleet,
         "images": images // options.fleet,
@@ -212,8 +206,8 @@ def measure_growth(options: Options, tick: Tick) -> Found:
 
 
 def sections(options: Options) -> dict[str, Section]:
-    two = len({1, options.threads})  # the twin's turns
-    mlp = options.turns * (len(options.lanes) * (len(ENGINES) + 1) + two)
+    two = len({1, options.threads})  # those that run with one thread and with all
+    mlp = options.turns * (len(options.lanes) * (len(ENGINES) + two) + two)
     modular, monolithic = (f"{kind} MLP, MNIST row" for kind in ("Modular", "Monolithic"))
     return {
         "modular-mlp": Section(
@@ -227,12 +221,12 @@ def sections(options: Options) -> dict[str, Section]:
             lambda found: tables.mlp(f"{monolithic}, replay at task 7 (128 + 7 x 32 images)", found["rows"]),
         ),
         "cnn": Section(
-            2 * options.turns * (len(CNN_LANES) * len(ENGINES) + 1 + two),
+            2 * options.turns * (len(CNN_LANES) * len(ENGINES) + 2 * two),
             lambda tick: measure_cnn(options, tick),
             lambda found: tables.cnn(found["rows"]),
         ),
         "evaluation": Section(
-            options.turns * (2 + two),
+            options.turns * (1 + 2 * two),
             lambda tick: measure_evaluation(options, tick),
             lambda found: tables.evaluation(found["rows"]),
         ),
@@ -276,8 +270,14 @@ def read_options() -> tuple[Options, Path]:
     return options, given.out
 
 
+def same(work: cases.Work) -> cases.Work:
+    """Work without a state of its own needs no fresh start."""
+    return work
+
+
 def main() -> None:
     options, out = read_options()
+    keep_memory()
     console, screen, started = Console(), Console(stderr=True), time.monotonic()
     here = {**about(), "processor": processor(), "cores": os.cpu_count(), "threads": options.threads}
     results: Found = {"machine": here, "options": asdict(options)}

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from shoal import grow, learn
+from shoal import grow
 from shoal.config import Settings, read
 from shoal.data import Bank
 from shoal.models import Modular
+from shoal.run import learn_epoch
 from shoal.stack import Stack, remember, start
 from shoal.world import World, world
 from tests import twin
@@ -101,9 +102,8 @@ def epochs(fleet: World, stack: Stack) -> Work:
 
     def work() -> int:
         nonlocal count
-        epoch = learn.assimilation_epoch if fleet.settings.modular else learn.replay_epoch
-        epoch(fleet, mine, TASK, count)
-        count += 1
+        learn_epoch(fleet, mine, TASK, count)
+        count = (count + 1) % (fleet.settings.learner.epochs - 1)  # the last one adapts
         return total
 
     return work

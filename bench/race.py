@@ -21,11 +21,6 @@ class Contender:
     threads: int
 
 
-def ready(name: str, work: Work, threads: int) -> Contender:
-    """A contender without a state of its own."""
-    return Contender(name, lambda: work, threads)
-
-
 def race(contenders: Sequence[Contender], seconds: float, turns: int, tick: Callable[[], None]) -> Rates:
     """The rates of all contenders. They take turns, so that a noisy machine hits all alike."""
     rates: Rates = {contender.name: [] for contender in contenders}

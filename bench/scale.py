@@ -12,12 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bench.cases import fleet_of, midway, mnist
 from shoal.evaluate import accuracy
-from shoal.learn import adaptation_epoch, assimilation_epoch, initial_epoch
-from shoal.run import set_threads
+from shoal.run import learn_epoch, settle
 
 
 def ask(lanes: int, turns: int, quick: bool) -> dict[str, Any]:
@@ -35,17 +32,15 @@ def measure(lanes: int, turns: int, quick: bool) -> dict[str, Any]:
     empty = peak()
     started = time.perf_counter()
     fleet = fleet_of("modular-mlp", bank, lanes)
-    set_threads(fleet)
-    if quick:
-        torch.set_num_threads(1)
+    settle(fleet)
     task = fleet.settings.tasks.count - 1
     stack = midway(fleet, task)
     setup = time.perf_counter() - started
-    initial_epoch(fleet, stack, 0)
-    assimilation_epoch(fleet, stack, task, 0)
-    epochs = [timed(partial(assimilation_epoch, fleet, stack, task, at)) for at in range(1, turns + 1)]
-    adaptation_epoch(fleet, stack, task, turns + 1)
-    tests = [timed(partial(accuracy, fleet, stack, fleet.test, [task])) for _ in range(turns)]
+    learn_epoch(fleet, stack, 0, 0)
+    learn_epoch(fleet, stack, task, 0)
+    epochs = [timed(partial(learn_epoch, fleet, stack, task, at)) for at in range(1, turns + 1)]
+    learn_epoch(fleet, stack, task, fleet.settings.learner.epochs - 1)  # the one that adapts
+    tests = [timed(partial(accuracy, fleet, stack, "test", [task])) for _ in range(turns)]
     return {
         "lanes": lanes,
         "setup_seconds": setup,

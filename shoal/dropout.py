@@ -23,7 +23,8 @@ def draw(
     total = sum(sizes)
     if dropout == 0.5:
         drawn = np.stack([np.frombuffer(rng.bytes(-(-total // 8)), np.uint8) for rng in rngs])
-        flat = table(device)[torch.from_numpy(drawn).to(device).int()].flatten(1)[:, :total]
+        rows = torch.from_numpy(drawn).to(device).int().flatten()
+        flat = table(device).index_select(0, rows).view(len(rngs), -1)[:, :total]
     else:
         uniform = np.stack([rng.random(total, np.float32) for rng in rngs])
         flat = (torch.from_numpy(uniform).to(device) >= dropout) / (1 - dropout)

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from shoal.engine import crew
 from shoal.learn import slots
 from shoal.models import Linear, Modular, Params, Slots
 from shoal.stack import Stack
-from shoal.world import Split, World
+from shoal.world import World
 
 OTHERS = 200  # test images of each task that only others have met
 
@@ -39,12 +40,22 @@ class Net:
         return torch.cat([model.logits(params, inputs[at], task, **extra) for at in rows.split(self.piece)])
 
 
-@torch.inference_mode()
-def accuracy(world: World, stack: Stack, split: Split, tasks: Sequence[int], hidden: Tensor | None = None) -> Tensor:
-    """The share of right answers [L, len(tasks)], each task with its own head; slots `hidden` [L, C] are left out.
+def accuracy(world: World, stack: Stack, name: str, tasks: Sequence[int], hidden: Tensor | None = None) -> Tensor:
+    """The share of right answers [L, len(tasks)] in the split `name`, each task with its own head.
 
-    One lane after the other whatever the engine: the test images of one lane fill the machine.
+    Slots `hidden` [L, C] are left out.
     """
+    pieces = stack.pieces(world)
+    sizes = [len(piece.lanes) for piece, _ in pieces]
+    parts = [None] * len(pieces) if hidden is None else hidden.split(sizes)
+    work = [(*piece, part) for piece, part in zip(pieces, parts, strict=True)]
+    return torch.cat(crew(work, lambda one: accuracy_of(one[0], one[1], name, tasks, one[2])))
+
+
+@torch.inference_mode()
+def accuracy_of(world: World, stack: Stack, name: str, tasks: Sequence[int], hidden: Tensor | None) -> Tensor:
+    """`accuracy` of one piece, lane after lane whatever the engine: the test images of one lane fill a core."""
+    split = world.tables[1][name]
     result = torch.zeros(len(stack.lanes), len(tasks), dtype=torch.float64)
     for lane in range(len(stack.lanes)):
         net = Net(world, stack, lane, hidden)

@@ -8,7 +8,7 @@ from shoal.learn import candidate
 from shoal.models import Modular
 from shoal.rng import key
 from shoal.stack import Stack
-from shoal.world import Split, World
+from shoal.world import World
 
 
 def begin(world: World, stack: Stack, task: int) -> None:
@@ -27,7 +27,7 @@ def end(world: World, stack: Stack, task: int) -> None:
     """Keep the candidate where it raises validation accuracy by more than `accept`, relatively; else empty the slot."""
     model = world.model
     assert isinstance(model, Modular)
-    shown, hidden = trial(world, stack, world.validation, task)
+    shown, hidden = trial(world, stack, "validation", task)
     stack.trial[:, task] = torch.stack([shown, hidden], 1)
     # In whole images, because fractions would decide a gain of exactly 5 % by rounding; and as a product, because a
     # net that was never right without the candidate must not divide by zero.
@@ -37,7 +37,7 @@ def end(world: World, stack: Stack, task: int) -> None:
     stack.alive[:, model.slot(task)] = kept.to(stack.alive.device)
 
 
-def trial(world: World, stack: Stack, split: Split, task: int) -> tuple[Tensor, Tensor]:
+def trial(world: World, stack: Stack, split: str, task: int) -> tuple[Tensor, Tensor]:
     """Accuracy [L] of the current task with and without its candidate."""
     shown = accuracy(world, stack, split, [task])
     hidden = accuracy(world, stack, split, [task], candidate(world, stack, task))
@@ -49,10 +49,10 @@ def current(world: World, stack: Stack, task: int) -> Tensor:
     rule = world.settings.learner.current
     here = candidate(world, stack, task)
     if rule == "max":  # as in the paper's code: optimistic, because test data chooses
-        return torch.maximum(*trial(world, stack, world.test, task))
+        return torch.maximum(*trial(world, stack, "test", task))
     if rule == "validation":
-        shown, hidden = trial(world, stack, world.validation, task)
+        shown, hidden = trial(world, stack, "validation", task)
         here &= (hidden >= shown).to(here.device)[:, None]
     elif rule == "with":
         here.zero_()
-    return accuracy(world, stack, world.test, [task], here)[:, 0]
+    return accuracy(world, stack, "test", [task], here)[:, 0]

@@ -111,14 +111,16 @@ def step(
     parts: Mapping[str, Part],
     task: int | None,
     extra: dict[str, Any],
+    modules: int = 0,
     active: Mapping[str, Tensor] | None = None,
 ) -> None:
     """One Adam step of every lane on the `parts` of its parameters; the rest is frozen.
 
     `active` [L, units of the part] narrows that to some units of some lanes. `task` says that the whole batch is of
-    that task, the same in all lanes; None that every image is of its own.
+    that task, the same in all lanes; None that every image is of its own. Of a modular net's slots only the first
+    `modules` are computed: the candidate is the last, so hiding it costs nothing.
     """
-    cuts = slots_only(extra["slots"].alive.shape[1]) if "slots" in extra else {}
+    cuts = used_slots(extra["slots"], modules) if modules else {}
     fixed = {name: view(tensor, cuts.get(name, ())) for name, tensor in stack.params.items()}
     free = {name: view(stack.params[name], part).detach().requires_grad_() for name, part in parts.items()}
     function = each(partial(loss, world.model, parts, task, world.engine == "loop"), world.engine)
@@ -138,10 +140,10 @@ def view(tensor: Tensor, part: Part) -> Tensor:
     return tensor[(slice(None), *part)]
 
 
-def slots_only(width: int) -> dict[str, Part]:
-    """Where the first `width` slots lie."""
-    first = slice(0, width)
-    return {"module.weight": (first,), "module.bias": (first,), "structure": (slice(None), first)}
+def used_slots(slots: Slots, modules: int) -> dict[str, Part]:
+    """Where the slots that take part lie, of which the first `modules` are computed."""
+    computed, counted = slice(0, modules), slice(0, slots.alive.shape[1])
+    return {"module.weight": (computed,), "module.bias": (computed,), "structure": (slice(None), counted)}
 
 
 @torch.no_grad()
@@ -235,7 +237,7 @@ def initial_epoch(world: World, stack: Stack, epoch: int) -> None:
                 "head.bias": (head,),
             }
             extra = slots(world, stack, modules.stop) | masks(world, rngs, shapes)
-            step(world, stack, batch, parts, task, extra)
+            step(world, stack, batch, parts, task, extra, modules.stop if isinstance(model, Modular) else 0)
 
 
 def replay_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
@@ -250,7 +252,7 @@ def replay_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
         present = torch.zeros_like(stack.steps["head.bias"], dtype=batch.weight.dtype)
         present = present.scatter_add(1, batch.task, batch.weight) > 0
         active = {"head.weight": present, "head.bias": present}
-        step(world, stack, batch, parts, None, masks(world, rngs, shapes), active)
+        step(world, stack, batch, parts, None, masks(world, rngs, shapes), active=active)
 
 
 def assimilation_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
@@ -270,26 +272,26 @@ def assimilation_epoch(world: World, stack: Stack, task: int, epoch: int) -> Non
     }
     last = slice(slot, width)
     with_: dict[str, Part] = {"module.weight": (last,), "module.bias": (last,), **without}
-    rngs, shapes = generators(stack, "dropout", task, epoch), model.masks(size, width)
+    rngs = generators(stack, "dropout", task, epoch)
     shown, hidden = slots(world, stack, width), slots(world, stack, width, candidate(world, stack, task))
     held = pool(world, stack, task, past=False)
     for batch in batches(held, generators(stack, "batches", "assimilate", task, epoch), size):
-        step(world, stack, batch, with_, task, shown | masks(world, rngs, shapes))
-        step(world, stack, batch, without, task, hidden | masks(world, rngs, shapes))
+        step(world, stack, batch, with_, task, shown | masks(world, rngs, model.masks(size, width)), width)
+        step(world, stack, batch, without, task, hidden | masks(world, rngs, model.masks(size, slot)), slot)
 
 
 def adaptation_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
     """One pass over the new task and all memories that trains the modules alone, with and without the candidate."""
     size, model = world.settings.learner.batch, world.model
     assert isinstance(model, Modular)
-    width = model.slot(task) + 1
-    modules = slice(0, width)
-    parts: dict[str, Part] = {"module.weight": (modules,), "module.bias": (modules,)}
-    rngs, shapes = generators(stack, "dropout", task, epoch), model.masks(size, width)
+    slot = model.slot(task)
+    width = slot + 1
+    rngs = generators(stack, "dropout", task, epoch)
     held = pool(world, stack, task, past=True)
     for batch in batches(held, generators(stack, "batches", "adapt", task, epoch), size):
-        for hidden in (None, candidate(world, stack, task)):
-            extra = slots(world, stack, width, hidden)
-            trained = extra["slots"].visible
-            active = {"module.weight": trained, "module.bias": trained}
-            step(world, stack, batch, parts, None, extra | masks(world, rngs, shapes), active)
+        for modules, hidden in ((width, None), (slot, candidate(world, stack, task))):
+            extra = slots(world, stack, width, hidden) | masks(world, rngs, model.masks(size, modules))
+            computed = slice(0, modules)
+            parts: dict[str, Part] = {"module.weight": (computed,), "module.bias": (computed,)}
+            alive = stack.alive[:, computed]
+            step(world, stack, batch, parts, None, extra, modules, {"module.weight": alive, "module.bias": alive})

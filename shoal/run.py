@@ -6,13 +6,12 @@ import torch
 
 from shoal import grow
 from shoal.config import Settings
+from shoal.engine import THREADS, crew, keep_memory
 from shoal.evaluate import accuracy
 from shoal.learn import adaptation_epoch, assimilation_epoch, initial_epoch, replay_epoch
 from shoal.models import Modular
 from shoal.stack import Stack, grid, remember, start
 from shoal.world import World, joint_lanes, world
-
-THREADS = torch.get_num_threads()  # what the machine, or OMP_NUM_THREADS, allows
 
 # Called after every epoch and at the end of every task with the stack as it then is; it may save it, not change it.
 Watch = Callable[[Stack], None]
@@ -24,7 +23,7 @@ def simulate(fleet: World, stack: Stack | None = None, watch: Watch = lambda sta
     With a common start, one joint agent per seed learns the initial tasks and every agent begins as its copy.
     """
     settings = fleet.settings
-    set_threads(fleet)
+    settle(fleet)
     here = fleet
     if settings.tasks.common and (stack is None or stack.lanes != fleet.lanes):
         here = world(settings, fleet.bank, joint_lanes(settings))
@@ -37,10 +36,11 @@ def simulate(fleet: World, stack: Stack | None = None, watch: Watch = lambda sta
     return stack if here is fleet else spread(fleet, stack)
 
 
-def set_threads(world: World) -> None:
-    """Threads pay for large stacks only; on small tensors they spend their time waiting for each other."""
-    large = len(world.lanes) >= 4 or world.settings.block == "cnn"
-    torch.set_num_threads(world.settings.machine.threads or (THREADS if large else 1))
+def settle(world: World) -> None:
+    """Set torch's own threads: none where the lanes' pieces have threads, and none for a few small matrices."""
+    alone = len(world.lanes) == 1 and world.settings.block == "cnn"
+    torch.set_num_threads((world.settings.machine.threads or THREADS) if alone else 1)
+    keep_memory()
 
 
 def spread(fleet: World, stack: Stack) -> Stack:
@@ -79,6 +79,11 @@ def learn_task(world: World, stack: Stack, watch: Watch) -> None:
 
 
 def learn_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
+    """One epoch of every lane, pieces of the stack side by side."""
+    crew(stack.pieces(world), lambda piece: lesson(*piece, task, epoch))
+
+
+def lesson(world: World, stack: Stack, task: int, epoch: int) -> None:
     """One epoch of whichever learner the model and the clock ask for."""
     if task < world.settings.tasks.initial:
         initial_epoch(world, stack, epoch)
@@ -106,8 +111,8 @@ def measure(world: World, stack: Stack, point: int, growing: bool) -> None:
         before = stack.accuracy[:, task - 1, -1] if point == 0 else stack.accuracy[:, task, point - 1]
         now[:, :task] = before[:, :task]
     else:
-        now[:, :task] = accuracy(world, stack, world.test, range(task))
-    now[:, task] = grow.current(world, stack, task) if growing else accuracy(world, stack, world.test, [task])[:, 0]
+        now[:, :task] = accuracy(world, stack, "test", range(task))
+    now[:, task] = grow.current(world, stack, task) if growing else accuracy(world, stack, "test", [task])[:, 0]
 
 
 def past_is_frozen(world: World, stack: Stack, point: int) -> bool:

@@ -67,6 +67,17 @@ class Stack:
         flat = {name: tensor[index.to(tensor.device)] for name, tensor in self.tensors.items()}
         return Stack.of(lanes, self.task, self.epoch, flat)
 
+    def pieces(self, world: World) -> list[tuple[World, "Stack"]]:
+        """The world's pieces, each with its rows of this stack; what is written to a piece is written here."""
+        found, first = [], 0
+        for piece in world.pieces:
+            rows = slice(first, first + len(piece.lanes))
+            # As `data`, because autograd would take what another thread writes to its rows for a change of these.
+            flat = {name: tensor.data[rows] for name, tensor in self.tensors.items()}
+            found.append((piece, Stack.of(piece.lanes, self.task, self.epoch, flat)))
+            first = rows.stop
+        return found
+
     def forget_moments(self) -> None:
         """A new Adam for everything."""
         for group in (self.first, self.second, self.steps):

@@ -1,8 +1,9 @@
 """The world: all that never changes in a run, stacked over lanes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from shoal import models
 from shoal.config import Settings, SettingsError
 from shoal.data import Bank
+from shoal.engine import THREADS
 from shoal.models import Linear, Modular, Monolithic
 from shoal.rng import key
 from shoal.tasks import JOINT, Lane, Stream, streams
@@ -95,6 +97,24 @@ class World:
             return Split(*(torch.from_numpy(array).to(self.device) for array in (rows, labels, sizes)))
 
         return inputs, {name: split(name) for name in names}
+
+    @cached_property
+    def pieces(self) -> tuple["World", ...]:
+        """The lanes in as many pieces as threads pay for: convolutions need a lane each, small matrices many."""
+        least = 1 if self.settings.block == "cnn" else 16
+        count = min(self.settings.machine.threads or THREADS, max(1, len(self.lanes) // least))
+        if count == 1 or self.device.type != "cpu":
+            return (self,)
+        bounds = [len(self.lanes) * i // count for i in range(count + 1)]
+        return tuple(self.piece(slice(*pair)) for pair in pairwise(bounds))
+
+    def piece(self, rows: slice) -> "World":
+        """The same world with some of its lanes; it shares the images."""
+        part = replace(self, lanes=self.lanes[rows], streams=self.streams[rows])
+        inputs, splits = self.tables
+        held = {name: Split(split.rows[rows], split.labels[rows], split.sizes[rows]) for name, split in splits.items()}
+        vars(part)["tables"] = inputs, held  # a piece never computes its own
+        return part
 
     @property
     def inputs(self) -> Tensor:

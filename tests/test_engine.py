@@ -65,3 +65,11 @@ def test_a_common_start_is_learned_once_per_seed() -> None:
     # What came after is each agent's own.
     assert not torch.equal(stack.params["head.weight"][0, 5], stack.params["head.weight"][1, 5])
     assert stack.lanes[0] == Lane(0, 0)
+
+
+@pytest.mark.parametrize(("model", "agents"), [("mlp", 40), ("modular-mlp", 33), ("modular-cnn", 2)])
+def test_the_number_of_threads_changes_nothing(model: str, agents: int) -> None:
+    few = {"tasks": {"count": 5}, "learner": {"epochs": 2, "accept": 0.0}}
+    one, two = (fleet(model, agents=agents, machine={"threads": threads}, **few) for threads in (1, 2))
+    assert [len(made.pieces) for made in (one, two)] == [1, 2]
+    same(simulate(one), simulate(two))

@@ -105,6 +105,7 @@ class Modular:
     ) -> Tensor:
         """Logits [B, K] of one agent for images x of one task, or of tasks task[B].
 
+        Hidden slots at the end need no module in `params`.
         `fold` puts the shares of one task into the weights, s * relu(Wh + b) = relu(sWh + sb): cheaper when the batch
         is larger than a module is wide, that is in evaluation.
         """
@@ -119,6 +120,7 @@ class Modular:
         shares = self.shares(params, slots, task) if isinstance(task, int) else self.shares(params, slots)[task]
         groups = self.groups(params, masks)
         sizes = [len(weight) for weight, _, _ in groups]
+        shares = shares[..., : sum(sizes), :]
         for k in range(self.depth):
             mixed = []
             for (weight, bias, mask), share in zip(groups, shares[..., k].split(sizes, -1), strict=True):
@@ -153,7 +155,8 @@ class Modular:
                     chosen.append(piece if len(mine) == len(piece) else piece[mine])
                 first += len(piece)
         if masks:
-            dropped = at if self.dropout_basis else at[self.basis :] - self.basis
+            plain, modules = 0 if self.dropout_basis else self.basis, sum(map(len, pieces(params["module.bias"])))
+            dropped = at[(at >= plain) & (at < modules)] - plain
             masks = [mask.index_select(self.block.axis, dropped) for mask in masks]
         return less, Slots(slots.place[at], slots.alive[at], slots.visible[at], slots.choice), masks
 
