@@ -145,7 +145,6 @@ def reproduce(
     """Train cells of the paper's Table 1 and set them beside the printed numbers."""
     from shoal import data as datasets
     from shoal import reproduce as cells
-    from shoal.record import content
     from shoal.session import prepare
 
     chosen = cells.choose(what, dataset, model, method, protocol, seeds)
@@ -154,12 +153,13 @@ def reproduce(
             datasets.load(cell.dataset, data)  # says what is missing now, not after hours of other cells
     rows = []
     for cell in chosen:
-        done = cells.finished(cell, out)
-        summary = content(done) if done else train(prepare(cell.settings, data), cells.open_cell(cell, out))
-        rows.append(cells.row(cell, summary))
+        if not cells.finished(cell, out):
+            train(prepare(cell.settings, data), cells.open_cell(cell, out))
+        rows.append(cells.row(cell, out))
         if json:
             print(dumps(rows[-1]), flush=True)
     show_cells(rows)
+    say(f"written to {cells.write(rows, out)}")
 
 
 @app.command("list")

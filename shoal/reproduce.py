@@ -1,11 +1,12 @@
 """Table 1 of the paper: its cells, what it prints for them, and ours."""
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shoal.config import Settings, SettingsError, resolve
-from shoal.record import Record, create, reopen
+from shoal.record import Record, content, create, reopen
 
 # Final accuracy and AUC of Table 1, with more digits where the authors' notebooks have them.
 PAPER = {
@@ -88,10 +89,9 @@ def settings(dataset: str, model: str, protocol: str, seeds: int) -> Settings:
     return resolve(raw)
 
 
-def finished(cell: Cell, folder: Path) -> Path | None:
-    """The summary of a cell that was finished earlier."""
-    summary = place_of(cell, folder) / "summary.json"
-    return summary if summary.exists() else None
+def finished(cell: Cell, folder: Path) -> bool:
+    """Was the cell finished earlier?"""
+    return (place_of(cell, folder) / "summary.json").exists()
 
 
 def place_of(cell: Cell, folder: Path) -> Path:
@@ -104,9 +104,11 @@ def open_cell(cell: Cell, folder: Path) -> Record:
     return reopen(place) if (place / "settings.toml").exists() else create(place, cell.settings)
 
 
-def row(cell: Cell, summary: dict[str, Any]) -> dict[str, Any]:
+def row(cell: Cell, folder: Path) -> dict[str, Any]:
     """A finished cell beside the paper's numbers."""
     final, auc = PAPER[cell.model, cell.method][cell.dataset]
+    place = place_of(cell, folder)
+    summary = content(place / "summary.json")
     return {
         "what": "table1",
         "dataset": cell.dataset,
@@ -125,9 +127,24 @@ def row(cell: Cell, summary: dict[str, Any]) -> dict[str, Any]:
                 "auc_se_seeds",
                 "modules",
                 "seconds",
-                "out",
             )
         },
         "paper_final_accuracy": final,
         "paper_auc": auc,
+        "identity": summary["identity"],
+        "commit": content(place / "about.json").get("commit"),
+        "out": str(place),
     }
+
+
+def write(rows: list[dict[str, Any]], folder: Path) -> Path:
+    """All rows as CSV, to be kept: runs are large, this is what they came to."""
+    table = folder / "table1.csv"
+    columns = [name for name in rows[0] if name != "out"]
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row in rows:
+            values = (row[name] for name in columns)
+            writer.writerow(round(value, 3) if isinstance(value, float) else value for value in values)
+    return table
