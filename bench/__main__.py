@@ -75,12 +75,10 @@ def stacks(options: Options, model: str, bank: Bank, lanes: int, *changes: str) 
     """A fleet, and its epochs with each engine."""
     fleet = cases.fleet_of(model, bank, lanes, *changes)
     stack = cases.midway(fleet)
-    # A lone CNN lane takes torch's own threads; all else has threads for pieces of the stack.
-    threads = options.threads if lanes == 1 and fleet.settings.block == "cnn" else 1
 
     def contender(engine: str) -> Contender:
         mapped = cases.with_engine(fleet, engine)
-        return Contender(f"{engine} {lanes}", lambda: cases.epochs(mapped, stack), threads)
+        return Contender(f"{engine} {lanes}", lambda: cases.epochs(mapped, stack), 1)
 
     return fleet, [contender(engine) for engine in ENGINES]
 

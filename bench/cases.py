@@ -74,18 +74,14 @@ def midway(fleet: World, task: int = TASK) -> Stack:
 
 
 def fleet_of(model: str, bank: Bank, lanes: int, *changes: str) -> World:
-    """A world with its tables made."""
-    fleet = world(row(model, lanes, *changes), bank)
-    _ = fleet.tables
-    return fleet
+    """A world of the paper's row."""
+    return world(row(model, lanes, *changes), bank)
 
 
 def with_engine(fleet: World, engine: str) -> World:
-    """The same world with another engine; the tables, which the engine has nothing to do with, are not made again."""
+    """The same world with another engine."""
     machine = fleet.settings.machine.model_copy(update={"engine": engine})
-    other = replace(fleet, settings=fleet.settings.model_copy(update={"machine": machine}))
-    other.__dict__["tables"] = fleet.tables
-    return other
+    return replace(fleet, settings=fleet.settings.model_copy(update={"machine": machine}))
 
 
 def steps(settings: Settings) -> int:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.cases import fleet_of, midway, mnist
+from shoal.engine import keep_memory
 from shoal.evaluate import accuracy
-from shoal.run import learn_epoch, settle
+from shoal.run import learn_epoch, one_thread
 
 
 def ask(lanes: int, turns: int, quick: bool) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def measure(lanes: int, turns: int, quick: bool) -> dict[str, Any]:
     empty = peak()
     started = time.perf_counter()
     fleet = fleet_of("modular-mlp", bank, lanes)
-    settle(fleet)
+    keep_memory()
     task = fleet.settings.tasks.count - 1
     stack = midway(fleet, task)
     setup = time.perf_counter() - started
@@ -74,4 +75,5 @@ if __name__ == "__main__":
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
-    print(json.dumps(measure(given.lanes, given.turns, given.quick)))
+    with one_thread():
+        print(json.dumps(measure(given.lanes, given.turns, given.quick)))

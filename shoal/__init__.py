@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.config import Settings, read, resolve
+    from shoal.record import create, reopen
     from shoal.run import simulate
     from shoal.session import carry_out, prepare
     from shoal.stack import Stack
@@ -16,12 +17,25 @@ HOMES = {
     "Settings": "shoal.config",
     "Stack": "shoal.stack",
     "carry_out": "shoal.session",
+    "create": "shoal.record",
     "prepare": "shoal.session",
     "read": "shoal.config",
+    "reopen": "shoal.record",
     "resolve": "shoal.config",
     "simulate": "shoal.run",
 }
-__all__ = ["Settings", "Stack", "__version__", "carry_out", "prepare", "read", "resolve", "simulate"]
+__all__ = [
+    "Settings",
+    "Stack",
+    "__version__",
+    "carry_out",
+    "create",
+    "prepare",
+    "read",
+    "reopen",
+    "resolve",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:

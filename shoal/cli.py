@@ -33,7 +33,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="Datasets: what is there, and how to get the rest.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
-out = Console()
+console = Console()
 err = Console(stderr=True)
 
 Out = Annotated[Path | None, typer.Option(help="The run directory (default: runs/NAME-ID).", show_default=False)]
@@ -91,7 +91,8 @@ def run(
     """
     from shoal.config import read
 
-    settings = read(file, [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])])
+    said = [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])]
+    settings = read(file, [*said, *([f"machine.data={data.resolve()}"] if data else [])])
     from shoal.record import create
     from shoal.session import prepare
 
@@ -125,7 +126,7 @@ def demo(
     """Watch two small fleets learn handwritten digits: embedded images, no download, about a minute."""
     from shoal.demo import show
 
-    show(folder, seeds, out)
+    show(folder, seeds, console)
 
 
 @app.command()
@@ -158,7 +159,7 @@ def reproduce(
         rows.append(cells.row(cell, out))
         if json:
             print(dumps(rows[-1]), flush=True)
-    show_cells(rows)
+    show_cells(rows, err if json else console)
     say(f"written to {cells.write(rows, out)}")
 
 
@@ -172,15 +173,15 @@ def list_(
     if what == "settings":
         table = Table("setting", "default", "meaning", box=None)
         for name, field in config.fields():
-            default = field.default if not hasattr(field.default, "model_dump") else ""
+            default = field.default
             table.add_row(name, json.dumps(default), field.description)
-        out.print(table)
-        out.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these.")
+        console.print(table)
+        console.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these.")
         for protocol in ("fair", "paper"):
-            out.print(protocol, config.switches(protocol, "modular-mlp", "mnist"))
+            console.print(protocol, config.switches(protocol, "modular-mlp", "mnist"))
     elif what == "models":
         for name in config.MODELS:
-            out.print(name)
+            console.print(name)
     elif what == "datasets":
         list_data()
     else:
@@ -196,7 +197,7 @@ def list_data(data: Data = None) -> None:
     for row in status(data):
         size = f"{row.size / 1e6:.1f}" if row.present else ""
         table.add_row(row.name, "yes" if row.present else "no", str(row.where or ""), size, row.note)
-    out.print(table)
+    console.print(table)
 
 
 @data_app.command("get")
@@ -221,7 +222,7 @@ def get_data(
             progress.update(bars[file], completed=done)
 
         folder = fetch(name, data, tell)
-    out.print(f"{name} is in {folder}")
+    console.print(f"{name} is in {folder}")
 
 
 def train(fleet: "World", record: "Record") -> dict[str, Any]:
@@ -287,13 +288,13 @@ def report(summary: dict[str, Any], json: bool) -> None:
     for name, title in shown.items():
         table.add_row(title, *(number(summary.get(f"{name}{ending}")) for ending in ("", "_se", "_se_seeds")))
     table.add_row("modules at the end", number(summary["modules"]))
-    out.print(table)
+    console.print(table)
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
-    out.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False, soft_wrap=True)
-    out.print(f"in {summary['out']}", highlight=False, markup=False, soft_wrap=True)
+    console.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False, soft_wrap=True)
+    console.print(f"in {summary['out']}", highlight=False, markup=False, soft_wrap=True)
 
 
-def show_cells(rows: list[dict[str, Any]]) -> None:
+def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
     """Cells of Table 1 beside the paper's."""
     table = Table("dataset", "model", "method", "protocol", "seeds", "final", "paper", "AUC", "paper", "s", box=None)
     for row in rows:
@@ -303,7 +304,7 @@ def show_cells(rows: list[dict[str, Any]]) -> None:
             number(row["paper_final_accuracy"]),
             f"{number(row['auc'])} ± {number(row['auc_se'])}", number(row["paper_auc"]), f"{row['seconds']:.0f}",
         )  # fmt: skip
-    err.print(table)
+    where.print(table)
 
 
 def number(value: float | None) -> str:

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 
 from shoal.errors import UserError
 
-MODELS = ("mlp", "cnn", "modular-mlp", "modular-cnn")
 Model = Literal["mlp", "cnn", "modular-mlp", "modular-cnn"]
+MODELS: tuple[str, ...] = get_args(Model)
 Protocol = Literal["fair", "paper"]
 
 
@@ -77,11 +77,12 @@ class Learner(Part):
 
 
 class Machine(Part):
-    """Where it runs. Nothing here changes a result."""
+    """Where it runs. Threads change nothing; engines and devices agree up to rounding."""
 
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
-    engine: Literal["auto", "loop", "vmap"] = Field("auto", description="auto: vmap for mlp, loop for cnn")
-    threads: NonNegativeInt = Field(0, description="torch threads; 0 chooses by the size of the stack")
+    engine: Literal["auto", "loop", "vmap"] = Field("auto", description="auto: loop for cnn on a cpu, else vmap")
+    threads: NonNegativeInt = Field(0, description="threads for pieces of the stack; 0: one for each core")
+    data: str = Field("", description="folder to look for data first; --data sets it")
     checkpoint: PositiveFloat = Field(30.0, description="seconds between checkpoints inside a task")
 
 
@@ -191,14 +192,9 @@ def suggest(path: str, name: str, model: type[Part]) -> str:
     return f"; allowed here: {', '.join(here)}"
 
 
-def paths(model: type[Part] = Settings, path: str = "") -> Iterable[str]:
+def paths() -> Iterable[str]:
     """Every setting by its full name."""
-    for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Part):
-            yield from paths(inner, f"{path}{name}.")
-        else:
-            yield f"{path}{name}"
+    return (name for name, _ in fields())
 
 
 def sentence(error: ValidationError) -> str:

@@ -20,7 +20,7 @@ FLEETS = {"mlp": "one net for all tasks", "modular-mlp": "nets that grow modules
 RAW: dict[str, Any] = {
     "dataset": "digits",
     "agents": 8,
-    "tasks": {"count": 8, "train": 32, "validation": 15},
+    "tasks": {"count": 8, "train": 32, "validation": 10},
     "net": {"width": 32},
     "learner": {"epochs": 60, "batch": 16, "rate": 5e-3, "memory": 16},
 }

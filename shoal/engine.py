@@ -5,6 +5,7 @@ right; both give the same numbers.
 """
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,12 +46,13 @@ def crew(pieces: Sequence[T], work: Callable[[T], Any]) -> list[Any]:
     """
     if len(pieces) == 1:
         return [work(pieces[0])]
-    return list(threads(len(pieces)).map(work, pieces))
+    return list(threads(len(pieces), os.getpid()).map(work, pieces))
 
 
 @cache
-def threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, "shoal", torch.set_num_threads, (1,))
+def threads(count: int, process: int) -> ThreadPoolExecutor:
+    """A pool for this process: after a fork the parent's has no threads."""
+    return ThreadPoolExecutor(count, f"shoal-{process}", torch.set_num_threads, (1,))
 
 
 @cache

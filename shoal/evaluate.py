@@ -10,22 +10,19 @@ from shoal.engine import crew
 from shoal.learn import slots
 from shoal.models import Linear, Modular, Params, Slots
 from shoal.stack import Stack
-from shoal.world import World
+from shoal.world import Split, World
 
 OTHERS = 200  # test images of each task that only others have met
 
 
-class Net:
-    """One lane's net, as it is now, without dropout. Slots `hidden` [L, C] are left out.
+class Trained:
+    """One lane's net as it is now, without dropout. It computes the modules that the lane has and no others."""
 
-    It computes the modules that the lane has and no others.
-    """
-
-    def __init__(self, world: World, stack: Stack, lane: int, hidden: Tensor | None = None) -> None:
+    def __init__(self, world: World, stack: Stack, lane: int, used: Slots | None) -> None:
+        """`used` are the slots of the whole stack, for modular nets."""
         self.world = world
         self.params = {name: tensor[lane] for name, tensor in stack.params.items()}
-        used = slots(world, stack, stack.alive.shape[1], hidden)
-        self.slots = Slots(*(part[lane] for part in used["slots"])) if used else None
+        self.slots = None if used is None else Slots(*(part[lane] for part in used))
         # Images at once: the activations of a piece should stay in a core's cache.
         self.piece = 512 if isinstance(world.model.block, Linear) else 250
 
@@ -55,16 +52,16 @@ def accuracy(world: World, stack: Stack, name: str, tasks: Sequence[int], hidden
 @torch.inference_mode()
 def accuracy_of(world: World, stack: Stack, name: str, tasks: Sequence[int], hidden: Tensor | None) -> Tensor:
     """`accuracy` of one piece, lane after lane whatever the engine: the test images of one lane fill a core."""
-    split = world.tables[1][name]
-    result = torch.zeros(len(stack.lanes), len(tasks), dtype=torch.float64)
+    split: Split = getattr(world, name)
+    used = slots(world, stack, stack.alive.shape[1], hidden).get("slots")
+    right = torch.zeros(len(stack.lanes), len(tasks), dtype=torch.int64, device=world.device)
     for lane in range(len(stack.lanes)):
-        net = Net(world, stack, lane, hidden)
+        net = Trained(world, stack, lane, used)
         for column, task in enumerate(tasks):
             size = int(split.sizes[lane, task])
             rows, labels = split.rows[lane, task, :size], split.labels[lane, task, :size]
-            right = (net.logits(rows, task).argmax(1) == labels).sum()
-            result[lane, column] = right.double() / size
-    return result
+            right[lane, column] = (net.logits(rows, task).argmax(1) == labels).sum()
+    return right.cpu().double() / split.sizes[:, list(tasks)]
 
 
 class Foreign(NamedTuple):
@@ -84,8 +81,9 @@ def others(world: World, stack: Stack) -> list[Foreign]:
     takes the likeliest; a class it never met is as likely as chance. If it met none of them its accuracy is chance.
     """
     found = []
+    used = slots(world, stack, stack.alive.shape[1]).get("slots")
     for row, lane in enumerate(world.lanes):
-        net = Net(world, stack, row)
+        net = Trained(world, stack, row, used)
         own = [frozenset(task.classes) for task in world.streams[row]]
         met = set(own)
         for column, other in enumerate(world.lanes):
@@ -99,7 +97,7 @@ def others(world: World, stack: Stack) -> list[Foreign]:
     return found
 
 
-def foreign(world: World, net: Net, row: int, column: int, at: int) -> float:
+def foreign(world: World, net: Trained, row: int, column: int, at: int) -> float:
     """The accuracy of lane `row` on task `at` of lane `column`."""
     classes = world.streams[column][at].classes
     size = min(OTHERS, int(world.test.sizes[column, at]))

@@ -29,9 +29,9 @@ def end(world: World, stack: Stack, task: int) -> None:
     assert isinstance(model, Modular)
     shown, hidden = trial(world, stack, "validation", task)
     stack.trial[:, task] = torch.stack([shown, hidden], 1)
-    # In whole images, because fractions would decide a gain of exactly 5 % by rounding; and as a product, because a
-    # net that was never right without the candidate must not divide by zero.
-    size = world.validation.sizes[:, task].cpu()
+    # Differs: in whole images, because fractions would decide a gain of exactly 5 % by rounding; and as a product,
+    # because a net that was never right without the candidate must not divide by zero.
+    size = world.validation.sizes[:, task]
     right, before = (shown * size).round(), (hidden * size).round()
     kept = right - before > world.settings.learner.accept * before
     stack.alive[:, model.slot(task)] = kept.to(stack.alive.device)
@@ -47,9 +47,9 @@ def trial(world: World, stack: Stack, split: str, task: int) -> tuple[Tensor, Te
 def current(world: World, stack: Stack, task: int) -> Tensor:
     """The test accuracy [L] of the current task while its candidate is on trial, by the rule `learner.current`."""
     rule = world.settings.learner.current
-    here = candidate(world, stack, task)
     if rule == "max":  # as in the paper's code: optimistic, because test data chooses
         return torch.maximum(*trial(world, stack, "test", task))
+    here = candidate(world, stack, task)
     if rule == "validation":
         shown, hidden = trial(world, stack, "validation", task)
         here &= (hidden >= shown).to(here.device)[:, None]

@@ -1,6 +1,6 @@
 """Learning: minibatch plans, one step for all lanes, a masked Adam, and the epochs of each learner (protocol 3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -54,7 +54,7 @@ def pool(world: World, stack: Stack, task: int, past: bool) -> Pool:
     return held._replace(sizes=[held.y.shape[1]] * len(rows))
 
 
-def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int) -> list[Batch]:
+def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int) -> Iterator[Batch]:
     """One shuffled pass over the pool, the last partial batch kept; lanes that are done early get empty batches.
 
     A batch has the same shape whatever the lanes hold, so that no lane's numbers depend on another's.
@@ -67,11 +67,14 @@ def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int) -> list[
         real[row, :held] = 1
     device = pool.y.device
     lane = torch.arange(len(rngs), device=device)[:, None]
-    index = torch.from_numpy(order).to(device)
-    return [
-        Batch(pool.x[lane, at], pool.y[lane, at], weight, pool.task[lane, at])
-        for at, weight in zip(index.split(size, 1), torch.from_numpy(real).to(device).split(size, 1), strict=True)
-    ]
+    index, weights = torch.from_numpy(order).to(device), torch.from_numpy(real).to(device)
+    for at, weight in zip(index.split(size, 1), weights.split(size, 1), strict=True):
+        yield Batch(pool.x[lane, at], pool.y[lane, at], weight, pool.task[lane, at])
+
+
+def batch_size(world: World, held: Pool) -> int:
+    """The settings' batch, but no larger than the data: padding costs as much as images do."""
+    return min(world.settings.learner.batch, max(held.sizes))
 
 
 def loss(
@@ -142,7 +145,7 @@ def view(tensor: Tensor, part: Part) -> Tensor:
 
 def used_slots(slots: Slots, modules: int) -> dict[str, Part]:
     """Where the slots that take part lie, of which the first `modules` are computed."""
-    computed, counted = slice(0, modules), slice(0, slots.alive.shape[1])
+    computed, counted = slice(0, modules), slice(0, slots.counted.shape[1])
     return {"module.weight": (computed,), "module.bias": (computed,), "structure": (slice(None), counted)}
 
 
@@ -216,17 +219,17 @@ def initial_epoch(world: World, stack: Stack, epoch: int) -> None:
 
     All modules train (Adam also moves those a task does not use, by their moments), and the head of the batch's task.
     """
-    settings, model = world.settings, world.model
-    size, count = settings.learner.batch, settings.tasks.initial
+    model = world.model
+    pools = [pool(world, stack, task, past=False) for task in range(world.settings.tasks.initial)]
+    size = batch_size(world, pools[0])
     rngs = generators(stack, "dropout", "initial", epoch)
     passes = [
-        batches(pool(world, stack, task, past=False), generators(stack, "batches", "initial", task, epoch), size)
-        for task in range(count)
+        batches(held, generators(stack, "batches", "initial", task, epoch), size) for task, held in enumerate(pools)
     ]
     if isinstance(model, Modular):
-        modules, shapes = slice(0, model.basis), model.masks_initial(size)
+        modules, shapes = slice(0, model.basis), model.initial_mask_shapes(size)
     else:
-        modules, shapes = slice(0, model.depth), model.masks(size)
+        modules, shapes = slice(0, model.depth), model.mask_shapes(size)
     for together in zip(*passes, strict=True):
         for task, batch in enumerate(together):
             head = slice(task, task + 1)
@@ -242,11 +245,11 @@ def initial_epoch(world: World, stack: Stack, epoch: int) -> None:
 
 def replay_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
     """Experience replay: one pass over the new task and all memories; everything trains (protocol 3)."""
-    size = world.settings.learner.batch
     assert isinstance(world.model, Monolithic)
-    rngs, shapes = generators(stack, "dropout", task, epoch), world.model.masks(size)
-    parts: dict[str, Part] = {name: (slice(0, tensor.shape[1]),) for name, tensor in stack.params.items()}
     held = pool(world, stack, task, past=True)
+    size = batch_size(world, held)
+    rngs, shapes = generators(stack, "dropout", task, epoch), world.model.mask_shapes(size)
+    parts: dict[str, Part] = {name: (slice(0, tensor.shape[1]),) for name, tensor in stack.params.items()}
     for batch in batches(held, generators(stack, "batches", "replay", task, epoch), size):
         # A head without an image in the batch is not touched, not even by its moments.
         present = torch.zeros_like(stack.steps["head.bias"], dtype=batch.weight.dtype)
@@ -260,8 +263,10 @@ def assimilation_epoch(world: World, stack: Stack, task: int, epoch: int) -> Non
 
     Trained are the task's structure and head, and, in the step that sees it, the candidate.
     """
-    size, model = world.settings.learner.batch, world.model
+    model = world.model
     assert isinstance(model, Modular)
+    held = pool(world, stack, task, past=False)
+    size = batch_size(world, held)
     slot = model.slot(task)
     width = slot + 1
     own = slice(task, task + 1)
@@ -274,23 +279,23 @@ def assimilation_epoch(world: World, stack: Stack, task: int, epoch: int) -> Non
     with_: dict[str, Part] = {"module.weight": (last,), "module.bias": (last,), **without}
     rngs = generators(stack, "dropout", task, epoch)
     shown, hidden = slots(world, stack, width), slots(world, stack, width, candidate(world, stack, task))
-    held = pool(world, stack, task, past=False)
     for batch in batches(held, generators(stack, "batches", "assimilate", task, epoch), size):
-        step(world, stack, batch, with_, task, shown | masks(world, rngs, model.masks(size, width)), width)
-        step(world, stack, batch, without, task, hidden | masks(world, rngs, model.masks(size, slot)), slot)
+        step(world, stack, batch, with_, task, shown | masks(world, rngs, model.mask_shapes(size, width)), width)
+        step(world, stack, batch, without, task, hidden | masks(world, rngs, model.mask_shapes(size, slot)), slot)
 
 
 def adaptation_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
     """One pass over the new task and all memories that trains the modules alone, with and without the candidate."""
-    size, model = world.settings.learner.batch, world.model
+    model = world.model
     assert isinstance(model, Modular)
+    held = pool(world, stack, task, past=True)
+    size = batch_size(world, held)
     slot = model.slot(task)
     width = slot + 1
     rngs = generators(stack, "dropout", task, epoch)
-    held = pool(world, stack, task, past=True)
     for batch in batches(held, generators(stack, "batches", "adapt", task, epoch), size):
         for modules, hidden in ((width, None), (slot, candidate(world, stack, task))):
-            extra = slots(world, stack, width, hidden) | masks(world, rngs, model.masks(size, modules))
+            extra = slots(world, stack, width, hidden) | masks(world, rngs, model.mask_shapes(size, modules))
             computed = slice(0, modules)
             parts: dict[str, Part] = {"module.weight": (computed,), "module.bias": (computed,)}
             alive = stack.alive[:, computed]

@@ -2,7 +2,7 @@
 
 settings.toml             all settings, resolved; `shoal run` accepts it as it is
 about.json                shoal's version and commit, versions of what it runs on, when
-checkpoint.safetensors    the stack, at most `machine.checkpoint` seconds old
+checkpoint.safetensors    the stack, at most `machine.checkpoint` seconds or one epoch old
 accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
 growth.parquet            a row per trial of a module: seed, agent, task, with, without, kept
 others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
@@ -84,6 +84,8 @@ class Record:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RecordError(f"{self.folder} is in use by another process; wait for it, or stop it") from None
+            except OSError:
+                pass  # a file system without locks
             yield
         finally:
             os.close(handle)
@@ -110,6 +112,13 @@ class Record:
             if not (self.folder / "settings.toml").exists():
                 advice = "make room, or choose another folder with --out"
             raise RecordError(f"cannot write {path}: {reason(error)}; {advice}") from None
+
+    def again(self) -> None:
+        """Note in about.json that the run goes on, and with which code."""
+        made = content(self.folder / "about.json")
+        now = about()
+        made.setdefault("resumed", []).append({name: now[name] for name in ("started", "commit", "python", "packages")})
+        self.write("about.json", text(made))
 
     def save(self, stack: Stack) -> None:
         """Write the checkpoint."""

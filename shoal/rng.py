@@ -1,6 +1,7 @@
 """The only source of randomness: a generator for every purpose, named by a path."""
 
 from hashlib import blake2b
+from operator import index
 
 import numpy as np
 
@@ -11,5 +12,6 @@ def key(seed: int, *path: int | str) -> np.random.Generator:
     Nothing is drawn from a shared stream, so a lane's numbers do not depend on its neighbours, on the order of the
     work, or on where a run was stopped: a checkpoint needs no random state at all.
     """
-    digest = blake2b(repr((seed, *path)).encode(), digest_size=16).digest()
+    words = tuple(word if isinstance(word, str) else index(word) for word in (seed, *path))
+    digest = blake2b(repr(words).encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))

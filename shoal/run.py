@@ -1,12 +1,13 @@
 """The one loop: every lane learns its stream, task after task."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
 from shoal import grow
-from shoal.config import Settings
-from shoal.engine import THREADS, crew, keep_memory
+from shoal.config import Settings, SettingsError
+from shoal.engine import crew
 from shoal.evaluate import accuracy
 from shoal.learn import adaptation_epoch, assimilation_epoch, initial_epoch, replay_epoch
 from shoal.models import Modular
@@ -23,24 +24,44 @@ def simulate(fleet: World, stack: Stack | None = None, watch: Watch = lambda sta
     With a common start, one joint agent per seed learns the initial tasks and every agent begins as its copy.
     """
     settings = fleet.settings
-    settle(fleet)
-    here = fleet
-    if settings.tasks.common and (stack is None or stack.lanes != fleet.lanes):
-        here = world(settings, fleet.bank, joint_lanes(settings))
-    stack = stack or start(here)
-    while stack.task < settings.tasks.count:
-        if stack.task == settings.tasks.initial and here is not fleet:
-            stack, here = spread(fleet, stack), fleet
-        learn_task(here, stack, watch)
-        watch(stack)
-    return stack if here is fleet else spread(fleet, stack)
+    first = joint_lanes(fleet.lanes) if settings.tasks.common else fleet.lanes
+    if stack is not None and stack.lanes not in (first, fleet.lanes):
+        raise ValueError(f"the stack is of other lanes ({stack.lanes[0]}, ...) than the fleet ({fleet.lanes[0]}, ...)")
+    lanes = first if stack is None else stack.lanes
+    here = fleet if lanes == fleet.lanes else world(settings, fleet.bank, lanes)
+    with one_thread():
+        if stack is None:
+            stack = start(here)
+        while stack.task < settings.tasks.count:
+            if stack.task == settings.tasks.initial and stack.lanes != fleet.lanes:
+                stack, here = spread(fleet, stack), fleet
+            learn_task(here, stack, watch)
+            check(stack)
+            watch(stack)
+        return stack if stack.lanes == fleet.lanes else spread(fleet, stack)
 
 
-def settle(world: World) -> None:
-    """Set torch's own threads: none where the lanes' pieces have threads, and none for a few small matrices."""
-    alone = len(world.lanes) == 1 and world.settings.block == "cnn"
-    torch.set_num_threads((world.settings.machine.threads or THREADS) if alone else 1)
-    keep_memory()
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch without threads of its own: pieces of the stack have them, and with torch's own a result would depend on
+    their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def check(stack: Stack) -> None:
+    """Raise if a lane has diverged: its accuracies would be chance, and look like a result."""
+    bad = torch.stack([~tensor.flatten(1).isfinite().all(1) for tensor in stack.params.values()]).any(0)
+    if bad.any():
+        lane = stack.lanes[int(bad.nonzero()[0])]
+        raise SettingsError(
+            f"agent {lane.agent} of seed {lane.seed} diverged at task {stack.task}: "
+            "its weights are no numbers any more; lower learner.rate"
+        )
 
 
 def spread(fleet: World, stack: Stack) -> Stack:

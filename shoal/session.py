@@ -10,6 +10,7 @@ from typing import Any
 
 from shoal import data
 from shoal.config import Settings
+from shoal.engine import keep_memory
 from shoal.errors import Stopped
 from shoal.record import Record
 from shoal.run import simulate
@@ -18,15 +19,19 @@ from shoal.world import World, world
 
 
 def prepare(settings: Settings, folder: Path | None = None) -> World:
-    """The data and streams of a run, before anything is written. `folder` is where to look for data first."""
-    return world(settings, data.load(settings.dataset, folder))
+    """The data and streams of a run, before anything is written. `folder` wins over `machine.data`."""
+    said = Path(settings.machine.data) if settings.machine.data else None
+    return world(settings, data.load(settings.dataset, folder or said))
 
 
 def carry_out(fleet: World, record: Record, show: Callable[[Stack], None] = lambda stack: None) -> dict[str, Any]:
     """Train until the end, save on the way, and return the summary."""
     settings = record.settings
+    keep_memory()
     with record.alone(), interrupts() as asked:
         stack = record.load(fleet.device)
+        if stack is not None:
+            record.again()
         saved = time.monotonic()
 
         def watch(stack: Stack) -> None:

@@ -22,7 +22,7 @@ def grid(epochs: int) -> list[int]:
 
 @dataclass
 class Stack:
-    """The state of all lanes. Only `fit`, `grow` and what `run` does at task boundaries write it."""
+    """The state of all lanes. Only `learn`, `grow` and what `run` does at task boundaries write it."""
 
     lanes: tuple[Lane, ...]
     task: int  # the clock: the task being learned,

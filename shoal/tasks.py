@@ -60,32 +60,32 @@ class Stream(Sequence[Task]):
         return iter(self.tasks)
 
 
-def draw(bank: Bank, tasks: Tasks, lane: Lane) -> Stream:
-    """One agent's own stream: its own split of the training images, its own classes (protocol 1).
+def draw(bank: Bank, tasks: Tasks, lane: Lane, first: int = 0) -> Stream:
+    """One agent's own stream from task `first` on: its own split of the training images, its own classes (protocol 1).
 
-    Agent i of a bank with several sources meets source i mod their number only (protocol 1). "64 per class" is not
-    stratified: the first 128 images of the shuffled pool that belong to the task's classes, as in the paper's code.
+    Agent i of a bank with several sources meets source i mod their number only. "64 per class" is not stratified: the
+    first 128 images of the shuffled pool that belong to the task's classes, as in the paper's code.
     """
     source = max(lane.agent, 0) % len(bank.sources)
     mine = bank.source == source
-    pool = key(*lane, "split").permutation(np.flatnonzero(mine & ~bank.test))
-    cut = int(TRAIN_SHARE * len(pool))
-    held = {"train": pool[:cut], "validation": pool[cut:], "test": np.flatnonzero(mine & bank.test)}
+    shuffled = key(*lane, "split").permutation(np.flatnonzero(mine & ~bank.test))
+    cut = int(TRAIN_SHARE * len(shuffled))
+    held = {"train": shuffled[:cut], "validation": shuffled[cut:], "test": np.flatnonzero(mine & bank.test)}
     labels = {name: bank.labels[rows] for name, rows in held.items()}
 
     def members(name: str, classes: tuple[int, ...], each: int | None) -> np.ndarray:
-        member = np.isin(labels[name], classes)
-        rows: np.ndarray = held[name][member]
+        rows: np.ndarray = held[name][np.isin(labels[name], classes)]
         if each is None:
             return rows
         want = each * len(classes)
         if len(rows) < want:
             raise SettingsError(
-                f"tasks.{name} = {each} per class asks for {want} images of classes {classes}, but an agent's "
-                f"{name} pool of `{bank.name}` has {len(rows)}; ask for at most {len(rows) // len(classes)}"
+                f"tasks.{name} = {each} per class asks for {want} images of classes {classes}, but agent {lane.agent} "
+                f"of seed {lane.seed} has {len(rows)} of them in its {name} pool of `{bank.name}`; ask for fewer"
             )
         return rows[:want]
 
+    every = draw_classes(np.unique(bank.labels[mine]), tasks, key(*lane, "classes"))
     return Stream(
         tuple(
             Task(
@@ -94,7 +94,7 @@ def draw(bank: Bank, tasks: Tasks, lane: Lane) -> Stream:
                 validation=members("validation", classes, None if tasks.validation == "all" else tasks.validation),
                 test=members("test", classes, None),
             )
-            for classes in draw_classes(np.unique(bank.labels[mine]), tasks, key(*lane, "classes"))
+            for classes in every[first:]
         )
     )
 
@@ -122,7 +122,7 @@ def common_start(bank: Bank, tasks: Tasks, seed: int) -> Stream:
     """
     if len(bank.sources) == 1:
         return draw(bank, tasks, Lane(seed, JOINT))[: tasks.initial]
-    return Stream(tuple(draw(bank, tasks, Lane(seed, i))[i] for i in range(tasks.initial)))
+    return Stream(tuple(draw(bank, tasks, Lane(seed, i), first=i)[0] for i in range(tasks.initial)))
 
 
 def streams(bank: Bank, tasks: Tasks, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
@@ -132,7 +132,8 @@ def streams(bank: Bank, tasks: Tasks, lanes: Sequence[Lane]) -> tuple[Stream, ..
     def stream(lane: Lane) -> Stream:
         if lane.agent == JOINT:
             return starts[lane.seed]
-        own = draw(bank, tasks, lane)
-        return Stream(starts[lane.seed].tasks + own.tasks[tasks.initial :]) if tasks.common else own
+        if not tasks.common:
+            return draw(bank, tasks, lane)
+        return Stream(starts[lane.seed].tasks + draw(bank, tasks, lane, first=tasks.initial).tasks)
 
     return tuple(stream(lane) for lane in lanes)

@@ -1,9 +1,10 @@
 """The world: all that never changes in a run, stacked over lanes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,15 @@ from shoal.models import Linear, Modular, Monolithic
 from shoal.rng import key
 from shoal.tasks import JOINT, Lane, Stream, streams
 
+NAMES = ("train", "validation", "test")
+
+
+class Place(NamedTuple):
+    """Where a seed's images are in World.inputs: bank row rows[i] is at first + i."""
+
+    first: int
+    rows: np.ndarray
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -24,7 +34,10 @@ class Split:
 
     rows: Tensor  # int64 [L, T, n] into World.inputs
     labels: Tensor  # int64 [L, T, n], local
-    sizes: Tensor  # int64 [L, T]: the first so many of the n are real, the rest is padding
+    sizes: Tensor  # int64 [L, T], on the host: the first so many of the n are real, the rest is padding
+
+    def piece(self, rows: slice) -> "Split":
+        return Split(self.rows[rows], self.labels[rows], self.sizes[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +50,10 @@ class World:
     lanes: tuple[Lane, ...]
     streams: tuple[Stream, ...]
     device: torch.device
+    inputs: Tensor  # [N, ...]: what the model reads, each image once
+    train: Split
+    validation: Split
+    test: Split
 
     @property
     def engine(self) -> str:
@@ -45,58 +62,6 @@ class World:
         if chosen != "auto":
             return chosen
         return "vmap" if self.settings.block == "mlp" or self.device.type == "cuda" else "loop"
-
-    @cached_property
-    def tables(self) -> tuple[Tensor, dict[str, Split]]:
-        """What the model reads (`inputs`), each image once, and where in it each task's images are.
-
-        An MLP reads projected images; the projection is a seed's own, the same for all its agents (protocol 2). A CNN
-        reads bytes.
-        """
-        names = ("train", "validation", "test")
-        used = {
-            seed: np.unique(
-                np.concatenate(
-                    [
-                        getattr(task, name)
-                        for lane, stream in zip(self.lanes, self.streams, strict=True)
-                        if lane.seed == seed
-                        for task in stream
-                        for name in names
-                    ]
-                )
-            )
-            for seed in sorted({lane.seed for lane in self.lanes})
-        }
-        block = self.model.block
-        if isinstance(block, Linear):
-            parts = [
-                block.project(self.bank.images[rows], self.bank.peak, key(seed, "projection"))
-                for seed, rows in used.items()
-            ]
-            first = dict(zip(used, np.cumsum([0, *(len(rows) for rows in used.values())]), strict=False))
-        else:
-            # Seeds share the bytes: what differs between agents is only which images they hold.
-            together = np.unique(np.concatenate(list(used.values())))
-            images = self.bank.images[together]
-            parts = [torch.from_numpy(images if images.ndim == 4 else images[:, None])]
-            used, first = dict.fromkeys(used, together), dict.fromkeys(used, np.int64(0))
-        inputs = torch.cat(parts).to(self.device)
-
-        def split(name: str) -> Split:
-            held = [[getattr(task, name) for task in stream] for stream in self.streams]
-            most = max(len(rows) for stream in held for rows in stream)
-            shape = (len(held), len(held[0]), most)
-            rows, labels = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-            for i, (lane, stream) in enumerate(zip(self.lanes, self.streams, strict=True)):
-                for t, task in enumerate(stream):
-                    n = len(held[i][t])
-                    rows[i, t, :n] = first[lane.seed] + np.searchsorted(used[lane.seed], held[i][t])
-                    labels[i, t, :n] = task.labels(self.bank, held[i][t])
-            sizes = np.array([[len(r) for r in stream] for stream in held])
-            return Split(*(torch.from_numpy(array).to(self.device) for array in (rows, labels, sizes)))
-
-        return inputs, {name: split(name) for name in names}
 
     @cached_property
     def pieces(self) -> tuple["World", ...]:
@@ -110,27 +75,14 @@ class World:
 
     def piece(self, rows: slice) -> "World":
         """The same world with some of its lanes; it shares the images."""
-        part = replace(self, lanes=self.lanes[rows], streams=self.streams[rows])
-        inputs, splits = self.tables
-        held = {name: Split(split.rows[rows], split.labels[rows], split.sizes[rows]) for name, split in splits.items()}
-        vars(part)["tables"] = inputs, held  # a piece never computes its own
-        return part
-
-    @property
-    def inputs(self) -> Tensor:
-        return self.tables[0]
-
-    @property
-    def train(self) -> Split:
-        return self.tables[1]["train"]
-
-    @property
-    def validation(self) -> Split:
-        return self.tables[1]["validation"]
-
-    @property
-    def test(self) -> Split:
-        return self.tables[1]["test"]
+        return replace(
+            self,
+            lanes=self.lanes[rows],
+            streams=self.streams[rows],
+            train=self.train.piece(rows),
+            validation=self.validation.piece(rows),
+            test=self.test.piece(rows),
+        )
 
 
 def lanes_of(settings: Settings) -> tuple[Lane, ...]:
@@ -139,22 +91,67 @@ def lanes_of(settings: Settings) -> tuple[Lane, ...]:
     return tuple(Lane(seed, agent) for seed in seeds for agent in range(settings.agents))
 
 
-def joint_lanes(settings: Settings) -> tuple[Lane, ...]:
+def joint_lanes(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
     """The joint agent of every seed, which learns a common start."""
-    return tuple(Lane(seed, JOINT) for seed in range(settings.seed, settings.seed + settings.seeds))
+    return tuple(Lane(seed, JOINT) for seed in sorted({lane.seed for lane in lanes}))
 
 
 def world(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -> World:
     """The world of `lanes` (all of the settings' lanes if not given)."""
     lanes = tuple(lanes_of(settings) if lanes is None else lanes)
-    return World(
-        settings=settings,
-        bank=bank,
-        model=models.build(settings, bank),
-        lanes=lanes,
-        streams=streams(bank, settings.tasks, lanes),
-        device=device_of(settings),
-    )
+    device = device_of(settings)
+    model = models.build(settings, bank)
+    drawn = streams(bank, settings.tasks, lanes)
+    inputs, places = read(bank, model, lanes, drawn)
+    train, validation, test = (split(bank, name, lanes, drawn, places, device) for name in NAMES)
+    return World(settings, bank, model, lanes, drawn, device, inputs.to(device), train, validation, test)
+
+
+def read(
+    bank: Bank, model: Monolithic | Modular, lanes: Sequence[Lane], drawn: Sequence[Stream]
+) -> tuple[Tensor, dict[int, Place]]:
+    """What the model reads, each image once, and where the images of a seed are.
+
+    An MLP reads projected images; the projection is a seed's own, the same for all its agents (protocol 2). A CNN reads
+    bytes, and seeds share them.
+    """
+    met: dict[int, list[np.ndarray]] = {}
+    for lane, stream in zip(lanes, drawn, strict=True):
+        met.setdefault(lane.seed, []).extend(getattr(task, name) for task in stream for name in NAMES)
+    used = {seed: np.unique(np.concatenate(rows)) for seed, rows in met.items()}
+    if isinstance(model.block, Linear):
+        parts, places, first = [], {}, 0
+        for seed, rows in used.items():
+            parts.append(model.block.project(bank.images[rows], bank.peak, key(seed, "projection")))
+            places[seed] = Place(first, rows)
+            first += len(rows)
+        return torch.cat(parts), places
+    together = np.unique(np.concatenate(list(used.values())))
+    images = bank.images[together]
+    bytes_ = torch.from_numpy(images if images.ndim == 4 else images[:, None])
+    return bytes_, dict.fromkeys(used, Place(0, together))
+
+
+def split(
+    bank: Bank,
+    name: str,
+    lanes: Sequence[Lane],
+    drawn: Sequence[Stream],
+    places: Mapping[int, Place],
+    device: torch.device,
+) -> Split:
+    """The images `name` of all tasks, padded to the longest."""
+    held = [[getattr(task, name) for task in stream] for stream in drawn]
+    sizes = torch.tensor([[len(rows) for rows in stream] for stream in held])
+    shape = (*sizes.shape, int(sizes.max()))
+    rows, labels = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for i, (lane, stream) in enumerate(zip(lanes, drawn, strict=True)):
+        first, known = places[lane.seed]
+        for t, task in enumerate(stream):
+            n = len(held[i][t])
+            rows[i, t, :n] = first + np.searchsorted(known, held[i][t])
+            labels[i, t, :n] = task.labels(bank, held[i][t])
+    return Split(torch.from_numpy(rows).to(device), torch.from_numpy(labels).to(device), sizes)
 
 
 def device_of(settings: Settings) -> torch.device:

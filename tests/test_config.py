@@ -241,7 +241,9 @@ def test_settings_are_frozen() -> None:
 
 def another(name: str, field: Any) -> object:
     """A value of a setting that is allowed and not the default."""
-    special: dict[str, object] = {"dataset": "mnist", "learner.adaptation": 5, "machine.device": "cuda"}
+    special: dict[str, object] = {
+        "dataset": "mnist", "learner.adaptation": 5, "machine.device": "cuda", "machine.data": "elsewhere"
+    }  # fmt: skip
     if name in special:
         return special[name]
     if isinstance(field.default, bool):

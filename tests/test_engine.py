@@ -9,7 +9,7 @@ from shoal.tasks import Lane
 from tests.fleets import fleet
 
 MODELS = ("mlp", "modular-mlp", "cnn", "modular-cnn")
-# A third of the images are padding somewhere: 40 images in batches of 16.
+# A candidate is kept if it is any better, so that lanes differ in their modules.
 GROUPS = {"learner": {"accept": 0.0}}
 
 
@@ -40,6 +40,16 @@ def test_an_agent_does_not_depend_on_who_else_is_in_its_stack(model: str, common
         same(together.take([row], [whole.lanes[row]]), alone)
 
 
+@pytest.mark.parametrize("model", ["mlp", "modular-mlp"])
+def test_with_an_odd_width_it_does_so_up_to_rounding(model: str) -> None:
+    """The library's product of matrices that no vector fills depends, in the last bit, on where they lie in memory."""
+    whole = fleet(model, net={"width": 13}, **GROUPS)
+    alone = simulate(fleet(model, [whole.lanes[1]], net={"width": 13}, **GROUPS))
+    together = simulate(whole).take([1], [whole.lanes[1]])
+    for name, tensor in together.params.items():
+        torch.testing.assert_close(tensor, alone.params[name], rtol=0, atol=1e-4, msg=name)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_the_same_seed_is_the_same_run(model: str) -> None:
     same(simulate(fleet(model)), simulate(fleet(model)))
@@ -67,9 +77,9 @@ def test_a_common_start_is_learned_once_per_seed() -> None:
     assert stack.lanes[0] == Lane(0, 0)
 
 
-@pytest.mark.parametrize(("model", "agents"), [("mlp", 40), ("modular-mlp", 33), ("modular-cnn", 2)])
+@pytest.mark.parametrize(("model", "agents"), [("mlp", 40), ("modular-mlp", 33), ("cnn", 1), ("modular-cnn", 2)])
 def test_the_number_of_threads_changes_nothing(model: str, agents: int) -> None:
     few = {"tasks": {"count": 5}, "learner": {"epochs": 2, "accept": 0.0}}
     one, two = (fleet(model, agents=agents, machine={"threads": threads}, **few) for threads in (1, 2))
-    assert [len(made.pieces) for made in (one, two)] == [1, 2]
+    assert [len(made.pieces) for made in (one, two)] == [1, min(2, agents)]
     same(simulate(one), simulate(two))

@@ -1,16 +1,18 @@
 """Models: the exact savings are exact, hidden slots have no effect, frozen does not move, masked Adam is Adam."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from shoal import dropout, grow, learn
-from shoal.models import Conv, Linear, Modular, Slots
+from shoal.models import Conv, Linear, Modular, Slots, block
 from shoal.rng import key
 from shoal.run import learn_epoch, simulate
 from shoal.stack import start
-from tests.fleets import fleet
+from tests.fleets import colours, fleet
 
 
 def modular(dropout_basis: bool = False) -> tuple[Modular, dict[str, torch.Tensor], Slots]:
@@ -36,7 +38,7 @@ def plain(params: dict[str, torch.Tensor], shares: torch.Tensor, task: int, x: t
 def test_a_modular_net_is_the_weighted_sum_of_its_modules() -> None:
     model, params, slots = modular()
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
-    logits = params["structure"][5].masked_fill(~slots.alive[:, None], -torch.inf)
+    logits = params["structure"][5].masked_fill(~slots.counted[:, None], -torch.inf)
     torch.testing.assert_close(model.logits(params, x, 5, slots), plain(params, logits.softmax(0), 5, x))
 
 
@@ -67,7 +69,7 @@ def test_a_batch_of_several_tasks_is_each_image_by_its_own() -> None:
 def test_folding_and_trimming_change_nothing(hidden: bool) -> None:
     model, params, slots = modular()
     if hidden:
-        slots = slots._replace(visible=slots.alive & (torch.arange(6) != 5))
+        slots = slots._replace(visible=slots.counted & (torch.arange(6) != 5))
     x = torch.randn(7, 8, generator=torch.Generator().manual_seed(0))
     for task in range(6):
         expected = model.logits(params, x, task, slots)
@@ -91,12 +93,12 @@ def test_an_empty_or_younger_slot_has_no_effect() -> None:
 
 def test_hiding_renormalises_or_keeps_the_shares_of_the_rest() -> None:
     model, params, slots = modular()
-    visible = slots.alive & (torch.arange(6) != 5)
+    visible = slots.counted & (torch.arange(6) != 5)
     kept = model.shares(params, slots._replace(visible=visible), 5)
     full = model.shares(params, slots, 5)
     torch.testing.assert_close(kept[:5], full[:5])
     assert (kept.sum(0) < 1).all()
-    clean = model.shares(params, slots._replace(alive=visible, visible=visible), 5)
+    clean = model.shares(params, slots._replace(counted=visible, visible=visible), 5)
     torch.testing.assert_close(clean.sum(0), torch.ones(3))
     torch.testing.assert_close(clean[:5], full[:5] / full[:5].sum(0))
 
@@ -105,7 +107,7 @@ def test_dropout_spares_the_basis_unless_asked() -> None:
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
     for everywhere in (False, True):
         model, params, slots = modular(everywhere)
-        shapes = model.masks(5, 6)
+        shapes = model.mask_shapes(5, 6)
         assert [shape[0] for shape in shapes] == [6 if everywhere else 2] * 3
         masks = [torch.ones(shape) for shape in shapes]
         torch.testing.assert_close(model.logits(params, x, 5, slots, masks), model.logits(params, x, 5, slots))
@@ -242,3 +244,41 @@ def test_the_current_task_counts_by_the_rule() -> None:
     assert torch.equal(by["max"], torch.maximum(by["with"], by["without"]))
     assert ((by["validation"] == by["with"]) | (by["validation"] == by["without"])).all()
     assert not torch.equal(by["with"], by["without"])
+
+
+def test_a_lane_with_fewer_images_stops_early_and_is_left_alone() -> None:
+    made = fleet("mlp")
+    stack = start(made)
+    whole = learn.pool(made, stack, 0, past=False)
+    short = whole._replace(sizes=[16, 40, 40])  # one batch of 16 for lane 0, three for the others
+    parts = {name: (slice(0, tensor.shape[1]),) for name, tensor in stack.params.items()}
+    after = []
+    for batch in learn.batches(short, learn.generators(stack, "test"), 16):
+        learn.step(made, stack, batch, parts, 0, {})
+        after.append({name: tensor.clone() for name, tensor in stack.tensors.items()})
+    assert len(after) == 3
+    for name, tensor in after[0].items():
+        assert torch.equal(after[2][name][0].nan_to_num(), tensor[0].nan_to_num()), name
+    assert after[2]["steps/module.weight"][:, 0].tolist() == [1, 3, 3]
+    assert not torch.equal(after[2]["params/module.weight"][1], after[0]["params/module.weight"][1])
+
+
+def test_many_modules_still_get_a_place_each() -> None:
+    model = Modular(Linear(64, 8), depth=4, tasks=6, classes=2, basis=16, initial=4, dropout_basis=False)
+    assert len(model.choose(np.random.default_rng(0), "onehot").unique()) == 16
+
+
+def test_a_lane_that_diverges_is_named() -> None:
+    with pytest.raises(ValueError, match=r"agent 0 of seed 0 diverged at task 4: .* lower learner\.rate"):
+        simulate(fleet("mlp", learner={"rate": 1e30}))
+
+
+def test_a_stack_of_other_lanes_is_refused() -> None:
+    with pytest.raises(ValueError, match="of other lanes"):
+        simulate(fleet("mlp"), start(fleet("mlp", seed=5)))
+
+
+def test_images_that_are_not_square_need_an_mlp() -> None:
+    tall = colours()
+    with pytest.raises(ValueError, match=r"a cnn reads square images, `colours` has 16 x 8; use an mlp"):
+        block(fleet("cnn").settings, replace(tall, images=tall.images[..., :8]))

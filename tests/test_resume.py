@@ -128,9 +128,16 @@ def test_killed_in_the_middle_of_writing_it_ends_the_same(
 def test_killed_at_each_of_its_last_writes_it_ends_the_same(
     unbroken: tuple[Path, tuple[str, ...]], tmp_path: Path
 ) -> None:
-    """Checkpoint, tables and summary of the end: a kill at any of them leaves a run that is not finished."""
+    """A kill at what a session writes first, or at the end, leaves a run that is not finished."""
     folder, _ = unbroken
-    last = ["checkpoint.safetensors", "accuracy.parquet", "growth.parquet", "others.parquet", "summary.json"]
+    last = [
+        "about.json",
+        "checkpoint.safetensors",
+        "accuracy.parquet",
+        "growth.parquet",
+        "others.parquet",
+        "summary.json",
+    ]
     for at, name in enumerate(last, start=1):
         broken = tmp_path / name
         copy(folder, broken, but=["summary.json", "others.parquet"])

@@ -100,7 +100,7 @@ def test_more_tasks_than_classes_allow_is_refused() -> None:
 
 
 def test_more_images_than_there_are_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"tasks\.train = 500 per class asks for 1000 images .* ask for at most"):
+    with pytest.raises(ValueError, match=r"tasks\.train = 500 per class asks for 1000 images .* ask for fewer"):
         draw(bank(), Tasks(count=2, train=500, validation=5), Lane(0, 0))
 
 
@@ -145,3 +145,13 @@ def test_a_mixed_common_start_takes_task_i_from_agent_i() -> None:
     assert [task.classes[0] // 10 for task in start] == [0, 1, 2, 0]
     for i, task in enumerate(start):
         assert task.classes == draw(three, rule, Lane(0, i))[i].classes
+
+
+def test_a_task_that_nobody_meets_is_no_reason_to_refuse() -> None:
+    """With a common start an agent's own first tasks are replaced: whether they could be filled does not matter."""
+    digits = bank()
+    rule = Tasks(count=8, train=32, validation=15, common=True)
+    with pytest.raises(ValueError, match=r"tasks\.validation = 15 per class .* agent 2 of seed 11"):
+        draw(digits, rule, Lane(11, 2))
+    (stream,) = streams(digits, rule, [Lane(11, 2)])
+    assert len(stream) == 8

@@ -1,6 +1,6 @@
 """Models: one-agent functions over plain dictionaries of tensors; the engine maps them over lanes."""
 
-from shoal.config import Settings
+from shoal.config import Settings, SettingsError
 from shoal.data import Bank
 from shoal.models.cnn import Conv
 from shoal.models.mlp import Linear
@@ -8,7 +8,7 @@ from shoal.models.modular import Modular, Slots
 from shoal.models.monolithic import Monolithic
 from shoal.models.params import Params
 
-__all__ = ["Conv", "Linear", "Modular", "Monolithic", "Params", "Slots", "build"]
+__all__ = ["Conv", "Linear", "Modular", "Monolithic", "Params", "Slots", "block", "build"]
 
 
 def block(settings: Settings, bank: Bank) -> Linear | Conv:
@@ -20,6 +20,8 @@ def block(settings: Settings, bank: Bank) -> Linear | Conv:
             pixels *= side
         return Linear(pixels, settings.net.width)
     channels = shape[0] if len(shape) == 3 else 1
+    if shape[-1] != shape[-2]:
+        raise SettingsError(f"a cnn reads square images, `{bank.name}` has {shape[-2]} x {shape[-1]}; use an mlp")
     return Conv(channels, shape[-1], bank.peak, settings.net.width, settings.net.depth)
 
 

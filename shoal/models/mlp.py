@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from shoal.models.params import floats
 
@@ -38,7 +39,10 @@ class Linear:
         weight = floats(rng.uniform(-bound, bound, (self.width, self.pixels)))
         bias = floats(rng.uniform(-bound, bound, self.width))
         flat = torch.from_numpy(images).reshape(len(images), self.pixels)
-        return torch.cat([torch.addmm(bias, piece.float().div_(peak), weight.T) for piece in flat.split(PIECE)])
+        # All pieces have the same size: how a product is summed depends on it, and an image must not on its neighbours.
+        full = F.pad(flat, (0, 0, 0, -len(flat) % PIECE))
+        projected = [torch.addmm(bias, piece.float().div_(peak), weight.T) for piece in full.split(PIECE)]
+        return torch.cat(projected)[: len(flat)]
 
     def enter(self, x: Tensor) -> Tensor:
         """From projected images x[B, H] to h[H, B]."""

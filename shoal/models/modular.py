@@ -18,7 +18,7 @@ class Slots(NamedTuple):
     """Which modules one agent has and uses; the first `basis` slots are always there."""
 
     place: Tensor  # int64 [C]: the number of the slot
-    alive: Tensor  # bool [C]: takes part in the softmax
+    counted: Tensor  # bool [C]: takes part in the softmax
     visible: Tensor  # bool [C]: its output counts
     choice: Tensor  # int64 [initial, D]: the one module an initial task uses at each depth
 
@@ -63,17 +63,21 @@ class Modular:
         """The modules of the initial tasks [initial, D]: `own`, task i has module i; `onehot`, random, none unused."""
         if rule == "own":
             return torch.arange(self.initial)[:, None].expand(self.initial, self.depth).contiguous()
-        needed = min(self.basis, self.initial * self.depth)
-        while True:
+        places = self.initial * self.depth
+        needed = min(self.basis, places)
+        for _ in range(1000):
             choice = rng.integers(self.basis, size=(self.initial, self.depth))
             if len(np.unique(choice)) == needed:
                 return torch.from_numpy(choice)
+        # With almost as many modules as places luck takes too long: give every module a place, then fill the rest.
+        choice.flat[rng.permutation(places)[:needed]] = rng.permutation(self.basis)[:needed]
+        return torch.from_numpy(choice)
 
-    def masks(self, batch: int, slots: int) -> list[tuple[int, ...]]:
+    def mask_shapes(self, batch: int, slots: int) -> list[tuple[int, ...]]:
         """Shapes of the dropout masks for a soft batch over the first `slots` slots, one per depth."""
         return self.block.shapes(slots if self.dropout_basis else slots - self.basis, batch, self.depth)
 
-    def masks_initial(self, batch: int) -> list[tuple[int, ...]]:
+    def initial_mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
         """Shapes of the dropout masks for a batch of an initial task: one module a depth, if the basis has dropout."""
         return self.block.shapes(1 if self.dropout_basis else 0, batch, self.depth)
 
@@ -86,10 +90,10 @@ class Modular:
         """
         structure = whole(params["structure"])
         if task is not None:
-            usable = (slots.place <= self.slot(task)) & slots.alive
+            usable = (slots.place <= self.slot(task)) & slots.counted
             return structure[task].masked_fill(~usable[:, None], -torch.inf).softmax(0) * slots.visible[:, None]
         youngest = self.slot(self.initial) + torch.arange(self.tasks - self.initial, device=structure.device)
-        usable = (slots.place <= youngest[:, None]) & slots.alive
+        usable = (slots.place <= youngest[:, None]) & slots.counted
         soft = structure[self.initial :].masked_fill(~usable[..., None], -torch.inf).softmax(1)
         fixed = (slots.place[:, None] == slots.choice[:, None, :]).to(soft.dtype)
         return torch.cat([fixed, soft * slots.visible[:, None]])
@@ -140,7 +144,7 @@ class Modular:
         lane must have the same shape.) The basis always stays."""
         if task is not None and task < self.initial:
             return params, slots, masks
-        stays = slots.alive if task is None else slots.alive & (slots.place <= self.slot(task))
+        stays = slots.counted if task is None else slots.counted & (slots.place <= self.slot(task))
         if bool(stays.all()):
             return params, slots, masks
         at = stays.nonzero().squeeze(1)
@@ -158,7 +162,7 @@ class Modular:
             plain, modules = 0 if self.dropout_basis else self.basis, sum(map(len, pieces(params["module.bias"])))
             dropped = at[(at >= plain) & (at < modules)] - plain
             masks = [mask.index_select(self.block.axis, dropped) for mask in masks]
-        return less, Slots(slots.place[at], slots.alive[at], slots.visible[at], slots.choice), masks
+        return less, Slots(slots.place[at], slots.counted[at], slots.visible[at], slots.choice), masks
 
     def groups(
         self, params: Params, masks: Sequence[Tensor] | None

@@ -30,7 +30,7 @@ class Monolithic:
             **heads.start(rng, self.tasks, self.classes, self.block.features),
         }
 
-    def masks(self, batch: int) -> list[tuple[int, ...]]:
+    def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
         """Shapes of the dropout masks, one per depth."""
         return self.block.shapes(1, batch, self.depth)
 
