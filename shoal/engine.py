@@ -1,7 +1,7 @@
 """Mapping one-agent functions over lanes, and pieces of a stack over threads.
 
 `vmap` makes one batched kernel of all lanes, `loop` takes one lane after the other and is the definition of what is
-right; both give the same numbers.
+right; both give the same numbers, up to rounding.
 """
 
 import ctypes
@@ -41,8 +41,8 @@ def each(function: Callable[..., Tensor], engine: str) -> Callable[..., Tensor]:
 def crew(pieces: Sequence[T], work: Callable[[T], Any]) -> list[Any]:
     """`work` on every piece, each in a thread of its own.
 
-    Torch's own threads wait for each other in every operation, which on a busy machine can take ten times longer than
-    one thread alone; lanes never wait for each other, so pieces of a stack do not either.
+    Torch's own threads wait for each other in every operation, which on a busy machine can take many times longer
+    than one thread alone; lanes never wait for each other, so pieces of a stack do not either.
     """
     if len(pieces) == 1:
         return [work(pieces[0])]

@@ -26,18 +26,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 import shoal
-from shoal import metrics
 from shoal.config import Settings, SettingsError, read
 from shoal.errors import UserError
-from shoal.evaluate import Foreign, others
-from shoal.stack import Stack, grid
+from shoal.evaluate import others
+from shoal.stack import Stack
+from shoal.tables import accuracies, growth, strangers, summarise
 from shoal.tasks import Lane
 from shoal.world import World
 
@@ -294,81 +293,3 @@ def toml(settings: Settings) -> str:
         if isinstance(group, dict):
             lines += ["", f"[{name}]", *(f"{inner} = {json.dumps(value)}" for inner, value in group.items())]
     return "\n".join(lines) + "\n"
-
-
-def accuracies(settings: Settings, stack: Stack) -> pl.DataFrame:
-    """A row per measurement."""
-    values = stack.accuracy.numpy()
-    lane, task, point, tested = np.nonzero(~np.isnan(values))
-    seeds, agents = np.array(stack.lanes).T
-    return pl.DataFrame(
-        {
-            "seed": seeds[lane],
-            "agent": agents[lane],
-            "task": task,
-            "epoch": np.array(grid(settings.learner.epochs))[point],
-            "tested": tested,
-            "accuracy": values[lane, task, point, tested],
-        }
-    )
-
-
-def growth(settings: Settings, stack: Stack) -> pl.DataFrame:
-    """A row per trial of a module (none in monolithic nets)."""
-    values = stack.trial.numpy()
-    lane, task = np.nonzero(~np.isnan(values[:, :, 0]))
-    seeds, agents = np.array(stack.lanes).T
-    first = settings.net.basis - settings.tasks.initial  # slot of task t: see Modular.slot
-    return pl.DataFrame(
-        {
-            "seed": seeds[lane],
-            "agent": agents[lane],
-            "task": task,
-            "with": values[lane, task, 0],
-            "without": values[lane, task, 1],
-            "kept": stack.alive.cpu().numpy()[lane, first + task] if len(lane) else np.zeros(0, bool),
-        }
-    )
-
-
-def strangers(stack: Stack, unmet: list[Foreign]) -> pl.DataFrame:
-    """A row per task that a lane knows from others' streams only."""
-    return pl.DataFrame(
-        {
-            "seed": [stack.lanes[one.lane].seed for one in unmet],
-            "agent": [stack.lanes[one.lane].agent for one in unmet],
-            "other": [one.other for one in unmet],
-            "task": [one.task for one in unmet],
-            "accuracy": [one.accuracy for one in unmet],
-        },
-        schema={"seed": pl.Int64, "agent": pl.Int64, "other": pl.Int64, "task": pl.Int64, "accuracy": pl.Float64},
-    )
-
-
-def summarise(settings: Settings, stack: Stack, unmet: list[Foreign]) -> dict[str, Any]:
-    """All metrics of a finished run, and what it was."""
-    per_lane: list[list[float]] = [[] for _ in stack.lanes]
-    for one in unmet:
-        per_lane[one.lane].append(one.accuracy)
-    padded = np.full((len(per_lane), max(map(len, per_lane))), np.nan)
-    for row, values in enumerate(per_lane):
-        padded[row, : len(values)] = values
-    found = metrics.summary(
-        stack.accuracy.double().numpy(),
-        np.array(grid(settings.learner.epochs)),
-        seeds=np.array([lane.seed for lane in stack.lanes]),
-        initial=settings.tasks.initial,
-        classes=settings.tasks.classes,
-        others=padded,
-    )
-    return {
-        "dataset": settings.dataset,
-        "model": settings.model,
-        "protocol": settings.protocol,
-        "agents": settings.agents,
-        "seeds": settings.seeds,
-        "tasks": settings.tasks.count,
-        **found,
-        "modules": float(stack.alive.sum(1).double().mean()),
-        "identity": settings.identity(),
-    }
