@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from shoal.errors import Stopped, UserError
 
 if TYPE_CHECKING:
     from shoal.config import Settings
+    from shoal.network import Facts
     from shoal.record import Record
     from shoal.stack import Stack
     from shoal.world import World
@@ -163,6 +164,71 @@ def reproduce(
     say(f"written to {cells.write(rows, out)}")
 
 
+@app.command()
+def network(
+    graph: Annotated[
+        str,
+        typer.Argument(
+            help="complete, ring, server, tree, random, connected, disconnected, a graph file or a .toml.",
+            metavar="GRAPH",
+        ),
+    ],
+    agents: Annotated[
+        int | None,
+        typer.Option(min=1, help="Agents (default: 8, or as many as a graph file names).", show_default=False),
+    ] = None,
+    p: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Chance of a connection (default: 0.5).", show_default=False)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The seed of a random graph (default: 0).", show_default=False)
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=0, help="Floats per exchange and edge (default: unlimited).", show_default=False)
+    ] = None,
+    every: Annotated[
+        int | None, typer.Option(min=1, help="Epochs between exchanges (default: 1).", show_default=False)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The picture (default: NAME.svg).", show_default=False)] = None,
+) -> None:
+    """Show who can send to whom: facts about a graph before a fleet learns on it, and a picture.
+
+    **complete**: everyone to everyone. **ring**: each to two neighbours. **server**: all to agent 0 and back. **tree**:
+    a random tree. **random**: each pair with chance p, maybe in several components. **connected**: a random tree, and
+    each other pair with chance p. **disconnected**: no one. Random graphs differ from seed to seed.
+
+    A graph file is GraphML (.graphml or .xml; edges may have attributes *budget* and *every*) or an edge list, with a
+    line `0 1` for an edge from agent 0 to agent 1, or `0 1 5000 10` for one of 5000 floats every 10 epochs.
+
+    Of a settings file (.toml), its agents and [network] are shown; there, the graph is network.graph = "GRAPH".
+    """
+    from shoal.config import override, read, resolve
+    from shoal.network import DRAWN, GRAPHS, edges, facts, picture
+
+    if out and out.suffix != ".svg":
+        raise UserError(f"the picture cannot be {out}; give --out a name that ends in .svg")
+    said = {"agents": agents, "network.p": p, "seed": seed, "network.budget": budget, "network.every": every}
+    words = [f"{name}={value}" for name, value in said.items() if value is not None]
+    toml = Path(graph).suffix == ".toml"
+    settings = read(Path(graph), words) if toml else resolve(override({"network": {"graph": graph}}, words))
+    net, count = settings.network, settings.agents
+    if not toml and agents is None and net.graph not in GRAPHS:
+        count = 1 + max(max(link.sender, link.receiver) for link in net.edges)
+    if count > 1000:
+        raise UserError(f"cannot show {graph} with {count} agents, only up to 1000; agents are numbered from 0 on")
+    drawn = f"{f'p {net.p}, ' * (net.graph != 'tree')}seed {settings.seed}, " * (net.graph in DRAWN)
+    title = f"{Path(net.graph).stem}, {drawn}{count} agent{'s' * (count > 1)}"
+    sends = edges(net, count, settings.seed)
+    file = out or Path(f"{Path(graph).stem}.svg")
+    try:
+        file.write_text(picture(sends, count, title), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {error.strerror}; give --out another place") from None
+    console.print(title, highlight=False, markup=False, soft_wrap=True)
+    show_network(facts(sends, count), [edge[:2] for edge in sends])
+    say(f"written to {file}")
+
+
 @app.command("list")
 def list_(
     what: Annotated[str, typer.Argument(help="settings, models or datasets")] = "settings",
@@ -305,6 +371,43 @@ def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
             f"{number(row['auc'])} ± {number(row['auc_se'])}", number(row["paper_auc"]), f"{row['seconds']:.0f}",
         )  # fmt: skip
     where.print(table)
+
+
+def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:
+    """What a graph is like, and who can reach whom."""
+    from shoal.network import spans
+
+    hops = ["infinite" if hops is None else str(hops) for hops in (graph.diameter, graph.largest)]
+    table = Table("", "", "", box=None, show_header=False)
+    table.add_row("edges", str(graph.edges), "directed: there and back are two")
+    for name, degrees in (("receives from", graph.receives), ("sends to", graph.sends)):
+        table.add_row(name, f"{degrees.least} / {degrees.mean:.1f} / {degrees.most}", "agents: least, mean, most")
+    table.add_row("diameter", hops[0], "most hops from one agent to another")
+    table.add_row("", hops[1], "in the largest component")
+    table.add_row("spectral gap", f"{graph.gap:.3f}", "1: averaging agrees in one round; 0: never")
+    table.add_row("components", str(len(graph.components)), "parts that nothing connects")
+    table.add_row("isolated", str(len(graph.isolated)), "agents without any edge")
+    console.print(table)
+    console.print()
+
+    def group(found: Iterable[int]) -> str:
+        others = set(found)
+        return "-" if not others else "all" if len(others) == graph.agents - 1 else spans(others)
+
+    if graph.agents <= 20:
+        reach = Table("agent", "sends to", "receives from", "can reach by any path", box=None)
+        for agent in range(graph.agents):
+            there = group(receiver for sender, receiver in pairs if sender == agent)
+            back = group(sender for sender, receiver in pairs if receiver == agent)
+            reach.add_row(str(agent), there, back, group(graph.reach[agent]))
+        console.print(reach)
+        return
+    for part in graph.components[: len(graph.components) - len(graph.isolated)]:
+        mutual = all(len(graph.reach[agent]) == len(part) - 1 for agent in part)
+        rule = "each can reach all others" if mutual else "not each can reach all others"
+        console.print(f"component of {len(part)} agents, {rule}: {spans(part)}", highlight=False, soft_wrap=True)
+    if graph.isolated:
+        console.print(f"isolated: {spans(graph.isolated)}", highlight=False, soft_wrap=True)
 
 
 def number(value: float | None) -> str:

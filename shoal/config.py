@@ -8,9 +8,19 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+    ValidationError,
+)
 
 from shoal.errors import UserError
 
@@ -76,6 +86,60 @@ class Learner(Part):
     )
 
 
+Budget = NonNegativeInt | Literal["unlimited"]
+
+
+def as_tuple(value: Any) -> Any:
+    """TOML and JSON have lists only."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Link(Part):
+    """A directed edge that the user names: of the whole graph, or with limits of its own in a named one."""
+
+    sender: NonNegativeInt = Field(description="the agent that sends")
+    receiver: NonNegativeInt = Field(description="the agent that receives")
+    budget: Budget | None = Field(None, description="floats per exchange on this edge (else network.budget)")
+    every: PositiveInt | None = Field(None, description="epochs between exchanges on this edge (else network.every)")
+
+
+class Network(Part):
+    """Who can send to whom, how much and how often."""
+
+    graph: str = Field(
+        "complete",
+        description="complete, ring, server, tree, random, connected, disconnected, edges, or a file (edge list, GraphML)",
+    )
+    p: float = Field(0.5, ge=0, le=1, description="chance of an edge (random, connected)")
+    budget: Budget = Field("unlimited", description="floats that an edge carries per exchange, in one direction")
+    every: PositiveInt = Field(1, description="epochs between two exchanges on an edge, at least")
+    edges: Annotated[tuple[Link, ...], BeforeValidator(as_tuple)] = Field(
+        (), description="the graph's edges, or limits of single edges of a named graph"
+    )
+
+
+class Sharing(Part):
+    """What every sharing mode has; `shoal.sharing.MODES` lists the modes with the rest of their settings."""
+
+    mode: str = Field(description="the name of the mode")
+    every: PositiveInt = Field(description="epochs between exchanges of this mode")
+    when: Literal["before", "after"] = Field(description="exchange before or after every so many epochs")
+    start: NonNegativeInt | Literal["initial"] = Field(
+        "initial", description="the first task with exchanges; initial: the first after the initial tasks"
+    )
+    budget: Budget = Field(
+        "unlimited", description="floats per exchange and edge for this mode; the edge's also counts"
+    )
+
+    @classmethod
+    def paper(cls, said: "Settings") -> dict[str, Any]:
+        """What the runs behind this mode's rows of Table 1 did, where it differs from the defaults."""
+        return {}
+
+    def suits(self, settings: "Settings") -> None:
+        """Raise if this mode cannot serve such a fleet."""
+
+
 class Machine(Part):
     """Where it runs. Threads change nothing; engines and devices agree up to rounding."""
 
@@ -98,6 +162,10 @@ class Settings(Part):
     tasks: Tasks = Tasks()
     net: Net = Net()
     learner: Learner = Learner()
+    network: Network = Network()
+    sharing: tuple[SerializeAsAny[Sharing], ...] = Field(
+        (), description="what agents share, in the order of acting: modes with their settings; see `shoal list sharing`"
+    )
     machine: Machine = Machine()
 
     @property
@@ -115,11 +183,11 @@ class Settings(Part):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def switches(protocol: str, model: str, dataset: str) -> dict[str, dict[str, Any]]:
-    """What a protocol sets where the user is silent.
+def switches(protocol: str, model: str, dataset: str, modes: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+    """What a protocol sets where the user is silent, for agents that share by `modes`.
 
     `fair` is one setting for every row: common start, persistent Adam, clean softmax, test data never chooses. `paper`
-    is what the runs behind Table 1 really did (protocol 5), which differs from row to row and dataset to dataset.
+    is what the runs behind Table 1 really did (protocol 7), which differs from row to row and dataset to dataset.
     """
     cnn, modular = model.endswith("cnn"), model.startswith("modular-")
     # The CNN always had dropout on its basis, and since March 2024 one module per initial task (protocol 2).
@@ -131,24 +199,43 @@ def switches(protocol: str, model: str, dataset: str) -> dict[str, dict[str, Any
             "learner": {"fresh_adam": False, "hidden": "renormalise", "current": "validation"},
         }
     mixed = dataset in ("combined", "cifar100")
+    common, fresh = mixed, modular and not mixed  # agents alone
+    if modes == ("recv",):
+        common = mixed or not modular
+        net["dropout_basis"] = True
+    elif modes == ("simp",):
+        common, fresh = False, False
+    elif modes:
+        common, fresh = True, fresh and modes == ("fedavg",)
     return {
-        "tasks": {"common": mixed},
+        "tasks": {"common": common},
         "net": net,
-        "learner": {"fresh_adam": modular and not mixed, "hidden": "keep", "current": "max"},
+        "learner": {"fresh_adam": fresh, "hidden": "keep", "current": "max"},
     }
 
 
 def resolve(raw: dict[str, Any]) -> Settings:
     """Settings from what the user said; the protocol fills its switches where the user said nothing."""
+    from shoal.network import settle
+
+    raw = dict(raw)
+    listed = raw.pop("sharing", ())
+    if isinstance(raw.get("network"), str):
+        raw["network"] = {"graph": raw["network"]}
     known(raw)
-    try:
-        said = Settings(**raw)
-    except ValidationError as error:
-        raise SettingsError(sentence(error)) from None
+    said = made(Settings, raw)
+    modes = tuple(mode_of(one, said) for one in listing(listed))
     merged = dict(raw)
-    for part, values in switches(said.protocol, said.model, said.dataset).items():
+    for part, values in switches(said.protocol, said.model, said.dataset, tuple(one.mode for one in modes)).items():
         merged[part] = {**values, **raw.get(part, {})}
-    settings = Settings(**merged)
+    settings = Settings(**{**merged, "network": settle(said.network), "sharing": modes})
+    for mode in modes:
+        mode.suits(settings)
+        if mode.every > settings.learner.epochs:
+            raise SettingsError(
+                f"sharing.{mode.mode}.every = {mode.every} is more than learner.epochs = {settings.learner.epochs}, so "
+                "nothing would ever be exchanged; lower sharing.every"
+            )
     if settings.tasks.initial > settings.tasks.count:
         raise SettingsError(
             f"tasks.initial = {settings.tasks.initial} is more than tasks.count = {settings.tasks.count}; "
@@ -168,6 +255,55 @@ def resolve(raw: dict[str, Any]) -> Settings:
     return settings
 
 
+M = TypeVar("M", bound=Part)
+
+
+def made(model: type[M], raw: dict[str, Any], path: str = "") -> M:
+    """The settings in `raw`, or one sentence about the first that cannot be."""
+    try:
+        return model(**raw)
+    except ValidationError as error:
+        raise SettingsError(sentence(error, model, path)) from None
+
+
+def listing(said: Any) -> list[dict[str, Any]]:
+    """What the user shares, as a table per mode: `"recv"`, `"recv,fedavg"`, `["recv"]`, `[{mode = "recv"}]` or `"none"`."""
+    if isinstance(said, str):
+        said = [] if said in ("none", "") else [{"mode": name.strip()} for name in said.split(",")]
+    if isinstance(said, dict):
+        said = [said]
+    if not isinstance(said, (list, tuple)):
+        raise SettingsError(f'`sharing` cannot be {said!r}; say sharing = "recv", or a [[sharing]] table for each mode')
+    tables = []
+    for one in said:
+        if isinstance(one, Sharing):
+            one = one.model_dump()
+        table = {"mode": one} if isinstance(one, str) else one
+        if not isinstance(table, dict) or not isinstance(table.get("mode"), str):
+            raise SettingsError(f'every [[sharing]] table needs a mode, e.g. mode = "recv"; got {one!r}')
+        tables.append(table)
+    names = [table["mode"] for table in tables]
+    for name in names:
+        if names.count(name) > 1:
+            raise SettingsError(f"mode `{name}` is listed {names.count(name)} times in `sharing`; list it once")
+    return tables
+
+
+def mode_of(table: dict[str, Any], said: Settings) -> Sharing:
+    """The sharing mode that a table describes; the protocol fills what the table does not say."""
+    from shoal.sharing import MODES
+
+    name = table["mode"]
+    if name not in MODES:
+        close = difflib.get_close_matches(name, MODES, n=1)
+        hint = f"did you mean `{close[0]}`? " if close else ""
+        raise SettingsError(f"there is no sharing mode `{name}`; {hint}allowed: {', '.join(MODES)}, none")
+    mode, path = MODES[name], f"sharing.{name}."
+    known(table, mode, path)
+    filled = mode.paper(said) if said.protocol == "paper" else {}
+    return made(mode, {**filled, **table}, path)
+
+
 def known(raw: dict[str, Any], model: type[Part] = Settings, path: str = "") -> None:
     """Raise for a key that does not exist, with the nearest one that does."""
     for name, value in raw.items():
@@ -183,7 +319,7 @@ def known(raw: dict[str, Any], model: type[Part] = Settings, path: str = "") -> 
 
 def suggest(path: str, name: str, model: type[Part]) -> str:
     here = {f"{path}{field}": field for field in model.model_fields}
-    everywhere = {full: full.rpartition(".")[2] for full in paths()}
+    everywhere = {full: full.rpartition(".")[2] for full, _ in fields()}
     for table in (here, everywhere):
         close = difflib.get_close_matches(name, list(table.values()), n=1, cutoff=0.6)
         if close:
@@ -192,21 +328,18 @@ def suggest(path: str, name: str, model: type[Part]) -> str:
     return f"; allowed here: {', '.join(here)}"
 
 
-def paths() -> Iterable[str]:
-    """Every setting by its full name."""
-    return (name for name, _ in fields())
-
-
-def sentence(error: ValidationError) -> str:
+def sentence(error: ValidationError, model: type[Part] = Settings, path: str = "") -> str:
     """Pydantic's first complaint, as what, which value, what is allowed."""
     first = error.errors()[0]
     where = [str(step) for step in first["loc"]]
-    table = dict(fields())
+    table = dict(fields(model))
     while (name := ".".join(where)) not in table:
-        where.pop()  # the rest names a branch of a union, not a setting
+        where.pop()  # the rest names a branch of a union, or an entry of a list, not a setting
     field = table[name]
-    words = field.description if field.annotation is str else allowed(field.annotation, field.metadata)
-    return f"`{name}` cannot be {first['input']!r}; allowed: {words}"
+    said = field.annotation is str or get_origin(field.annotation) is tuple
+    words = field.description if said else allowed(field.annotation, field.metadata)
+    inside = ".".join(str(step) for step in first["loc"][len(where) :]) if get_origin(field.annotation) is tuple else ""
+    return f"`{path}{name}{inside and '.'}{inside}` cannot be {first['input']!r}; allowed: {words}"
 
 
 def allowed(kind: Any, limits: Iterable[Any] = ()) -> str:
@@ -219,6 +352,8 @@ def allowed(kind: Any, limits: Iterable[Any] = ()) -> str:
         return ", ".join(repr(one) for one in get_args(kind))
     if kind is bool:
         return "true or false"
+    if kind is str:
+        return "a word"
     bounds = {"gt": "above", "ge": "at least", "lt": "below"}
     said = [
         f"{word} {getattr(limit, name)}" for limit in limits for name, word in bounds.items() if hasattr(limit, name)
@@ -260,10 +395,32 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             value = text
         *groups, last = name.split(".")
+        if isinstance(result.get("network"), str):
+            result["network"] = {"graph": result["network"]}
+        if name == "network":  # short for its graph
+            groups, last = ["network"], "graph"
         at = result
+        if groups[:1] == ["sharing"]:
+            at, groups = shared(result, groups[1:], word), []
         for group in groups:
             at = at.setdefault(group, {})
             if not isinstance(at, dict):
                 raise SettingsError(f"`{group}` in `{word}` is a single setting, not a group")
         at[last] = value
     return result
+
+
+def shared(raw: dict[str, Any], groups: list[str], word: str) -> dict[str, Any]:
+    """The [[sharing]] table that `sharing.KEY=VALUE` (if there is one) or `sharing.MODE.KEY=VALUE` means."""
+    tables = raw["sharing"] = [dict(table) for table in listing(raw.get("sharing", ()))]
+    names = [table["mode"] for table in tables]
+    if groups and groups[0] in names:
+        return tables[names.index(groups[0])]
+    if groups:
+        raise SettingsError(
+            f"`{word}` is for the mode `{groups[0]}`, which is not shared; say sharing={groups[0]} first"
+        )
+    if len(tables) != 1:
+        which = f"say which: sharing.{names[0]}.KEY=VALUE" if tables else "say sharing=MODE first"
+        raise SettingsError(f"`{word}` is for one of {len(tables)} sharing modes; {which}")
+    return tables[0]

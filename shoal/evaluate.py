@@ -28,13 +28,22 @@ class Trained:
 
     def logits(self, rows: Tensor, task: int) -> Tensor:
         """Logits [n, K] of input rows [n] by the head of `task`."""
+        params, extra = self.composed(task)
         model, inputs = self.world.model, self.world.inputs
-        params: Params = self.params
-        extra: dict[str, Any] = {}
-        if isinstance(model, Modular) and self.slots is not None:
-            params, slots, _ = model.trim(params, self.slots, task=task)
-            extra = {"slots": slots, "fold": True}
         return torch.cat([model.logits(params, inputs[at], task, **extra) for at in rows.split(self.piece)])
+
+    def features(self, x: Tensor, task: int) -> Tensor:
+        """What the head of `task` would read for inputs x[n, ...]: [n, F]."""
+        params, extra = self.composed(task)
+        return torch.cat([self.world.model.features(params, one, task, **extra) for one in x.split(self.piece)])
+
+    def composed(self, task: int) -> tuple[Params, dict[str, Any]]:
+        """The parameters that `task` uses, and how."""
+        model = self.world.model
+        if not isinstance(model, Modular) or self.slots is None:
+            return self.params, {}
+        params, slots, _ = model.trim(self.params, self.slots, task=task)
+        return params, {"slots": slots, "fold": True}
 
 
 def accuracy(world: World, stack: Stack, name: str, tasks: Sequence[int], hidden: Tensor | None = None) -> Tensor:

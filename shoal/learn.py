@@ -1,8 +1,8 @@
 """Learning: minibatch plans, one step for all lanes, a masked Adam, and the epochs of each learner (protocol 3)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ class Pool(NamedTuple):
     y: Tensor  # [L, N]
     task: Tensor  # [L, N]
     sizes: Sequence[int]
+    own: int  # how many of them are the lane's own, the same in all lanes
 
 
 class Batch(NamedTuple):
@@ -40,8 +41,21 @@ class Batch(NamedTuple):
     task: Tensor  # [L, B]
 
 
-def pool(world: World, stack: Stack, task: int, past: bool) -> Pool:
-    """The training set of `task`, followed by the replay memories of the tasks before it if `past`."""
+# One agent's addition to the loss: from the parameters that train, what its mode remembers, and the batch.
+Penalty = Callable[[dict[str, Tensor], dict[str, Tensor], Batch], Tensor]
+
+
+@runtime_checkable
+class Penalises(Protocol):
+    """A sharing mode that adds to the loss."""
+
+    @property
+    def penalty(self) -> Penalty: ...
+
+
+def pool(world: World, stack: Stack, task: int, past: bool, received: bool = True) -> Pool:
+    """The training set of `task`, followed by the replay memories of the tasks before it if `past`, and by what others
+    have sent for these tasks if `received`."""
     rows = world.train.rows[:, task]
     x, y = [world.inputs[rows]], [world.train.labels[:, task]]
     origin = [torch.full_like(rows, task)]
@@ -50,8 +64,27 @@ def pool(world: World, stack: Stack, task: int, past: bool) -> Pool:
         y.append(stack.memory_labels[:, :task].flatten(1))
         tasks = torch.arange(task, device=rows.device).repeat_interleave(stack.memory.shape[2])
         origin.append(tasks.expand(len(rows), -1))
-    held = Pool(torch.cat(x, 1), torch.cat(y, 1), torch.cat(origin, 1), [])
-    return held._replace(sizes=[held.y.shape[1]] * len(rows))
+    own = sum(part.shape[1] for part in y)
+    tasks = slice(0 if past else task, task + 1)
+    fill = stack.shared_fill[:, tasks]
+    room = int(fill.max()) if received and fill.numel() else 0
+    if room:
+        x.append(stack.shared[:, tasks, :room].flatten(1, 2))
+        y.append(stack.shared_labels[:, tasks, :room].flatten(1))
+        each_task = torch.arange(tasks.start, tasks.stop, device=rows.device).repeat_interleave(room)
+        origin.append(each_task.expand(len(rows), -1))
+    held = Pool(torch.cat(x, 1), torch.cat(y, 1), torch.cat(origin, 1), [own] * len(rows), own)
+    return gathered(held, fill, room) if room else held
+
+
+def gathered(held: Pool, fill: Tensor, room: int) -> Pool:
+    """The pool with what was received, `fill` [L, tasks] of `room` places for each task, moved to the front."""
+    received = (torch.arange(room) < fill[..., None]).flatten(1)
+    real = torch.cat([received.new_ones(len(fill), held.own), received], 1)
+    sizes = real.sum(1)
+    order = real.int().argsort(dim=1, descending=True, stable=True)[:, : int(sizes.max())].to(held.y.device)
+    lane = torch.arange(len(fill), device=held.y.device)[:, None]
+    return Pool(held.x[lane, order], held.y[lane, order], held.task[lane, order], sizes.tolist(), held.own)
 
 
 def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int) -> Iterator[Batch]:
@@ -73,11 +106,32 @@ def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int) -> Itera
 
 
 def batch_size(world: World, held: Pool) -> int:
-    """The settings' batch, but no larger than the data: padding costs as much as images do."""
-    return min(world.settings.learner.batch, max(held.sizes))
+    """The settings' batch, but no larger than a lane's own data, the same for all: padding costs as much as images."""
+    return min(world.settings.learner.batch, held.own)
 
 
 def loss(
+    model: Monolithic | Modular,
+    parts: Mapping[str, Part],
+    task: int | None,
+    trim: bool,
+    penalties: Sequence[Penalty],
+    free: dict[str, Tensor],
+    fixed: dict[str, Tensor],
+    batch: Batch,
+    extra: dict[str, Any],
+    kept: dict[str, Tensor],
+) -> Tensor:
+    """One agent's mean cross-entropy over the real images of a batch of one task, or of each image's own, and what
+    sharing modes add to it, which remember `kept`."""
+    errors = cross_entropy(model, parts, task, trim, free, fixed, batch, extra)
+    total = (errors * batch.weight).sum() / batch.weight.sum().clamp(min=1)
+    for penalty in penalties:
+        total = total + penalty(free, kept, batch)
+    return total
+
+
+def cross_entropy(
     model: Monolithic | Modular,
     parts: Mapping[str, Part],
     task: int | None,
@@ -87,7 +141,7 @@ def loss(
     batch: Batch,
     extra: dict[str, Any],
 ) -> Tensor:
-    """One agent's mean cross-entropy over the real images of a batch of one task, or of each image's own.
+    """One agent's cross-entropy [B] of each image; only `free`, the `parts` of its parameters, has gradients.
 
     `trim` leaves out empty slots, which only an engine can that takes lanes one by one.
     """
@@ -103,8 +157,7 @@ def loss(
         params, slots, masks = model.trim(params, extra["slots"], extra.get("masks"), task)
         extra = {"slots": slots, "masks": masks}
     logits = model.logits(params, batch.x, batch.task if task is None else task, **extra)
-    errors = F.cross_entropy(logits, batch.y, reduction="none")
-    return (errors * batch.weight).sum() / batch.weight.sum().clamp(min=1)
+    return F.cross_entropy(logits, batch.y, reduction="none")
 
 
 def step(
@@ -123,20 +176,42 @@ def step(
     that task, the same in all lanes; None that every image is of its own. Of a modular net's slots only the first
     `modules` are computed: the candidate is the last, so hiding it costs nothing.
     """
-    cuts = used_slots(extra["slots"], modules) if modules else {}
-    fixed = {name: view(tensor, cuts.get(name, ())) for name, tensor in stack.params.items()}
-    free = {name: view(stack.params[name], part).detach().requires_grad_() for name, part in parts.items()}
-    function = each(partial(loss, world.model, parts, task, world.engine == "loop"), world.engine)
-    losses = function(free, fixed, batch, extra)
-    gradients = torch.autograd.grad(losses.sum(), list(free.values()))
+    # Penalties are on modules that all agents have: where those are frozen there is nothing to hold back.
+    basis = "module.weight" in parts and parts["module.weight"][0].start == 0
+    penalties = [mode.penalty for mode in world.settings.sharing if isinstance(mode, Penalises)] if basis else []
+    kept = stack.kept if penalties else {}
+    function = partial(loss, world.model, parts, task, world.engine == "loop", penalties if kept else [])
+    found = gradients(world, stack, function, (batch, extra, kept), parts, modules, extra)
     # A lane without an image in this batch takes no step at all.
     busy = batch.weight.any(1)
     full = bool(busy.all())
-    for (name, part), gradient in zip(parts.items(), gradients, strict=True):
+    for (name, part), gradient in zip(parts.items(), found, strict=True):
         on = None if active is None else active.get(name)
         if not full:
             on = busy[:, None].expand(gradient.shape[:2]) if on is None else on & busy[:, None]
         adam(stack, name, part, gradient, world.settings.learner.rate, on)
+
+
+def gradients(
+    world: World,
+    stack: Stack,
+    function: Callable[..., Tensor],
+    arguments: tuple[Any, ...],
+    parts: Mapping[str, Part],
+    modules: int,
+    extra: dict[str, Any],
+) -> tuple[Tensor, ...]:
+    """Every lane's gradients of a one-agent `function(free, fixed, *arguments)` with respect to the `parts`."""
+    fixed = fixed_parts(stack, modules, extra)
+    free = {name: view(stack.params[name], part).detach().requires_grad_() for name, part in parts.items()}
+    losses = each(function, world.engine)(free, fixed, *arguments)
+    return torch.autograd.grad(losses.sum(), list(free.values()))
+
+
+def fixed_parts(stack: Stack, modules: int, extra: dict[str, Any]) -> dict[str, Tensor]:
+    """All parameters that a step may read; of a modular net's the slots that take part."""
+    cuts = used_slots(extra["slots"], modules) if modules else {}
+    return {name: view(tensor, cuts.get(name, ())) for name, tensor in stack.params.items()}
 
 
 def view(tensor: Tensor, part: Part) -> Tensor:
@@ -200,13 +275,16 @@ def candidate(world: World, stack: Stack, task: int) -> Tensor:
 
 
 def masks(
-    world: World, rngs: Sequence[np.random.Generator], shapes: Sequence[tuple[int, ...]]
+    world: World, stack: Stack, rngs: Sequence[np.random.Generator], shapes: Sequence[tuple[int, ...]]
 ) -> dict[str, list[Tensor]]:
-    """The `masks` argument of a net in training."""
+    """The `masks` argument of a net in training; lanes that have gone silent drop nothing."""
     rate = world.settings.net.dropout
-    if rate == 0 or 0 in shapes[0]:
+    if rate == 0 or 0 in shapes[0] or stack.silent.all():
         return {}
-    return {"masks": dropout.draw(rngs, shapes, rate, world.device)}
+    drawn = dropout.draw(rngs, shapes, rate, world.device)
+    if stack.silent.any():
+        drawn = [mask.masked_fill(stack.silent.view(-1, *[1] * (mask.ndim - 1)), 1) for mask in drawn]
+    return {"masks": drawn}
 
 
 def generators(stack: Stack, *purpose: int | str) -> list[np.random.Generator]:
@@ -220,7 +298,8 @@ def initial_epoch(world: World, stack: Stack, epoch: int) -> None:
     All modules train (Adam also moves those a task does not use, by their moments), and the head of the batch's task.
     """
     model = world.model
-    pools = [pool(world, stack, task, past=False) for task in range(world.settings.tasks.initial)]
+    stack.moved[:] = True
+    pools = [pool(world, stack, task, past=False, received=False) for task in range(world.settings.tasks.initial)]
     size = batch_size(world, pools[0])
     rngs = generators(stack, "dropout", "initial", epoch)
     passes = [
@@ -239,13 +318,14 @@ def initial_epoch(world: World, stack: Stack, epoch: int) -> None:
                 "head.weight": (head,),
                 "head.bias": (head,),
             }
-            extra = slots(world, stack, modules.stop) | masks(world, rngs, shapes)
+            extra = slots(world, stack, modules.stop) | masks(world, stack, rngs, shapes)
             step(world, stack, batch, parts, task, extra, modules.stop if isinstance(model, Modular) else 0)
 
 
 def replay_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
     """Experience replay: one pass over the new task and all memories; everything trains (protocol 3)."""
     assert isinstance(world.model, Monolithic)
+    stack.moved[:] = True
     held = pool(world, stack, task, past=True)
     size = batch_size(world, held)
     rngs, shapes = generators(stack, "dropout", task, epoch), world.model.mask_shapes(size)
@@ -255,7 +335,7 @@ def replay_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
         present = torch.zeros_like(stack.steps["head.bias"], dtype=batch.weight.dtype)
         present = present.scatter_add(1, batch.task, batch.weight) > 0
         active = {"head.weight": present, "head.bias": present}
-        step(world, stack, batch, parts, None, masks(world, rngs, shapes), active=active)
+        step(world, stack, batch, parts, None, masks(world, stack, rngs, shapes), active=active)
 
 
 def assimilation_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
@@ -280,14 +360,17 @@ def assimilation_epoch(world: World, stack: Stack, task: int, epoch: int) -> Non
     rngs = generators(stack, "dropout", task, epoch)
     shown, hidden = slots(world, stack, width), slots(world, stack, width, candidate(world, stack, task))
     for batch in batches(held, generators(stack, "batches", "assimilate", task, epoch), size):
-        step(world, stack, batch, with_, task, shown | masks(world, rngs, model.mask_shapes(size, width)), width)
-        step(world, stack, batch, without, task, hidden | masks(world, rngs, model.mask_shapes(size, slot)), slot)
+        step(world, stack, batch, with_, task, shown | masks(world, stack, rngs, model.mask_shapes(size, width)), width)
+        step(
+            world, stack, batch, without, task, hidden | masks(world, stack, rngs, model.mask_shapes(size, slot)), slot
+        )
 
 
 def adaptation_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
     """One pass over the new task and all memories that trains the modules alone, with and without the candidate."""
     model = world.model
     assert isinstance(model, Modular)
+    stack.moved[:] = True
     held = pool(world, stack, task, past=True)
     size = batch_size(world, held)
     slot = model.slot(task)
@@ -295,7 +378,7 @@ def adaptation_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
     rngs = generators(stack, "dropout", task, epoch)
     for batch in batches(held, generators(stack, "batches", "adapt", task, epoch), size):
         for modules, hidden in ((width, None), (slot, candidate(world, stack, task))):
-            extra = slots(world, stack, width, hidden) | masks(world, rngs, model.mask_shapes(size, modules))
+            extra = slots(world, stack, width, hidden) | masks(world, stack, rngs, model.mask_shapes(size, modules))
             computed = slice(0, modules)
             parts: dict[str, Part] = {"module.weight": (computed,), "module.bias": (computed,)}
             alive = stack.alive[:, computed]

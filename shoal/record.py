@@ -5,6 +5,8 @@ about.json                shoal's version and commit, versions of what it runs o
 checkpoint.safetensors    the stack, at most `machine.checkpoint` seconds or one epoch old
 accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
 growth.parquet            a row per trial of a module: seed, agent, task, with, without, kept
+ledger.parquet            a row per message: task, epoch, sender, receiver, mode, kind, items, floats, bytes, floats by the
+                          paper's rule, accepted or why refused (only if agents share)
 others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
 summary.json              the metrics; there when the run is finished
 """
@@ -35,12 +37,13 @@ import shoal
 from shoal.config import Settings, SettingsError, read
 from shoal.errors import UserError
 from shoal.evaluate import others
-from shoal.stack import Stack
-from shoal.tables import accuracies, growth, strangers, summarise
+from shoal.mail import Ledger
+from shoal.stack import HOST, Stack
+from shoal.tables import accuracies, growth, posted, strangers, summarise
 from shoal.tasks import Lane
 from shoal.world import World
 
-FORMAT = 1  # of a run directory; raised when an older one cannot be continued
+FORMAT = 2  # of a run directory; raised when an older one cannot be continued
 PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
 
 
@@ -130,6 +133,7 @@ class Record:
             "seconds": repr(self.elapsed()),
         }
         tensors = {name: tensor.contiguous() for name, tensor in stack.tensors.items()}
+        tensors["ledger"] = torch.from_numpy(stack.ledger.rows)
         about["digest"] = digest(about, tensors)
         self.write(self.checkpoint.name, save(tensors, about))
 
@@ -152,9 +156,10 @@ class Record:
             )
         self.seconds, self.since = float(about["seconds"]), time.monotonic()
         lanes = [Lane(*lane) for lane in json.loads(about["lanes"])]
-        for name in ("accuracy", "trial"):  # results stay on the host
+        for name in HOST:
             flat[name] = flat[name].cpu()
-        return Stack.of(lanes, int(about["task"]), int(about["epoch"]), flat)
+        ledger = Ledger([flat.pop("ledger").cpu().numpy()])
+        return Stack.of(lanes, int(about["task"]), int(about["epoch"]), flat, ledger)
 
     def damaged(self, why: object) -> RecordError:
         return RecordError(
@@ -165,6 +170,8 @@ class Record:
         """Write the records up to now."""
         self.table("accuracy", accuracies(self.settings, stack))
         self.table("growth", growth(self.settings, stack))
+        if self.settings.sharing:
+            self.table("ledger", posted(self.settings, stack))
 
     def table(self, name: str, table: pl.DataFrame) -> None:
         content = io.BytesIO()
@@ -287,9 +294,20 @@ def commit() -> str | None:
 
 def toml(settings: Settings) -> str:
     """Settings as TOML: single values first, then a table per group."""
-    content = settings.model_dump(mode="json")
-    lines = [f"{name} = {json.dumps(value)}" for name, value in content.items() if not isinstance(value, dict)]
-    for name, group in content.items():
-        if isinstance(group, dict):
-            lines += ["", f"[{name}]", *(f"{inner} = {json.dumps(value)}" for inner, value in group.items())]
+    content = settings.model_dump(mode="json", exclude_none=True)
+    tables = content.pop("sharing")
+    single = {name: value for name, value in content.items() if not isinstance(value, dict)}
+    lines = [f"{name} = {literal(value)}" for name, value in single.items()]
+    named = [(f"[{name}]", group) for name, group in content.items() if isinstance(group, dict)]
+    for title, group in named + [("[[sharing]]", table) for table in tables]:
+        lines += ["", title, *(f"{inner} = {literal(value)}" for inner, value in group.items())]
     return "\n".join(lines) + "\n"
+
+
+def literal(value: Any) -> str:
+    """A value in TOML."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {literal(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    return json.dumps(value)

@@ -11,6 +11,7 @@ from shoal.engine import crew
 from shoal.evaluate import accuracy
 from shoal.learn import adaptation_epoch, assimilation_epoch, initial_epoch, replay_epoch
 from shoal.models import Modular
+from shoal.sharing import exchange
 from shoal.stack import Stack, grid, remember, start
 from shoal.world import World, joint_lanes, world
 
@@ -80,6 +81,7 @@ def learn_task(world: World, stack: Stack, watch: Watch) -> None:
     labels = grid(settings.learner.epochs)
     growing = isinstance(world.model, Modular) and task >= settings.tasks.initial
     if stack.epoch == 0:
+        exchange(world, stack)
         measure(world, stack, 0, growing=False)
         if settings.learner.fresh_adam and task >= settings.tasks.initial:
             stack.forget_moments()
@@ -87,6 +89,8 @@ def learn_task(world: World, stack: Stack, watch: Watch) -> None:
             grow.begin(world, stack, task)
     if task >= settings.tasks.initial - 1:  # the initial tasks before it are only met: they are learned together
         for epoch in range(stack.epoch, settings.learner.epochs):
+            if epoch:
+                exchange(world, stack)
             learn_epoch(world, stack, task, epoch)
             stack.epoch = epoch + 1
             if stack.epoch in labels[:-1]:
@@ -96,6 +100,7 @@ def learn_task(world: World, stack: Stack, watch: Watch) -> None:
         grow.end(world, stack, task)
     measure(world, stack, len(labels) - 1, growing=False)
     remember(world, stack, task)
+    exchange(world, stack, ended=True)
     stack.task, stack.epoch = task + 1, 0
 
 
@@ -128,20 +133,10 @@ def measure(world: World, stack: Stack, point: int, growing: bool) -> None:
     """Test every task so far and write the accuracies at a grid point (protocol 4)."""
     task = stack.task
     now = stack.accuracy[:, task, point]
-    if past_is_frozen(world, stack, point):
+    if stack.moved.any():
+        now[:, :task] = accuracy(world, stack, "test", range(task))
+        stack.moved[:] = False
+    else:  # a modular net that assimilates trains nothing that another task uses
         before = stack.accuracy[:, task - 1, -1] if point == 0 else stack.accuracy[:, task, point - 1]
         now[:, :task] = before[:, :task]
-    else:
-        now[:, :task] = accuracy(world, stack, "test", range(task))
     now[:, task] = grow.current(world, stack, task) if growing else accuracy(world, stack, "test", [task])[:, 0]
-
-
-def past_is_frozen(world: World, stack: Stack, point: int) -> bool:
-    """Is it certain that no earlier task's accuracy has changed since the grid point before?
-
-    A modular net that assimilates trains nothing that another task uses.
-    """
-    if not isinstance(world.model, Modular) or stack.task < world.settings.tasks.initial:
-        return False
-    since = grid(world.settings.learner.epochs)[point - 1] if point else 0
-    return not any(adapts(world.settings, epoch) for epoch in range(since, stack.epoch))

@@ -7,12 +7,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.mail import Ledger
 from shoal.models import Modular
 from shoal.rng import key
 from shoal.tasks import Lane
 from shoal.world import World
 
 GRID = 10  # epochs between two evaluations
+# Counters and results stay on the host, whatever the device.
+HOST = (
+    "memory_rows", "shared_marks", "shared_fill", "shared_seen", "moved", "used", "carried", "total", "accuracy", "trial",
+)  # fmt: skip
 
 
 def grid(epochs: int) -> list[int]:
@@ -35,12 +40,25 @@ class Stack:
     choice: Tensor  # int64 [L, initial, D]: modules of the initial tasks (empty in a monolithic net)
     memory: Tensor  # [L, T, memory, ...]: replayed inputs of each finished task
     memory_labels: Tensor  # int64 [L, T, memory]
+    memory_rows: Tensor  # int64 [L, T, memory]: which images of the bank these are, on the host
+    shared: Tensor  # [L, T, room, ...]: received inputs for each task, as far as `shared_fill` says
+    shared_labels: Tensor  # int64 [L, T, room]
+    shared_marks: Tensor  # int64 [L, T, room]: a digest of each received image
+    shared_fill: Tensor  # int64 [L, T]: how many there are
+    shared_seen: Tensor  # int64 [L, T]: how many there have been
+    kept: dict[str, Tensor]  # [L, ...]: what a sharing mode remembers from exchange to exchange
+    silent: Tensor  # bool [L]: dropout has leaked off (only `sharing.recv.leak` does that)
+    moved: Tensor  # bool [L]: something that earlier tasks use has changed since they were last tested
+    used: Tensor  # int64 [L, A]: when the edge from each agent to this lane was last used, in epochs; -1: never
+    carried: Tensor  # int64 [L, A]: the floats it carried then
+    total: Tensor  # int64 [L, A]: the floats it has carried in all
     accuracy: Tensor  # [L, T, G, T]: while learning task, at grid point, tested on task; NaN: not measured
     trial: Tensor  # [L, T, 2]: validation accuracy with and without the candidate, at the end of the task
+    ledger: Ledger  # every message so far
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor by a flat name, for checkpoints and comparisons."""
+        """Every tensor by a flat name; row l of each is lane l's."""
         flat: dict[str, Tensor] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -51,15 +69,17 @@ class Stack:
         return flat
 
     @classmethod
-    def of(cls, lanes: Sequence[Lane], task: int, epoch: int, flat: dict[str, Tensor]) -> "Stack":
+    def of(
+        cls, lanes: Sequence[Lane], task: int, epoch: int, flat: dict[str, Tensor], ledger: Ledger | None = None
+    ) -> "Stack":
         """The stack whose `tensors` are `flat`."""
-        parts: dict[str, dict[str, Tensor]] = {}
+        parts: dict[str, dict[str, Tensor]] = {"kept": {}}
         for name, tensor in flat.items():
             group, slash, inner = name.partition("/")
             if slash:
                 parts.setdefault(group, {})[inner] = tensor
         single = {name: tensor for name, tensor in flat.items() if "/" not in name}
-        return cls(lanes=tuple(lanes), task=task, epoch=epoch, **parts, **single)  # type: ignore[arg-type]
+        return cls(tuple(lanes), task, epoch, ledger=ledger or Ledger(), **parts, **single)  # type: ignore[arg-type]
 
     def take(self, rows: Sequence[int], lanes: Sequence[Lane]) -> "Stack":
         """A new stack of copies of some rows, renamed to `lanes`."""
@@ -101,6 +121,8 @@ def start(world: World) -> Stack:
         alive = torch.ones(slots, dtype=torch.bool)
     points = len(grid(settings.learner.epochs))
     kept = (count, tasks, settings.learner.memory)
+    room = (count, tasks, max((getattr(mode, "memory", 0) for mode in settings.sharing), default=0))
+    senders = (count, settings.agents if settings.sharing else 0)
     inputs = world.inputs
     return Stack(
         lanes=lanes,
@@ -117,8 +139,21 @@ def start(world: World) -> Stack:
         choice=choice.to(world.device),
         memory=torch.zeros(*kept, *inputs.shape[1:], dtype=inputs.dtype, device=world.device),
         memory_labels=torch.zeros(kept, dtype=torch.int64, device=world.device),
+        memory_rows=torch.zeros(kept, dtype=torch.int64),
+        shared=torch.zeros(*room, *inputs.shape[1:], dtype=inputs.dtype, device=world.device),
+        shared_labels=torch.zeros(room, dtype=torch.int64, device=world.device),
+        shared_marks=torch.zeros(room, dtype=torch.int64),
+        shared_fill=torch.zeros(room[:2], dtype=torch.int64),
+        shared_seen=torch.zeros(room[:2], dtype=torch.int64),
+        kept={},
+        silent=torch.zeros(count, dtype=torch.bool, device=world.device),
+        moved=torch.ones(count, dtype=torch.bool),
+        used=torch.full(senders, -1),
+        carried=torch.zeros(senders, dtype=torch.int64),
+        total=torch.zeros(senders, dtype=torch.int64),
         accuracy=torch.full((count, tasks, points, tasks), np.nan),
         trial=torch.full((count, tasks, 2), np.nan),
+        ledger=Ledger(),
     )
 
 
@@ -133,3 +168,5 @@ def remember(world: World, stack: Stack, task: int) -> None:
     pick = torch.from_numpy(picks).to(rows.device)
     stack.memory[:, task] = world.inputs[rows.gather(1, pick)]
     stack.memory_labels[:, task] = labels.gather(1, pick)
+    for row, stream in enumerate(world.streams):
+        stack.memory_rows[row, task] = torch.from_numpy(stream[task].train[picks[row]])

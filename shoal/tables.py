@@ -8,6 +8,7 @@ import polars as pl
 from shoal import metrics
 from shoal.config import Settings
 from shoal.evaluate import Foreign
+from shoal.mail import COLUMNS, KINDS, VERDICTS
 from shoal.stack import Stack, grid
 
 
@@ -44,6 +45,19 @@ def growth(settings: Settings, stack: Stack) -> pl.DataFrame:
             "kept": stack.alive.cpu().numpy()[lane, first + task] if len(lane) else np.zeros(0, bool),
         }
     )
+
+
+def posted(settings: Settings, stack: Stack) -> pl.DataFrame:
+    """A row per message, in the order of posting."""
+    rows = {name: stack.ledger.column(name) for name in COLUMNS}
+    words = {"mode": tuple(mode.mode for mode in settings.sharing), "kind": KINDS, "verdict": VERDICTS}
+    columns = {
+        name: pl.Series(np.array(words[name])[values] if len(values) else [], dtype=pl.String)
+        if name in words
+        else pl.Series(values)
+        for name, values in rows.items()
+    }
+    return pl.DataFrame(columns)
 
 
 def strangers(stack: Stack, unmet: list[Foreign]) -> pl.DataFrame:

@@ -15,6 +15,7 @@ from shoal.config import Settings, SettingsError
 from shoal.data import Bank
 from shoal.engine import THREADS
 from shoal.models import Linear, Modular, Monolithic
+from shoal.network import Edge, edges
 from shoal.rng import key
 from shoal.tasks import JOINT, Lane, Stream, streams
 
@@ -62,6 +63,40 @@ class World:
         if chosen != "auto":
             return chosen
         return "vmap" if self.settings.block == "mlp" or self.device.type == "cuda" else "loop"
+
+    @cached_property
+    def row(self) -> dict[Lane, int]:
+        """Where each lane is in the stack."""
+        return {lane: row for row, lane in enumerate(self.lanes)}
+
+    @cached_property
+    def edges(self) -> dict[tuple[Lane, Lane], Edge]:
+        """The directed edges, by (sender, receiver), between lanes that are here. Seeds never meet."""
+        seeds = sorted({lane.seed for lane in self.lanes})
+        network, agents = self.settings.network, self.settings.agents
+        every = ((seed, edge) for seed in seeds for edge in edges(network, agents, seed))
+        ends = ((Lane(seed, edge.sender), Lane(seed, edge.receiver), edge) for seed, edge in every)
+        return {(a, b): edge for a, b, edge in ends if a in self.row and b in self.row}
+
+    @cached_property
+    def receivers(self) -> dict[Lane, list[Lane]]:
+        """Whom each lane can send to."""
+        found: dict[Lane, list[Lane]] = {}
+        for sender, receiver in self.edges:
+            found.setdefault(sender, []).append(receiver)
+        return found
+
+    def images(self, rows: np.ndarray) -> Tensor:
+        """Raw images of the bank, as they are sent: bytes [n, ...]."""
+        return torch.from_numpy(self.bank.images[rows])
+
+    def encode(self, images: Tensor, seed: int) -> Tensor:
+        """What the model of a lane of `seed` reads of raw images."""
+        if isinstance(self.model.block, Linear):
+            read = self.model.block.project(images.cpu().numpy(), self.bank.peak, key(seed, "projection"))
+        else:
+            read = images if images.ndim == 4 else images[:, None]
+        return read.to(self.device)
 
     @cached_property
     def pieces(self) -> tuple["World", ...]:

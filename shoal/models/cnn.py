@@ -27,6 +27,7 @@ class Conv:
     width: int
     depth: int
     axis: ClassVar[int] = 1  # of the modules in `run`'s result
+    kernel: ClassVar[tuple[int, ...]] = (KERNEL, KERNEL)
 
     def __post_init__(self) -> None:
         if self.channels > self.width:

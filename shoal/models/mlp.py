@@ -21,6 +21,7 @@ class Linear:
     pixels: int
     width: int
     axis: ClassVar[int] = 0  # of the modules in `run`'s result
+    kernel: ClassVar[tuple[int, ...]] = ()
 
     @property
     def features(self) -> int:

@@ -107,7 +107,19 @@ class Modular:
         masks: Sequence[Tensor] | None = None,
         fold: bool = False,
     ) -> Tensor:
-        """Logits [B, K] of one agent for images x of one task, or of tasks task[B].
+        """Logits [B, K] of one agent for images x of one task, or of tasks task[B]."""
+        return heads.read(params, self.features(params, x, task, slots, masks, fold), task)
+
+    def features(
+        self,
+        params: Params,
+        x: Tensor,
+        task: int | Tensor,
+        slots: Slots,
+        masks: Sequence[Tensor] | None = None,
+        fold: bool = False,
+    ) -> Tensor:
+        """What the head reads, [B, F]: every task composes the modules in its own way.
 
         Hidden slots at the end need no module in `params`.
         `fold` puts the shares of one task into the weights, s * relu(Wh + b) = relu(sWh + sb): cheaper when the batch
@@ -120,7 +132,7 @@ class Modular:
             for k in range(self.depth):
                 outputs = self.block.run(weight[chosen[k : k + 1]], bias[chosen[k : k + 1]], h)
                 h = self.block.total(outputs * masks[k] if masks else outputs)
-            return heads.read(params, self.block.leave(h), task)
+            return self.block.leave(h)
         shares = self.shares(params, slots, task) if isinstance(task, int) else self.shares(params, slots)[task]
         groups = self.groups(params, masks)
         sizes = [len(weight) for weight, _, _ in groups]
@@ -135,7 +147,7 @@ class Modular:
                     outputs = self.block.run(weight, bias, h)
                     mixed.append(self.block.mix(outputs if mask is None else outputs * mask[k], share))
             h = sum(mixed[1:], mixed[0])
-        return heads.read(params, self.block.leave(h), task)
+        return self.block.leave(h)
 
     def trim(
         self, params: Params, slots: Slots, masks: Sequence[Tensor] | None = None, task: int | None = None

@@ -36,10 +36,14 @@ class Monolithic:
 
     def logits(self, params: Params, x: Tensor, task: int | Tensor, masks: Sequence[Tensor] | None = None) -> Tensor:
         """Logits [B, K] of one agent for images x of one task, or of tasks task[B]."""
+        return heads.read(params, self.features(params, x, task, masks), task)
+
+    def features(self, params: Params, x: Tensor, task: int | Tensor, masks: Sequence[Tensor] | None = None) -> Tensor:
+        """What the head reads, [B, F]; the same for all tasks."""
         # Chunks rather than slices: going back, their gradients are joined once instead of added up as zeros.
         weights, biases = whole(params["module.weight"]).split(1), whole(params["module.bias"]).split(1)
         h = self.block.enter(x)
         for k in range(self.depth):
             outputs = self.block.run(weights[k], biases[k], h)
             h = self.block.total(outputs if masks is None else outputs * masks[k])
-        return heads.read(params, self.block.leave(h), task)
+        return self.block.leave(h)

@@ -1,0 +1,436 @@
+"""Federated modes without a server: everybody averages the modules that all have with its neighbours (protocol 6).
+
+Shared are the layers of a monolithic net and the basis of a modular one, never heads, structures or added modules.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from shoal.config import Settings, Sharing
+from shoal.engine import crew, each
+from shoal.learn import Batch, batch_size, batches, cross_entropy, fixed_parts, generators, gradients, pool, slots
+from shoal.mail import Expected, Mail, by_receiver
+from shoal.models import Modular, Monolithic
+from shoal.sharing.images import ids
+from shoal.sharing.post import Post
+from shoal.sharing.quote import Quote, fitting
+from shoal.stack import Stack
+from shoal.world import World
+
+NAMES = ("module.weight", "module.bias")
+Tensors = dict[str, Tensor]
+
+
+class FedAvg(Sharing):
+    """Averaging with neighbours (McMahan et al. 2017, without the server)."""
+
+    mode: Literal["fedavg"] = "fedavg"
+    every: PositiveInt = Field(5, description="epochs between exchanges")
+    when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
+
+    def ask(self, post: Post) -> list[Mail]:
+        """Nobody asks."""
+        return []
+
+    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        """Everybody's modules to everybody's neighbours."""
+        return models(post, snapshot(post.world, post.stack))
+
+    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+        """The mean over oneself and what has arrived."""
+        for row, mean in means(post, answers).items():
+            write(post.stack, row, mean)
+
+    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+        return layout(world)
+
+    def quote(self, world: World, budget: int | None) -> list[Quote]:
+        return quote(world, budget, copies=1)
+
+
+class FedProx(Sharing):
+    """Averaging, and a pull back to the average while learning (Li et al. 2020)."""
+
+    mode: Literal["fedprox"] = "fedprox"
+    every: PositiveInt = Field(5, description="epochs between exchanges")
+    when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
+    mu: NonNegativeFloat = Field(0.01, description="strength of the pull")
+    squared: bool = Field(True, description="mu/2 times the squared distance, as published, or the plain one")
+    scaling: Literal["once", "task"] = Field(
+        "once", description="added to the mean loss once, or once per task in the batch and divided by its images"
+    )
+
+    @classmethod
+    def paper(cls, said: Settings) -> dict[str, Any]:
+        return {"mu": 0.001, "squared": False, "scaling": "task"}
+
+    def ask(self, post: Post) -> list[Mail]:
+        """Nobody asks."""
+        return []
+
+    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        """Everybody's modules to everybody's neighbours."""
+        return models(post, snapshot(post.world, post.stack))
+
+    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+        """The mean over oneself and what has arrived; it is the anchor until the next exchange."""
+        stack = post.stack
+        anchor = remembered(post.world, stack, self.mode, ("anchor",))["anchor"]
+        for row, mean in means(post, answers).items():
+            write(stack, row, mean)
+            stack.kept["fedprox.on"][row] = 1
+            for name in NAMES:
+                anchor[name][row] = mean[name]
+
+    def penalty(self, free: Tensors, kept: Tensors, batch: Batch) -> Tensor:
+        """One agent's mu/2 times the sum over shared tensors of |w - anchor|^2 (or of |w - anchor|)."""
+        total = batch.weight.new_zeros(())
+        for name in NAMES:
+            anchor = kept[f"fedprox.anchor.{name}"]
+            gap = (free[name][: len(anchor)] - anchor).flatten(1)
+            total = total + (gap.square().sum() if self.squared else torch.linalg.vector_norm(gap, dim=1).sum())
+        return self.mu / 2 * kept["fedprox.on"] * total * scale(self.scaling, batch)
+
+    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+        return layout(world)
+
+    def quote(self, world: World, budget: int | None) -> list[Quote]:
+        return quote(world, budget, copies=1)
+
+
+class FedCurv(Sharing):
+    """Averaging, and a pull to each neighbour's weights where they matter to it (Shoham et al. 2019)."""
+
+    mode: Literal["fedcurv"] = "fedcurv"
+    every: PositiveInt = Field(5, description="epochs between exchanges")
+    when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
+    mu: NonNegativeFloat = Field(1.0, description="strength of the pull")
+    fisher: Literal["sample", "batch", "frozen"] = Field(
+        "sample",
+        description="what matters: squared gradients per image, per batch, or (the paper's modular nets) nothing",
+    )
+    samples: PositiveInt = Field(64, description="images that fisher = sample looks at")
+    scaling: Literal["once", "task"] = Field(
+        "once", description="added to the mean loss once, or once per task in the batch and divided by its images"
+    )
+
+    @classmethod
+    def paper(cls, said: Settings) -> dict[str, Any]:
+        return {
+            "mu": 0.001 if said.dataset == "kmnist" and not said.modular else 1.0,
+            "fisher": "frozen" if said.modular else "batch",
+            "scaling": "task",
+        }
+
+    def ask(self, post: Post) -> list[Mail]:
+        """Nobody asks."""
+        return []
+
+    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        """Everybody's modules, and how much each weight matters to it, to everybody's neighbours."""
+        return models(post, snapshot(post.world, post.stack), fisher(post, self.fisher, self.samples))
+
+    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+        """The mean over oneself and what has arrived; and sum_j F_j and sum_j F_j w_j, which is all that the sum over
+        neighbours of F_j (w - w_j)^2 needs for its gradient."""
+        stack = post.stack
+        kept = remembered(post.world, stack, self.mode, ("sum", "moment"))
+        for row, mean in means(post, answers).items():
+            write(stack, row, mean)
+        for lane, mails in by_receiver(answers).items():
+            row = post.world.row[lane]
+            stack.kept["fedcurv.on"][row] = 1
+            for name in NAMES:
+                kept["sum"][name][row] = 0
+                kept["moment"][name][row] = 0
+                for mail in mails:
+                    at = mail.payload["modules"].long()
+                    matters, value = mail.payload[f"fisher.{name}"], mail.payload[name]
+                    kept["sum"][name][row, at] += matters
+                    kept["moment"][name][row, at] += matters * value
+
+    def penalty(self, free: Tensors, kept: Tensors, batch: Batch) -> Tensor:
+        """One agent's mu times the sum over neighbours and weights of F_j (w - w_j)^2, but for a constant."""
+        total = batch.weight.new_zeros(())
+        for name in NAMES:
+            matters, moment = kept[f"fedcurv.sum.{name}"], kept[f"fedcurv.moment.{name}"]
+            value = free[name][: len(matters)]
+            total = total + (value * (matters * value - 2 * moment)).sum()
+        return self.mu * kept["fedcurv.on"] * total * scale(self.scaling, batch)
+
+    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+        plain = layout(world)
+        return plain | {f"fisher.{name}": plain[name] for name in NAMES}
+
+    def quote(self, world: World, budget: int | None) -> list[Quote]:
+        return quote(world, budget, copies=2)
+
+
+class FedFish(Sharing):
+    """Averaging that spares what matters to oneself (Le et al. 2024): w <- F w + (1 - F) mean."""
+
+    mode: Literal["fedfish"] = "fedfish"
+    every: PositiveInt = Field(5, description="epochs between exchanges")
+    when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
+    fisher: Literal["sample", "batch", "frozen"] = Field(
+        "sample",
+        description="what matters: squared gradients per image, per batch, or (the paper's modular nets) nothing",
+    )
+    samples: PositiveInt = Field(64, description="images that fisher = sample looks at")
+    norm: Literal["rank", "max", "softmax"] = Field(
+        "rank", description="F in 0..1 by rank in its tensor, by its tensor's largest, or softmax over all (inert)"
+    )
+    temperature: PositiveFloat = Field(0.01, description="of the softmax")
+
+    @classmethod
+    def paper(cls, said: Settings) -> dict[str, Any]:
+        return {"fisher": "frozen" if said.modular else "batch", "norm": "softmax"}
+
+    def ask(self, post: Post) -> list[Mail]:
+        """Nobody asks."""
+        return []
+
+    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        """Everybody's modules to everybody's neighbours. What matters to whom is no one else's business."""
+        return models(post, snapshot(post.world, post.stack))
+
+    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+        """Between one's own weights and the mean over oneself and what has arrived."""
+        own = snapshot(post.world, post.stack)
+        matters = fisher(post, self.fisher, self.samples) if answers else {}
+        for row, mean in means(post, answers).items():
+            kept = normalised({name: matters[name][row] for name in NAMES}, self.norm, self.temperature)
+            mixed = {name: kept[name] * own[name][row] + (1 - kept[name]) * mean[name] for name in NAMES}
+            # Where both are the same, so is what lies between them: rounding must not move it.
+            same = {name: own[name][row] == mean[name] for name in NAMES}
+            write(post.stack, row, {name: torch.where(same[name], mean[name], mixed[name]) for name in NAMES})
+
+    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+        return layout(world)
+
+    def quote(self, world: World, budget: int | None) -> list[Quote]:
+        return quote(world, budget, copies=1)
+
+
+def units(world: World) -> int:
+    """How many modules all agents have: the layers of a monolithic net, the basis of a modular one."""
+    return world.model.basis if isinstance(world.model, Modular) else world.model.depth
+
+
+def module_floats(world: World) -> int:
+    """The numbers in one module."""
+    return sum(int(torch.tensor(shape).prod()) for shape in shapes(world).values())
+
+
+def shapes(world: World) -> dict[str, tuple[int, ...]]:
+    """The shapes of a module's tensors."""
+    block = world.model.block
+    return {"module.weight": (block.width, block.width, *block.kernel), "module.bias": (block.width,)}
+
+
+def layout(world: World) -> dict[str, Expected]:
+    """What a message with modules looks like."""
+    found = {name: Expected(torch.float32, (None, *shape)) for name, shape in shapes(world).items()}
+    return found | {"modules": Expected(torch.int32, (None,), units(world))}
+
+
+def quote(world: World, budget: int | None, copies: int) -> list[Quote]:
+    each_one = copies * module_floats(world)
+    count = fitting(units(world), each_one + 1, budget)
+    return [Quote("model", count, count * (each_one + 1), count * each_one)]
+
+
+def snapshot(world: World, stack: Stack) -> Tensors:
+    """The shared modules of all lanes as they are now, [L, units, ...]."""
+    return {name: stack.params[name][:, : units(world)].clone() for name in NAMES}
+
+
+def models(post: Post, values: Tensors, matters: Tensors | None = None) -> list[Mail]:
+    """Everybody's modules to all its neighbours.
+
+    If not all fit the budget, some go; others at the next exchange, so that in turn all are averaged.
+    """
+    world, count, mails = post.world, units(post.world), []
+    content = values | {f"fisher.{name}": tensor for name, tensor in (matters or {}).items()}
+    each_one = module_floats(world) * (2 if matters else 1)
+    turn = post.now // post.mode.every
+    for row, lane in enumerate(world.lanes):
+        letters: dict[int, Tensors] = {}
+        for other in post.out(lane):
+            fits = fitting(count, each_one + 1, post.left(lane, other))
+            if fits not in letters:
+                at = torch.arange(turn * fits, turn * fits + fits) % count if fits < count else torch.arange(count)
+                letters[fits] = {name: tensor[row, at].cpu() for name, tensor in content.items()} | {
+                    "modules": at.int()
+                }
+            mails.append(Mail(lane, other, "model", letters[fits], fits, fits * each_one))
+    return mails
+
+
+def means(post: Post, answers: Sequence[Mail]) -> dict[int, Tensors]:
+    """The unweighted mean over oneself and the neighbours whose modules have arrived, by row.
+
+    In double precision and in the order of agents: agents with the same neighbourhood get the same bits, and the mean of
+    equal weights is these weights.
+    """
+    world, stack, count = post.world, post.stack, units(post.world)
+    found = {}
+    for lane, mails in by_receiver(answers).items():
+        row = world.row[lane]
+        own = {name: stack.params[name][row, :count].cpu() for name in NAMES} | {"modules": torch.arange(count)}
+        letters = sorted([(mail.sender, mail.payload) for mail in mails] + [(lane, own)], key=lambda one: one[0])
+        if all(len(payload["modules"]) == count for _, payload in letters):
+            mean = {name: torch.stack([one[name] for _, one in letters]).double().mean(0).float() for name in NAMES}
+        else:
+            mean = {name: own[name].clone() for name in NAMES}
+            for name in NAMES:
+                total, heard = (
+                    torch.zeros_like(mean[name], dtype=torch.float64),
+                    torch.zeros(count, dtype=torch.float64),
+                )
+                for _, payload in letters:
+                    total[payload["modules"].long()] += payload[name]
+                    heard[payload["modules"].long()] += 1
+                mean[name] = (total / heard.view(-1, *[1] * (total.ndim - 1))).float()
+        found[row] = {name: tensor.to(world.device) for name, tensor in mean.items()}
+    return found
+
+
+def write(stack: Stack, row: int, values: Tensors) -> None:
+    """Replace a lane's shared modules, and remember whether that changed anything. Adam's moments stay."""
+    for name in NAMES:
+        now = stack.params[name][row, : len(values[name])]
+        if not torch.equal(now, values[name]):
+            stack.moved[row] = True
+            now.copy_(values[name])
+
+
+def remembered(world: World, stack: Stack, mode: str, words: Sequence[str]) -> dict[str, Tensors]:
+    """A mode's own tensors in the stack, shaped as the shared modules; zero until something has arrived."""
+    if f"{mode}.on" not in stack.kept:
+        stack.kept[f"{mode}.on"] = torch.zeros(len(stack.lanes), device=world.device)
+        for word in words:
+            for name in NAMES:
+                empty = torch.zeros_like(stack.params[name][:, : units(world)])
+                stack.kept[f"{mode}.{word}.{name}"] = empty
+    return {word: {name: stack.kept[f"{mode}.{word}.{name}"] for name in NAMES} for word in words}
+
+
+def scale(rule: str, batch: Batch) -> Tensor | float:
+    """How a penalty is added to the mean loss of a batch: once; or, as the paper's code does, once for each of its tasks
+    and divided by the number of its images."""
+    if rule == "once":
+        return 1.0
+    real = batch.weight > 0
+    same = (batch.task[:, None] == batch.task[None]) & real
+    tasks = (real / same.sum(1).clamp(min=1)).sum()  # every image counts for its part of a task
+    return tasks / batch.weight.sum().clamp(min=1)
+
+
+def normalised(matters: Tensors, rule: str, temperature: float) -> Tensors:
+    """How much of one's own weights to keep, in 0..1, by how much they matter."""
+    if rule == "softmax":
+        flat = torch.cat([tensor.flatten() for tensor in matters.values()])
+        parts = (flat / temperature).softmax(0).split([tensor.numel() for tensor in matters.values()])
+        return {name: part.view_as(tensor) for part, (name, tensor) in zip(parts, matters.items(), strict=True)}
+    found = {}
+    for name, tensor in matters.items():
+        rows = tensor.flatten(1)  # a module's weights are a tensor of their own
+        if rule == "max":
+            share = rows / rows.max(1, keepdim=True).values.clamp(min=torch.finfo(rows.dtype).tiny)
+        else:  # equal weights have equal rank, the lowest
+            share = torch.searchsorted(rows.sort(1).values, rows) / max(1, rows.shape[1] - 1)
+        found[name] = share.view_as(tensor)
+    return found
+
+
+def fisher(post: Post, rule: str, samples: int) -> Tensors:
+    """The diagonal of every lane's empirical Fisher information over its shared modules, [L, units, ...]: what it trains
+    on, without dropout."""
+    world, stack = post.world, post.stack
+    if rule == "frozen" or not world.edges:
+        return {name: torch.zeros_like(tensor) for name, tensor in snapshot(world, stack).items()}
+    work = by_batch if rule == "batch" else partial(by_sample, samples=samples)
+    pieces: list[Tensors] = crew(stack.pieces(world), lambda piece: work(*piece))
+    return {name: torch.cat([piece[name] for piece in pieces]) for name in NAMES}
+
+
+def by_batch(world: World, stack: Stack) -> Tensors:
+    """The mean over batches of the squared gradient of the batch's loss, which is the sum over its tasks of their mean
+    cross-entropy, as in the paper's code."""
+    held = pool(world, stack, stack.task, past=True)
+    total = {name: torch.zeros_like(tensor) for name, tensor in snapshot(world, stack).items()}
+    steps = torch.zeros(len(stack.lanes), device=world.device)
+    rngs = generators(stack, "fisher", stack.task, stack.epoch)
+    parts, extra, modules = frame(world, stack)
+    for batch in batches(held, rngs, batch_size(world, held)):
+        function = partial(task_loss, world.model, parts, world.engine == "loop")
+        found = gradients(world, stack, function, (batch, extra), parts, modules, extra)
+        for name, gradient in zip(parts, found, strict=True):
+            total[name] += gradient.square()  # zero for a lane without an image in this batch
+        steps += batch.weight.any(1)
+    return {name: tensor / steps.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in total.items()}
+
+
+def task_loss(
+    model: Monolithic | Modular,
+    parts: Mapping[str, Any],
+    trim: bool,
+    free: Tensors,
+    fixed: Tensors,
+    batch: Batch,
+    extra: dict[str, Any],
+) -> Tensor:
+    """One agent's sum over the tasks of a batch of their mean cross-entropy."""
+    errors = cross_entropy(model, parts, None, trim, free, fixed, batch, extra)
+    same = (batch.task[:, None] == batch.task[None]) * batch.weight
+    return (errors * batch.weight / same.sum(1).clamp(min=1)).sum()
+
+
+def by_sample(world: World, stack: Stack, samples: int) -> Tensors:
+    """The mean over some random images of the squared gradient of each one's own cross-entropy."""
+    held = pool(world, stack, stack.task, past=True)
+    parts, extra, modules = frame(world, stack)
+    rngs = generators(stack, "fisher", stack.task, stack.epoch)
+    batch = next(iter(batches(held, rngs, min(samples, held.own))))
+    own = snapshot(world, stack)
+    fixed = fixed_parts(stack, modules, extra)
+    function = partial(sample_squares, world.model, parts, world.engine == "loop")
+    flat = each(function, world.engine)(own, fixed, batch, extra)
+    sizes = [own[name][0].numel() for name in NAMES]
+    return {name: part.view_as(own[name]) for name, part in zip(NAMES, flat.split(sizes, 1), strict=True)}
+
+
+def sample_squares(
+    model: Monolithic | Modular,
+    parts: Mapping[str, Any],
+    trim: bool,
+    free: Tensors,
+    fixed: Tensors,
+    batch: Batch,
+    extra: dict[str, Any],
+) -> Tensor:
+    """One agent's mean squared gradient, all shared tensors in a row."""
+
+    def error(free: Tensors, one: Batch) -> Tensor:
+        alone = Batch(*(part[None] for part in one))
+        return cross_entropy(model, parts, None, trim, free, fixed, alone, extra)[0]
+
+    every = torch.func.vmap(torch.func.grad(error), in_dims=(None, 0))(free, batch)
+    rows = torch.cat([every[name].flatten(1) for name in NAMES], 1)
+    return batch.weight @ rows.square() / batch.weight.sum().clamp(min=1)
+
+
+def frame(world: World, stack: Stack) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Which parts have gradients, and how the net is used: all slots that the current task may have."""
+    shared = slice(0, units(world))
+    parts = {name: (shared,) for name in NAMES}
+    if not isinstance(world.model, Modular):
+        return parts, {}, 0
+    width = world.model.slot(max(stack.task, world.model.initial)) + 1
+    return parts, dict(slots(world, stack, width)), width

@@ -1,0 +1,242 @@
+"""Recv: receivers ask for images like those they find hard; senders answer with the nearest of their own (protocol 6)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field, NonNegativeInt, PositiveInt
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.config import Settings, Sharing
+from shoal.mail import Expected, Mail, by_receiver
+from shoal.rng import key
+from shoal.sharing.images import Arrived, Held, classes_of, held, ids, images_of, nets, per_lane, pixels, store
+from shoal.sharing.post import Post
+from shoal.sharing.quote import Quote, fitting
+from shoal.tasks import Lane
+from shoal.world import World
+
+Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
+
+
+class Query(NamedTuple):
+    """A validation image that its lane finds hard."""
+
+    row: int  # in the bank
+    label: int  # global
+    task: int
+    local: int  # the label in that task
+
+
+class Recv(Sharing):
+    """Receiver-initiated sharing of images."""
+
+    mode: Literal["recv"] = "recv"
+    every: PositiveInt = Field(16, description="epochs between exchanges")
+    when: Literal["before", "after"] = Field("after", description="exchange before or after every so many epochs")
+    queries: PositiveInt = Field(20, description="hard validation images sent to every neighbour")
+    nearest: PositiveInt = Field(5, description="images that a neighbour returns for each")
+    memory: PositiveInt = Field(32, description="received images kept per task")
+    scorer: Scorer = Field(
+        "cross-entropy",
+        description="what is hard: loss, low confidence, small margin, high entropy; or any image at random",
+    )
+    scope: Literal["all", "current"] = Field("all", description="queries are from all tasks so far, or the current one")
+    prefilter: Literal["label", "none"] = Field(
+        "label", description="label: the query's class is sent too, and only tasks that have it are searched"
+    )
+    receive: Literal["class", "none"] = Field(
+        "class", description="class: an image's class is sent too; it is kept if the query's task has that class"
+    )
+    labels: Literal["true", "query"] = Field("true", description="received images have their own label, or the query's")
+    buffer: Literal["reservoir", "replace"] = Field(
+        "reservoir", description="a full buffer keeps all with equal chance, or always takes the new image"
+    )
+    oldest: NonNegativeInt = Field(0, description="senders search their tasks from this one on")
+    neighbours: Literal["all", "same source"] = Field(
+        "all", description="whom to ask; same source: an oracle that drops neighbours with other data"
+    )
+    leak: bool = Field(False, description="after answering once, train without dropout for good (the paper's code did)")
+
+    @classmethod
+    def paper(cls, said: Settings) -> dict[str, Any]:
+        combined = said.dataset == "combined"
+        own = {"leak": True, "neighbours": "same source" if combined else "all", "oldest": 4 if combined else 0}
+        if not said.modular:
+            return own
+        if combined:
+            return own | {"scope": "current", "buffer": "replace"}
+        return own | {"scope": "current", "labels": "query", "start": said.tasks.initial - 1}
+
+    def ask(self, post: Post) -> list[Mail]:
+        """Every lane's hardest validation images, to all its neighbours."""
+        world, net = post.world, nets(post.world, post.stack)
+        found = per_lane(world, lambda lane: hardest(self, post, lane, net) if post.out(lane) else [])
+        post.notes.update(found)
+        mails = []
+        for lane in world.lanes:
+            images = world.images(np.array([query.row for query in found[lane]], np.int64))
+            labels = ids([query.label for query in found[lane]])
+            for other in self.asked(world, lane, post.out(lane)):
+                count = fitting(self.queries, self.query_floats(world), self.part(post.left(lane, other)))
+                payload = {"images": images[:count]}
+                if self.prefilter == "label":
+                    payload["labels"] = labels[:count]
+                size = len(payload["images"])
+                mails.append(Mail(lane, other, "question", payload, size, size * pixels(world)))
+        return mails
+
+    def asked(self, world: World, lane: Lane, others: Sequence[Lane]) -> list[Lane]:
+        """The neighbours that a lane asks."""
+        if self.neighbours == "all":
+            return list(others)
+        sources = len(world.bank.sources)
+        return [other for other in others if other.agent % sources == lane.agent % sources]
+
+    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        """For every question the sender's own images that are nearest to its images."""
+        mine = by_receiver(questions)
+        net = nets(post.world, post.stack)
+
+        def work(lane: Lane) -> list[Mail]:
+            return self.search(post, lane, mine[lane], net) if lane in mine else []
+
+        found = per_lane(post.world, work)
+        return [mail for lane in post.world.lanes for mail in found[lane]]
+
+    def search(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Any) -> list[Mail]:
+        """One lane's answers to all that have asked it."""
+        world, stack, row = post.world, post.stack, post.world.row[lane]
+        own = held(world, stack, row)
+        asked = torch.cat([question.payload["images"] for question in questions])
+        x = world.encode(asked, lane.seed)
+        admissible = self.admissible(world, row, stack.task, questions)
+        near, place = nearness(self.nearest, net(row), x, own, admissible)
+        mails, first = [], 0
+        for question in questions:
+            count = len(question.payload["images"])
+            mine = slice(first, first + count)
+            first += count
+            # By rank, then by query: if not all fits the budget, every query still gets its nearest.
+            rank, query = near[mine].T.isfinite().nonzero(as_tuple=True)
+            fits = fitting(len(query), self.item_floats(world), post.left(lane, question.sender))
+            at = place[mine][query[:fits], rank[:fits]].numpy()
+            payload = {"images": world.images(own.rows[at]), "queries": query[:fits].int()}
+            if self.receive == "class" or self.labels == "true":
+                payload["labels"] = ids(own.labels[at])
+            paper = count * self.nearest * pixels(world)
+            mails.append(Mail(lane, question.sender, "answer", payload, len(at), paper))
+        return mails
+
+    def admissible(self, world: World, row: int, task: int, questions: Sequence[Mail]) -> Tensor:
+        """Which of the lane's tasks are searched for which query: bool [queries, task + 1]."""
+        count = sum(len(question.payload["images"]) for question in questions)
+        searched = (torch.arange(task + 1) >= self.oldest).expand(count, -1)
+        if self.prefilter == "none":
+            return searched
+        labels = torch.cat([question.payload["labels"] for question in questions])
+        has = torch.zeros(len(world.bank.classes), task + 1, dtype=torch.bool)
+        for own, one in enumerate(world.streams[row][: task + 1]):
+            has[list(one.classes), own] = True
+        return searched & has[labels.long()]
+
+    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+        """Keep what fits a task in that task's buffer."""
+        world = post.world
+        for lane, mails in by_receiver(answers).items():
+            queries: list[Query] = post.notes[lane]
+            arrived = []
+            for mail in mails:
+                images, origin = mail.payload["images"], mail.payload["queries"].tolist()
+                labels = mail.payload["labels"].tolist() if "labels" in mail.payload else [None] * len(origin)
+                for image, at, label in zip(images, origin, labels, strict=True):
+                    query = queries[at]
+                    classes = world.streams[world.row[lane]][query.task].classes
+                    if label is not None and label not in classes:
+                        continue
+                    local = query.local if self.labels == "query" else classes.index(label)
+                    arrived.append(Arrived(image, local, query.task))
+            store(post, lane, arrived, self.buffer, once=False)
+        if self.leak:
+            for question in questions:
+                post.stack.silent[world.row[question.receiver]] = True
+
+    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+        expected = {"images": images_of(world)}
+        if kind == "question":
+            return expected | ({"labels": classes_of(world)} if self.prefilter == "label" else {})
+        expected["queries"] = Expected(torch.int32, (None,), self.queries)
+        return expected | ({"labels": classes_of(world)} if self.receive == "class" or self.labels == "true" else {})
+
+    def part(self, budget: int | None) -> int | None:
+        """A question's part of an edge's budget: the answer to a question in the other direction must fit too."""
+        return None if budget is None else budget // (self.nearest + 1)
+
+    def query_floats(self, world: World) -> int:
+        return pixels(world) + (self.prefilter == "label")
+
+    def item_floats(self, world: World) -> int:
+        return pixels(world) + 1 + (self.receive == "class" or self.labels == "true")
+
+    def quote(self, world: World, budget: int | None) -> list[Quote]:
+        queries = fitting(self.queries, self.query_floats(world), self.part(budget))
+        left = None if budget is None else budget - queries * self.query_floats(world)
+        items = fitting(queries * self.nearest, self.item_floats(world), left)
+        size = pixels(world)
+        return [
+            Quote("question", queries, queries * self.query_floats(world), queries * size),
+            Quote("answer", items, items * self.item_floats(world), queries * self.nearest * size),
+        ]
+
+
+def hardest(mode: Recv, post: Post, lane: Lane, net: Any) -> list[Query]:
+    """A lane's hardest validation images, the hardest first."""
+    world, stack, row = post.world, post.stack, post.world.row[lane]
+    trained, split = net(row), world.validation
+    scores, places = [], []
+    for task in range(stack.task + 1) if mode.scope == "all" else [stack.task]:
+        size = int(split.sizes[row, task])
+        logits = trained.logits(split.rows[row, task, :size], task)
+        rng = key(*lane, "recv", stack.task, stack.epoch, task)
+        scores.append(score(mode.scorer, logits, split.labels[row, task, :size], rng).cpu())
+        places += [(task, at) for at in range(size)]
+    order = torch.cat(scores).argsort(dim=0, descending=True, stable=True)[: mode.queries].tolist()
+    found = []
+    for task, at in (places[one] for one in order):
+        origin = int(world.streams[row][task].validation[at])
+        found.append(Query(origin, int(world.bank.labels[origin]), task, int(split.labels[row, task, at])))
+    return found
+
+
+def score(scorer: str, logits: Tensor, labels: Tensor, rng: np.random.Generator) -> Tensor:
+    """How hard images are, [n], by logits [n, K] and labels [n]; larger is harder (Settles 2009).
+
+    cross-entropy -log p(y); confidence -max p; margin -(p1 - p2) of the two largest; entropy -sum p log p.
+    """
+    if scorer == "random":
+        return torch.from_numpy(rng.random(len(logits)))
+    if scorer == "cross-entropy":
+        return F.cross_entropy(logits, labels, reduction="none")
+    log = logits.log_softmax(1)
+    if scorer == "entropy":
+        return -(log.exp() * log).sum(1)
+    top = log.exp().topk(2, 1).values
+    return -top[:, 0] if scorer == "confidence" else top[:, 1] - top[:, 0]
+
+
+def nearness(count: int, net: Any, x: Tensor, own: Held, admissible: Tensor) -> tuple[Tensor, Tensor]:
+    """For each query x[n] the `count` nearest of a lane's own images by the cosine of features, each task with its own:
+    similarities [n, count], -inf where there is no admissible image, and places in `own` [n, count]."""
+    similar = torch.full((len(x), len(own.rows)), -torch.inf)
+    for task in range(admissible.shape[1]):
+        asked, here = admissible[:, task].nonzero().squeeze(1), np.flatnonzero(own.task == task)
+        if not len(asked) or not len(here):
+            continue
+        theirs, mine = F.normalize(net.features(x[asked], task)), F.normalize(net.features(own.x[here], task))
+        similar[asked[:, None], torch.from_numpy(here)] = (theirs @ mine.T).cpu()
+    if similar.shape[1] < count:
+        similar = F.pad(similar, (0, count - similar.shape[1]), value=-torch.inf)
+    best = similar.topk(count, 1)
+    return best.values, best.indices

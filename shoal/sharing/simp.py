@@ -1,0 +1,165 @@
+"""Simp: receivers ask for classes by what they are worth to them; senders answer with random images (protocol 6)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.config import Settings, Sharing
+from shoal.mail import Expected, Mail, by_receiver
+from shoal.rng import key
+from shoal.sharing.images import Arrived, classes_of, held, ids, images_of, nets, per_lane, pixels, store
+from shoal.sharing.post import Post
+from shoal.sharing.quote import Quote, fitting
+from shoal.tasks import Lane
+from shoal.world import World
+
+NEAREST = 5  # the paper's rule counts b images as b/5 queries with 5 answers each, and the queries too (protocol 6)
+
+
+class Simp(Sharing):
+    """Sharing of images by class."""
+
+    mode: Literal["simp"] = "simp"
+    every: PositiveInt = Field(16, description="epochs between exchanges")
+    when: Literal["before", "after"] = Field("after", description="exchange before or after every so many epochs")
+    images: PositiveInt = Field(20, description="images that a neighbour returns")
+    memory: PositiveInt = Field(160, description="received images kept per task")
+    worth: Literal["class", "task"] = Field(
+        "class", description="what a class is worth: its cross-entropy, or the error of the last task that has it"
+    )
+    scope: Literal["all", "current", "last"] = Field(
+        "all", description="ask for classes of all tasks, of the current one, or of all in a task's last exchange only"
+    )
+    quota: Literal["floor", "remainder"] = Field(
+        "remainder", description="shares of the images rounded down, or to exactly as many by largest remainder"
+    )
+    buffer: Literal["reservoir", "replace"] = Field(
+        "reservoir", description="a full buffer keeps all with equal chance, or always takes the new image"
+    )
+    once: bool = Field(True, description="leave out images that the buffer holds already")
+
+    @classmethod
+    def paper(cls, said: Settings) -> dict[str, Any]:
+        own = {"worth": "task", "buffer": "replace"}
+        return own | ({"scope": "last", "every": 20, "when": "before"} if said.modular else {})
+
+    def ask(self, post: Post) -> list[Mail]:
+        """Every lane's classes and what they are worth, to all its neighbours."""
+        world, net = post.world, nets(post.world, post.stack)
+        found = per_lane(world, lambda lane: self.worths(post, lane, net) if post.out(lane) else {})
+        mails = []
+        for lane in world.lanes:
+            # The most wanted first: if not all fits the budget, these are asked for.
+            classes = sorted(found[lane], key=lambda one, lane=lane: (-found[lane][one], one))  # type: ignore[misc]
+            for other in post.out(lane):
+                count = fitting(len(classes), 2, post.left(lane, other))
+                worth = torch.tensor([found[lane][one] for one in classes[:count]])
+                payload = {"classes": ids(classes[:count]), "worth": worth}
+                paper = self.images // NEAREST * pixels(world)
+                mails.append(Mail(lane, other, "question", payload, len(payload["classes"]), paper))
+        return mails
+
+    def worths(self, post: Post, lane: Lane, net: Any) -> dict[int, float]:
+        """What each class is worth to a lane."""
+        world, stack, row = post.world, post.stack, post.world.row[lane]
+        trained, split = net(row), world.validation
+        errors: dict[int, list[Tensor]] = {}
+        for task in range(stack.task + 1) if self.everything(post) else [stack.task]:
+            size = int(split.sizes[row, task])
+            logits, labels = trained.logits(split.rows[row, task, :size], task), split.labels[row, task, :size]
+            loss = F.cross_entropy(logits, labels, reduction="none")
+            wrong = (logits.argmax(1) != labels).float().mean()
+            for local, one in enumerate(world.streams[row][task].classes):
+                if self.worth == "task":
+                    errors[one] = [wrong[None]]  # the last task that has the class says
+                else:
+                    errors.setdefault(one, []).append(loss[labels == local])
+        # A class without a validation image is worth nothing that could be measured.
+        joined = {one: torch.cat(parts) for one, parts in errors.items()}
+        return {one: float(values.mean()) for one, values in joined.items() if len(values)}
+
+    def everything(self, post: Post) -> bool:
+        """Does this exchange ask for all tasks?"""
+        if self.scope != "last":
+            return self.scope == "all"
+        epochs = post.world.settings.learner.epochs
+        step = self.every if self.when == "after" else 2 * self.every
+        return post.stack.epoch + step > epochs
+
+    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        """For every question random images of its classes, as many of each as its worth says."""
+        boxes = by_receiver(questions)
+
+        def work(lane: Lane) -> list[Mail]:
+            own = held(post.world, post.stack, post.world.row[lane]) if lane in boxes else None
+            mails = []
+            for question in boxes.get(lane, ()):
+                assert own is not None
+                classes, worth = question.payload["classes"].tolist(), question.payload["worth"].double().numpy()
+                here = [at for at, one in enumerate(classes) if (own.labels == one).any()]
+                wanted = fitting(self.images, pixels(post.world) + 1, post.left(lane, question.sender))
+                rng = key(*lane, "simp", post.stack.task, post.stack.epoch, question.sender.agent)
+                picks = [np.zeros(0, np.int64)]
+                for at, count in zip(here, quotas(worth[here], wanted, self.quota), strict=True):
+                    mine = rng.permutation(np.flatnonzero(own.labels == classes[at]))
+                    picks.append(mine[:count])
+                chosen = np.concatenate(picks)
+                payload = {"images": post.world.images(own.rows[chosen]), "labels": ids(own.labels[chosen])}
+                paper = self.images // NEAREST * NEAREST * pixels(post.world)
+                mails.append(Mail(lane, question.sender, "answer", payload, len(chosen), paper))
+            return mails
+
+        found = per_lane(post.world, work)
+        return [mail for lane in post.world.lanes for mail in found[lane]]
+
+    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+        """Keep every image in the buffers of all tasks so far that have its class."""
+        for lane, mails in by_receiver(answers).items():
+            store(post, lane, sorted_in(post, lane, mails), self.buffer, self.once)
+
+    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+        if kind == "question":
+            return {"classes": classes_of(world), "worth": Expected(torch.float32, (None,))}
+        return {"images": images_of(world), "labels": classes_of(world)}
+
+    def quote(self, world: World, budget: int | None) -> list[Quote]:
+        settings, size = world.settings, pixels(world)
+        classes = settings.tasks.classes * (1 if self.scope == "current" else settings.tasks.count)
+        asked = fitting(min(classes, len(world.bank.classes)), 2, budget)
+        left = None if budget is None else budget - 2 * asked
+        images = fitting(self.images, size + 1, left)
+        counted = self.images // NEAREST
+        return [
+            Quote("question", asked, 2 * asked, counted * size),
+            Quote("answer", images, images * (size + 1), counted * NEAREST * size),
+        ]
+
+
+def quotas(worth: np.ndarray, total: int, rule: str) -> list[int]:
+    """How many of `total` images each class gets in proportion to its worth; equally, if none is worth anything."""
+    if not len(worth):
+        return []
+    worth = np.maximum(worth, 0)
+    shares = total * (worth / worth.sum() if worth.sum() > 0 else np.full(len(worth), 1 / len(worth)))
+    counts = np.floor(shares).astype(int)
+    if rule == "remainder":
+        order = np.argsort(-(shares - counts), kind="stable")
+        counts[order[: total - counts.sum()]] += 1
+    return [int(count) for count in counts]
+
+
+def sorted_in(post: Post, lane: Lane, mails: Sequence[Mail]) -> list[Arrived]:
+    """Received images with each of the lane's tasks so far that has their class."""
+    found = []
+    stream = post.world.streams[post.world.row[lane]]
+    for mail in mails:
+        for image, label in zip(mail.payload["images"], mail.payload["labels"].tolist(), strict=True):
+            for task in range(post.stack.task + 1):
+                if label in stream[task].classes:
+                    found.append(Arrived(image, stream[task].classes.index(label), task))
+    return found

@@ -1,0 +1,62 @@
+"""Uniform: everybody sends random images of its own, unasked: the control for modes that choose."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from shoal.config import Sharing
+from shoal.mail import Expected, Mail, by_receiver
+from shoal.rng import key
+from shoal.sharing.images import classes_of, held, ids, images_of, pixels, store
+from shoal.sharing.post import Post
+from shoal.sharing.quote import Quote, fitting
+from shoal.sharing.simp import sorted_in
+from shoal.world import World
+
+
+class Uniform(Sharing):
+    """Sharing of random images."""
+
+    mode: Literal["uniform"] = "uniform"
+    every: PositiveInt = Field(16, description="epochs between exchanges")
+    when: Literal["before", "after"] = Field("after", description="exchange before or after every so many epochs")
+    images: PositiveInt = Field(100, description="images sent to every neighbour (Recv's 20 queries return 100)")
+    memory: PositiveInt = Field(32, description="received images kept per task")
+    buffer: Literal["reservoir", "replace"] = Field(
+        "reservoir", description="a full buffer keeps all with equal chance, or always takes the new image"
+    )
+    once: bool = Field(True, description="leave out images that the buffer holds already")
+
+    def ask(self, post: Post) -> list[Mail]:
+        """Nobody asks."""
+        return []
+
+    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        """Random images of everybody's own, others for each neighbour."""
+        world, mails = post.world, []
+        for row, lane in enumerate(world.lanes):
+            if not post.out(lane):
+                continue
+            own = held(world, post.stack, row)
+            for other in post.out(lane):
+                rng = key(*lane, "uniform", post.stack.task, post.stack.epoch, other.agent)
+                count = fitting(self.images, pixels(world) + 1, post.left(lane, other))
+                at: np.ndarray = rng.permutation(len(own.rows))[:count]
+                payload = {"images": world.images(own.rows[at]), "labels": ids(own.labels[at])}
+                mails.append(Mail(lane, other, "images", payload, len(at), len(at) * pixels(world)))
+        return mails
+
+    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+        """Keep every image in the buffers of all tasks so far that have its class."""
+        for lane, mails in by_receiver(answers).items():
+            store(post, lane, sorted_in(post, lane, mails), self.buffer, self.once)
+
+    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+        return {"images": images_of(world), "labels": classes_of(world)}
+
+    def quote(self, world: World, budget: int | None) -> list[Quote]:
+        size = pixels(world)
+        images = fitting(self.images, size + 1, budget)
+        return [Quote("images", images, images * (size + 1), images * size)]
