@@ -65,14 +65,14 @@ def pool(world: World, stack: Stack, task: int, past: bool, received: bool = Tru
         tasks = torch.arange(task, device=rows.device).repeat_interleave(stack.memory.shape[2])
         origin.append(tasks.expand(len(rows), -1))
     own = sum(part.shape[1] for part in y)
-    tasks = slice(0 if past else task, task + 1)
-    fill = stack.shared_fill[:, tasks]
+    first = 0 if past else task
+    fill = stack.shared_fill[:, first : task + 1]
     room = int(fill.max()) if received and fill.numel() else 0
     if room:
-        x.append(stack.shared[:, tasks, :room].flatten(1, 2))
-        y.append(stack.shared_labels[:, tasks, :room].flatten(1))
-        each_task = torch.arange(tasks.start, tasks.stop, device=rows.device).repeat_interleave(room)
-        origin.append(each_task.expand(len(rows), -1))
+        x.append(stack.shared[:, first : task + 1, :room].flatten(1, 2))
+        y.append(stack.shared_labels[:, first : task + 1, :room].flatten(1))
+        tasks = torch.arange(first, task + 1, device=rows.device).repeat_interleave(room)
+        origin.append(tasks.expand(len(rows), -1))
     held = Pool(torch.cat(x, 1), torch.cat(y, 1), torch.cat(origin, 1), [own] * len(rows), own)
     return gathered(held, fill, room) if room else held
 

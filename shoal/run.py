@@ -133,7 +133,7 @@ def measure(world: World, stack: Stack, point: int, growing: bool) -> None:
     """Test every task so far and write the accuracies at a grid point (protocol 4)."""
     task = stack.task
     now = stack.accuracy[:, task, point]
-    if stack.moved.any():
+    if stack.moved.any() or task < world.settings.tasks.initial:
         now[:, :task] = accuracy(world, stack, "test", range(task))
         stack.moved[:] = False
     else:  # a modular net that assimilates trains nothing that another task uses
