@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shoal.config import Settings
     from shoal.network import Facts
     from shoal.record import Record
+    from shoal.sharing.plan import Line
     from shoal.stack import Stack
     from shoal.world import World
 
@@ -137,14 +138,20 @@ def reproduce(
         list[str] | None, typer.Option(help="One or more of mnist, kmnist, fashionmnist, combined, cifar100.")
     ] = None,
     model: Annotated[list[str] | None, typer.Option(help="monolithic, modular, or both.")] = None,
-    method: Annotated[list[str] | None, typer.Option(help="vanilla (no sharing).")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="One or more of vanilla, data, fedavg, fedprox, fedcurv, fedfish.")
+    ] = None,
     protocol: Annotated[str, typer.Option(help="paper or fair.")] = "paper",
     seeds: Annotated[int, typer.Option(help="Seeds, the paper has 8.")] = 8,
     out: Annotated[Path, typer.Option(help="Finished cells are kept here and found again.")] = Path("runs/table1"),
     data: Data = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per finished cell on stdout.")] = False,
 ) -> None:
-    """Train cells of the paper's Table 1 and set them beside the printed numbers."""
+    """Train cells of the paper's Table 1 and set them beside the printed numbers.
+
+    Methods: **vanilla** agents share nothing; **data** (Recv; Simp on cifar100); **fedavg**, **fedprox**, **fedcurv**,
+    **fedfish** average models with their neighbours. OUT/table1.csv collects the cells of all such commands.
+    """
     from shoal import data as datasets
     from shoal import reproduce as cells
     from shoal.session import prepare
@@ -202,18 +209,18 @@ def network(
 
     Of a settings file (.toml), its agents and [network] are shown; there, the graph is network.graph = "GRAPH".
     """
-    from shoal.config import override, read, resolve
-    from shoal.network import DRAWN, GRAPHS, edges, facts, picture
+    from shoal.config import Network, override, read, resolve
+    from shoal.network import DRAWN, GRAPHS, edges, facts, picture, settle
 
     if out and out.suffix != ".svg":
         raise UserError(f"the picture cannot be {out}; give --out a name that ends in .svg")
     said = {"agents": agents, "network.p": p, "seed": seed, "network.budget": budget, "network.every": every}
-    words = [f"{name}={value}" for name, value in said.items() if value is not None]
     toml = Path(graph).suffix == ".toml"
+    if not toml and agents is None and graph not in GRAPHS:
+        said["agents"] = 1 + max(max(link.sender, link.receiver) for link in settle(Network(graph=graph)).edges)
+    words = [f"{name}={value}" for name, value in said.items() if value is not None]
     settings = read(Path(graph), words) if toml else resolve(override({"network": {"graph": graph}}, words))
     net, count = settings.network, settings.agents
-    if not toml and agents is None and net.graph not in GRAPHS:
-        count = 1 + max(max(link.sender, link.receiver) for link in net.edges)
     if count > 1000:
         raise UserError(f"cannot show {graph} with {count} agents, only up to 1000; agents are numbered from 0 on")
     drawn = f"{f'p {net.p}, ' * (net.graph != 'tree')}seed {settings.seed}, " * (net.graph in DRAWN)
@@ -229,9 +236,24 @@ def network(
     say(f"written to {file}")
 
 
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/mnist.toml.")],
+    words: Words = None,
+    data: Data = None,
+) -> None:
+    """Say what a run's sharing will cost, per edge and in all, and what will be refused. Nothing is trained."""
+    from shoal.config import read
+
+    settings = read(file, words or [])
+    from shoal.session import prepare
+
+    show_plan(prepare(settings, data))
+
+
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help="settings, models or datasets")] = "settings",
+    what: Annotated[str, typer.Argument(help="settings, sharing, models or datasets")] = "settings",
 ) -> None:
     """List what there is to choose from."""
     from shoal import config
@@ -239,19 +261,33 @@ def list_(
     if what == "settings":
         table = Table("setting", "default", "meaning", box=None)
         for name, field in config.fields():
-            default = field.default
-            table.add_row(name, json.dumps(default), field.description)
+            table.add_row(name, json.dumps(field.default), field.description)
         console.print(table)
         console.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these.")
         for protocol in ("fair", "paper"):
             console.print(protocol, config.switches(protocol, "modular-mlp", "mnist"))
+    elif what == "sharing":
+        from shoal.sharing import MODES
+
+        table = Table("setting", "default", "paper*", "meaning", box=None)
+        row = config.resolve({"dataset": "mnist", "protocol": "paper"})
+        for mode, kind in MODES.items():
+            about = (kind.__doc__ or "").partition("\n")[0]
+            table.add_row(f"[bold]{mode}[/]", "", "", about)
+            paper = kind.paper(row)
+            for name, field in config.fields(kind):
+                if name != "mode":
+                    differs = json.dumps(paper[name]) if name in paper else ""
+                    table.add_row(f"  sharing.{name}", json.dumps(field.default), differs, field.description)
+        console.print(table)
+        console.print("\n* with protocol=paper, modular nets on mnist; other rows of Table 1 may differ")
     elif what == "models":
         for name in config.MODELS:
             console.print(name)
     elif what == "datasets":
         list_data()
     else:
-        raise UserError(f"cannot list `{what}`; allowed: settings, models, datasets")
+        raise UserError(f"cannot list `{what}`; allowed: settings, sharing, models, datasets")
 
 
 @data_app.command("list")
@@ -355,9 +391,71 @@ def report(summary: dict[str, Any], json: bool) -> None:
         table.add_row(title, *(number(summary.get(f"{name}{ending}")) for ending in ("", "_se", "_se_seeds")))
     table.add_row("modules at the end", number(summary["modules"]))
     console.print(table)
+    if summary["sharing"]:
+        console.print(
+            f"shared by {', '.join(summary['sharing'])}: {summary['messages']:,} messages, "
+            f"{summary['bytes_total'] / 1e6:,.1f} MB, {summary['floats_per_edge_task']:,.0f} floats per edge and task "
+            f"({summary['paper_floats_per_edge_task']:,.0f} by the paper's rule), {summary['refused']:,} refused",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
     console.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False, soft_wrap=True)
     console.print(f"in {summary['out']}", highlight=False, markup=False, soft_wrap=True)
+
+
+def show_plan(fleet: "World") -> None:
+    """What sharing will cost, a table of limits and mail."""
+    from shoal.sharing.plan import plan
+
+    settings, edges = fleet.settings, fleet.edges
+    lines = plan(fleet)
+    alone = len(set(fleet.lanes) - {lane for pair in edges for lane in pair})
+    console.print(
+        f"{len(fleet.lanes)} lanes ({settings.agents} agents, {settings.seeds} seeds), graph {settings.network.graph}: "
+        f"{len(edges)} directed edges, {alone} lanes without any",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    if not settings.sharing:
+        console.print("nothing is shared; say sharing=MODE, see `shoal list sharing`")
+        return
+    for limits in dict.fromkeys((one.budget, one.every, one.edges) for one in lines):
+        budget, every, count = limits
+        words = "no limit" if budget is None else f"{budget:,} floats per exchange"
+        rhythm = "" if every == 1 else f", at least {every} epochs between exchanges"
+        here = [one for one in lines if (one.budget, one.every, one.edges) == limits]
+        table = Table(f"{count:,} edges: {words}{rhythm}", *(f"{one.mode}, {one.kind}" for one in here), box=None)
+        for title, cells in facts_of(here).items():
+            table.add_row(title, *cells)
+        console.print()
+        console.print(table)
+    console.print()
+    total = sum(one.edges * one.crossing * one.bytes for one in lines)
+    console.print(
+        f"All costs are per directed edge and at most (a neighbour may have less to send); in all at most "
+        f"{total / 1e6:,.1f} MB.",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    for mode in settings.sharing:
+        if not any(one.mode == mode.mode for one in lines):
+            console.print(f"{mode.mode} never sends anything: no edge carries it", highlight=False)
+
+
+def facts_of(lines: list["Line"]) -> dict[str, list[str]]:
+    """What `shoal check` says about each kind of mail, by title."""
+    return {
+        "items (images, classes, modules)": [
+            f"{one.items}" + f" of {one.wanted}" * (one.items < one.wanted) for one in lines
+        ],
+        "floats": [f"{one.floats:,}" for one in lines],
+        "bytes": [f"{one.bytes:,}" for one in lines],
+        "floats by the paper's rule": [f"{one.paper:,}" for one in lines],
+        "exchanges in a task": [f"{one.exchanges}" for one in lines],
+        "floats in a task": [f"{one.floats * one.exchanges * one.crossing / max(1, one.posted):,.0f}" for one in lines],
+        "messages in the run": [f"{one.posted:,}" for one in lines],
+        "floats in the run": [f"{one.floats * one.crossing:,}" for one in lines],
+        "refused: edge at rest": [f"{one.resting:,}" for one in lines],
+        "refused: over budget": [f"{one.over:,}" for one in lines],
+    }
 
 
 def show_cells(rows: list[dict[str, Any]], where: Console) -> None:

@@ -5,10 +5,11 @@ import difflib
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -23,6 +24,13 @@ from pydantic import (
 )
 
 from shoal.errors import UserError
+
+if TYPE_CHECKING:
+    from shoal.mail import Expected, Mail
+    from shoal.sharing import Quote
+    from shoal.sharing.post import Post
+    from shoal.tasks import Lane
+    from shoal.world import World
 
 Model = Literal["mlp", "cnn", "modular-mlp", "modular-cnn"]
 MODELS: tuple[str, ...] = get_args(Model)
@@ -108,7 +116,7 @@ class Network(Part):
 
     graph: str = Field(
         "complete",
-        description="complete, ring, server, tree, random, connected, disconnected, edges, or a file (edge list, GraphML)",
+        description="complete, ring, server, tree, random, connected, disconnected, edges, or a graph file",
     )
     p: float = Field(0.5, ge=0, le=1, description="chance of an edge (random, connected)")
     budget: Budget = Field("unlimited", description="floats that an edge carries per exchange, in one direction")
@@ -119,7 +127,8 @@ class Network(Part):
 
 
 class Sharing(Part):
-    """What every sharing mode has; `shoal.sharing.MODES` lists the modes with the rest of their settings."""
+    """What every sharing mode is: these settings and its own, and three verbs, for all lanes at once, of which only
+    `absorb` writes. `shoal.sharing.MODES` lists the modes."""
 
     mode: str = Field(description="the name of the mode")
     every: PositiveInt = Field(description="epochs between exchanges of this mode")
@@ -138,6 +147,30 @@ class Sharing(Part):
 
     def suits(self, settings: "Settings") -> None:
         """Raise if this mode cannot serve such a fleet."""
+
+    def uses(self, world: "World", sender: "Lane", receiver: "Lane") -> bool:
+        """Does it send anything over this edge?"""
+        return True
+
+    @abstractmethod
+    def ask(self, post: "Post") -> list["Mail"]:
+        """The questions of all lanes (none, for a mode in which everybody just sends)."""
+
+    @abstractmethod
+    def answer(self, post: "Post", questions: Sequence["Mail"]) -> list["Mail"]:
+        """What everybody sends, given the questions that have arrived."""
+
+    @abstractmethod
+    def absorb(self, post: "Post", questions: Sequence["Mail"], answers: Sequence["Mail"]) -> None:
+        """Make use of the answers that have arrived to the questions that were asked."""
+
+    @abstractmethod
+    def expects(self, world: "World", kind: str) -> Mapping[str, "Expected"]:
+        """What a message of some kind must look like."""
+
+    @abstractmethod
+    def quote(self, world: "World", budget: int | None) -> list["Quote"]:
+        """The largest mail of each kind that one directed edge with such a budget carries at one exchange."""
 
 
 class Machine(Part):
@@ -179,7 +212,8 @@ class Settings(Part):
 
     def identity(self) -> str:
         """Eight letters that name all that can change a result."""
-        content = self.model_dump(mode="json", exclude={"machine"})
+        idle = set() if self.sharing else {"network", "sharing"}  # a network that nobody uses
+        content = self.model_dump(mode="json", exclude={"machine", *idle})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -216,7 +250,7 @@ def switches(protocol: str, model: str, dataset: str, modes: tuple[str, ...] = (
 
 def resolve(raw: dict[str, Any]) -> Settings:
     """Settings from what the user said; the protocol fills its switches where the user said nothing."""
-    from shoal.network import settle
+    from shoal.network import edges, settle
 
     raw = dict(raw)
     listed = raw.pop("sharing", ())
@@ -229,6 +263,7 @@ def resolve(raw: dict[str, Any]) -> Settings:
     for part, values in switches(said.protocol, said.model, said.dataset, tuple(one.mode for one in modes)).items():
         merged[part] = {**values, **raw.get(part, {})}
     settings = Settings(**{**merged, "network": settle(said.network), "sharing": modes})
+    edges(settings.network, settings.agents, settings.seed)  # says what is wrong with them before anything is written
     for mode in modes:
         mode.suits(settings)
         if mode.every > settings.learner.epochs:
@@ -267,7 +302,7 @@ def made(model: type[M], raw: dict[str, Any], path: str = "") -> M:
 
 
 def listing(said: Any) -> list[dict[str, Any]]:
-    """What the user shares, as a table per mode: `"recv"`, `"recv,fedavg"`, `["recv"]`, `[{mode = "recv"}]` or `"none"`."""
+    """What the user shares, as a table per mode, from "recv", "recv,fedavg", "none", ["recv"] or [{mode = "recv"}]."""
     if isinstance(said, str):
         said = [] if said in ("none", "") else [{"mode": name.strip()} for name in said.split(",")]
     if isinstance(said, dict):
@@ -380,6 +415,11 @@ def read(file: Path, overrides: Iterable[str] = ()) -> Settings:
         raise SettingsError(f"cannot read {file}: {error.strerror}; give a settings file in TOML") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"cannot read {file} as TOML: {error}; experiments/ has files that can be read") from None
+    network = raw.get("network", {})
+    said = {"graph": network} if isinstance(network, str) else network
+    # A graph file is named from where the settings are. (Settings that have its edges already need no file.)
+    if isinstance(said, dict) and not said.get("edges") and (file.parent / str(said.get("graph", ""))).is_file():
+        raw["network"] = said | {"graph": str(file.parent / said["graph"])}
     return resolve(override(raw, overrides))
 
 
@@ -399,6 +439,8 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
             result["network"] = {"graph": result["network"]}
         if name == "network":  # short for its graph
             groups, last = ["network"], "graph"
+        if [*groups, last] == ["network", "graph"] and isinstance(result.get("network"), dict):
+            result["network"].pop("edges", None)  # they are another graph's
         at = result
         if groups[:1] == ["sharing"]:
             at, groups = shared(result, groups[1:], word), []
@@ -412,7 +454,8 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
 
 def shared(raw: dict[str, Any], groups: list[str], word: str) -> dict[str, Any]:
     """The [[sharing]] table that `sharing.KEY=VALUE` (if there is one) or `sharing.MODE.KEY=VALUE` means."""
-    tables = raw["sharing"] = [dict(table) for table in listing(raw.get("sharing", ()))]
+    tables: list[dict[str, Any]] = [dict(table) for table in listing(raw.get("sharing", ()))]
+    raw["sharing"] = tables
     names = [table["mode"] for table in tables]
     if groups and groups[0] in names:
         return tables[names.index(groups[0])]

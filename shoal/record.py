@@ -5,8 +5,8 @@ about.json                shoal's version and commit, versions of what it runs o
 checkpoint.safetensors    the stack, at most `machine.checkpoint` seconds or one epoch old
 accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
 growth.parquet            a row per trial of a module: seed, agent, task, with, without, kept
-ledger.parquet            a row per message: task, epoch, sender, receiver, mode, kind, items, floats, bytes, floats by the
-                          paper's rule, accepted or why refused (only if agents share)
+ledger.parquet            a row per message: seed, task, epoch, sender, receiver, mode, kind, items, floats, bytes,
+                          floats by the paper's rule, accepted or why refused (only if agents share)
 others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
 summary.json              the metrics; there when the run is finished
 """

@@ -198,6 +198,11 @@ def row(cell: Cell, folder: Path) -> dict[str, Any]:
                 "auc_se",
                 "auc_se_seeds",
                 "modules",
+                "messages",
+                "refused",
+                "floats_per_edge_task",
+                "paper_floats_per_edge_task",
+                "bytes_total",
                 "seconds",
             )
         },
@@ -210,13 +215,30 @@ def row(cell: Cell, folder: Path) -> dict[str, Any]:
 
 
 def write(rows: list[dict[str, Any]], folder: Path) -> Path:
-    """All rows as CSV, to be kept: runs are large, this is what they came to."""
+    """All rows as CSV, to be kept: runs are large, this is what they came to. Rows of earlier commands stay."""
     table = folder / "table1.csv"
     columns = [name for name in rows[0] if name != "out"]
-    with table.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        for row in rows:
-            values = (row[name] for name in columns)
-            writer.writerow(round(value, 3) if isinstance(value, float) else value for value in values)
+    said = [
+        {name: round(row[name], 3) if isinstance(row[name], float) else row[name] for name in columns} for row in rows
+    ]
+    before: list[dict[str, Any]] = []
+    if table.exists():
+        with table.open(newline="") as file:
+            before = [row for row in csv.DictReader(file) if place(row)]
+    every = {place(row): row for row in [*before, *said]}
+    aside = table.with_suffix(".part")
+    with aside.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(every[key] for key in sorted(every))
+    aside.replace(table)
     return table
+
+
+def place(row: dict[str, Any]) -> tuple[int, ...]:
+    """Where a row belongs in the table; nowhere, if it is none of its rows."""
+    orders = {"protocol": ("paper", "fair"), "dataset": DATASETS, "model": MODELS, "method": METHODS}
+    try:
+        return (*(order.index(row[name]) for name, order in orders.items()), int(row["seeds"]))
+    except (KeyError, ValueError):
+        return ()

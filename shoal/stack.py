@@ -16,7 +16,8 @@ from shoal.world import World
 GRID = 10  # epochs between two evaluations
 # Counters and results stay on the host, whatever the device.
 HOST = (
-    "memory_rows", "shared_marks", "shared_fill", "shared_seen", "moved", "used", "carried", "total", "accuracy", "trial",
+    "memory_rows", "shared_marks", "shared_fill", "shared_seen", "moved",
+    "used", "carried", "total", "accuracy", "trial",
 )  # fmt: skip
 
 

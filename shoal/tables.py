@@ -8,7 +8,7 @@ import polars as pl
 from shoal import metrics
 from shoal.config import Settings
 from shoal.evaluate import Foreign
-from shoal.mail import COLUMNS, KINDS, VERDICTS
+from shoal.mail import ACCEPTED, AT_REST, COLUMNS, KINDS, OVER_BUDGET, VERDICTS
 from shoal.stack import Stack, grid
 
 
@@ -60,6 +60,26 @@ def posted(settings: Settings, stack: Stack) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
+def traffic(settings: Settings, stack: Stack) -> dict[str, Any]:
+    """What sharing cost: messages that crossed an edge (their receiver may have refused them), and those that did not.
+
+    An edge counts if a message was posted on it; a task, if it comes after the initial ones.
+    """
+    ledger = stack.ledger
+    verdict = ledger.column("verdict")
+    crossed = ~np.isin(verdict, (AT_REST, OVER_BUDGET))
+    ends = np.stack([ledger.column(name) for name in ("seed", "sender", "receiver")], 1)
+    uses = len(np.unique(ends, axis=0)) * max(1, settings.tasks.count - settings.tasks.initial)
+    total = {name: int(ledger.column(name)[crossed].sum()) for name in ("floats", "bytes", "paper")}
+    return {
+        "messages": int(crossed.sum()),
+        "refused": int((verdict != ACCEPTED).sum()),
+        "floats_per_edge_task": total["floats"] / uses if uses else 0.0,
+        "paper_floats_per_edge_task": total["paper"] / uses if uses else 0.0,
+        "bytes_total": total["bytes"],
+    }
+
+
 def strangers(stack: Stack, unmet: list[Foreign]) -> pl.DataFrame:
     """A row per task that a lane knows from others' streams only."""
     return pl.DataFrame(
@@ -99,5 +119,7 @@ def summarise(settings: Settings, stack: Stack, unmet: list[Foreign]) -> dict[st
         "tasks": settings.tasks.count,
         **found,
         "modules": float(stack.alive.sum(1).double().mean()),
+        "sharing": [mode.mode for mode in settings.sharing],
+        **traffic(settings, stack),
         "identity": settings.identity(),
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
 
@@ -72,7 +73,7 @@ def test_help_and_lists_do_not_wait_for_torch(words: list[str]) -> None:
 def test_help_names_every_command() -> None:
     done = call("--help")
     assert done.code == 0
-    for name in ("run", "resume", "demo", "reproduce", "list", "data"):
+    for name in ("run", "resume", "demo", "check", "network", "reproduce", "list", "data"):
         assert name in done.out
 
 
@@ -155,7 +156,7 @@ def test_list_models_names_them() -> None:
 
 
 def test_only_what_there_is_can_be_listed() -> None:
-    refused(call("list", "fish"), "cannot list `fish`; allowed: settings, models, datasets")
+    refused(call("list", "fish"), "cannot list `fish`; allowed: settings, sharing, models, datasets")
 
 
 @pytest.mark.parametrize(
@@ -444,15 +445,79 @@ def test_reproduce_refuses_what_is_not_in_the_table(words: list[str], parts: lis
 def test_a_finished_cell_is_found_again_without_its_data(finished: Path) -> None:
     from shoal import reproduce
 
-    (cell,) = reproduce.choose("table1", ["mnist"], ["modular"], None, "paper", 8)
+    (cell,) = reproduce.choose("table1", ["mnist"], ["modular"], ["vanilla"], "paper", 8)
     record = reproduce.open_cell(cell, Path("table"))
     record.summary.write_bytes((finished / "summary.json").read_bytes())
-    words = ("reproduce", "table1", "--dataset", "mnist", "--model", "modular", "--out", "table", "--json")
-    done = call(*words)
+    words = ("reproduce", "table1", "--dataset", "mnist", "--model", "modular", "--method", "vanilla")
+    done = call(*words, "--out", "table", "--json")
     assert done.code == 0
     row = json.loads(done.out)
     assert row["final_accuracy"] == json.loads(record.summary.read_text())["final_accuracy"]
     assert (row["dataset"], row["paper_final_accuracy"]) == ("mnist", 93.467)
+
+
+def test_the_table_keeps_the_cells_of_earlier_commands(tmp_path: Path) -> None:
+    from shoal import reproduce
+
+    def cell(method: str, accuracy: float) -> dict[str, object]:
+        return {
+            "dataset": "mnist", "model": "modular", "method": method, "protocol": "paper", "seeds": 8,
+            "final_accuracy": accuracy, "out": "elsewhere",
+        }  # fmt: skip
+
+    reproduce.write([cell("fedavg", 93.56789), cell("vanilla", 92.0)], tmp_path)
+    reproduce.write([cell("data", 94.0)], tmp_path)
+    file = reproduce.write([cell("vanilla", 93.0)], tmp_path)
+    lines = [line.split(",")[2:6:3] for line in file.read_text().splitlines()]
+    assert lines == [["method", "final_accuracy"], ["vanilla", "93.0"], ["data", "94.0"], ["fedavg", "93.568"]]
+
+
+def test_check_says_what_sharing_will_cost() -> None:
+    done = call("check", DIGITS, "sharing=fedavg", "network.budget=3000", "network.every=10")
+    assert done.code == 0
+    words = " ".join(done.out.split())
+    # A module of width 32 has 32 * 32 + 32 floats and a number: two of four fit 3,000. Every 5 of 60 epochs, 4 tasks
+    # have 12 exchanges each, and an edge that rests for 10 epochs carries every other one.
+    for part in (
+        "224 directed edges", "224 edges: 3,000 floats per exchange, at least 10 epochs", "fedavg, model", "2 of 4",
+        "floats 2,114", "floats by the paper's rule 2,112", "exchanges in a task 12", "floats in a task 12,684",
+        "messages in the run 48", "floats in the run 50,736", "refused: edge at rest 24", "refused: over budget 0",
+    ):  # fmt: skip
+        assert part in words, done.out
+    assert not list(Path().iterdir())
+
+
+def test_check_tells_the_truth() -> None:
+    words = ("sharing=recv", "network=ring", "network.budget=2000", "sharing.every=2", "sharing.nearest=2")
+    planned = call("check", DIGITS, *TINY, *words)
+    done = call("run", DIGITS, *TINY, *words, "--out", "run", "--json")
+    assert (planned.code, done.code) == (0, 0), (planned.err, done.err)
+    ledger = pl.read_parquet("run/ledger.parquet")
+    assert len(ledger)
+    asked = ledger.filter(kind="question")
+    titles = {line.rsplit("  ")[0].strip(): line.split()[-2:] for line in planned.out.splitlines() if line.strip()}
+    assert titles["floats"][0] == f"{asked['floats'][0]:,}"
+    assert titles["bytes"][0] == f"{asked['bytes'][0]:,}"
+    per_edge = asked.group_by("seed", "sender", "receiver").agg(pl.len(), pl.col("floats").sum())
+    assert set(per_edge["len"]) == {int(titles["messages in the run"][0])}
+    assert {f"{value:,}" for value in per_edge["floats"]} == {titles["floats in the run"][0]}
+
+
+def test_a_run_that_shares_says_what_it_cost() -> None:
+    done = call("run", DIGITS, *TINY, "sharing=fedavg", "sharing.every=1", "network=ring", "--out", "run")
+    assert done.code == 0, done.err
+    ledger = pl.read_parquet("run/ledger.parquet")
+    assert set(ledger["verdict"]) == {"accepted"}
+    assert f"shared by fedavg: {len(ledger):,} messages" in done.out
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert summary["bytes_total"] == ledger["bytes"].sum()
+
+
+def test_what_can_be_shared_is_listed() -> None:
+    done = call("list", "sharing")
+    assert done.code == 0
+    for name in ("recv", "simp", "uniform", "fedavg", "fedprox", "fedcurv", "fedfish", "sharing.queries", "sharing.mu"):
+        assert name in done.out
 
 
 def test_a_programming_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,12 @@ from pydantic import ValidationError
 from shoal import config
 from shoal.config import Settings, SettingsError, override, read, resolve, switches
 from shoal.record import toml
+from shoal.sharing import MODES
+from shoal.sharing.federated import FedAvg
 from tests.command import ROOT
 
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
-PAPER = {  # dataset, model: common start, fresh Adam, dropout on the basis, initial structure (docs/protocol.md 5)
+PAPER = {  # dataset, model: common start, fresh Adam, dropout on the basis, initial structure (docs/protocol.md 7)
     ("mnist", "modular-mlp"): (False, True, False, "onehot"),
     ("kmnist", "modular-mlp"): (False, True, False, "onehot"),
     ("fashionmnist", "modular-mlp"): (False, True, False, "onehot"),
@@ -242,7 +244,9 @@ def test_settings_are_frozen() -> None:
 def another(name: str, field: Any) -> object:
     """A value of a setting that is allowed and not the default."""
     special: dict[str, object] = {
-        "dataset": "mnist", "learner.adaptation": 5, "machine.device": "cuda", "machine.data": "elsewhere"
+        "dataset": "mnist", "learner.adaptation": 5, "machine.device": "cuda", "machine.data": "elsewhere",
+        "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],
+        "sharing": [{"mode": "recv"}], "start": 5, "budget": 100,
     }  # fmt: skip
     if name in special:
         return special[name]
@@ -259,9 +263,26 @@ def another(name: str, field: Any) -> object:
 def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str, field: Any) -> None:
     group, _, last = name.rpartition(".")
     value = another(name, field)
-    changed = resolve({group: {last: value}} if group else {last: value})
-    assert changed != Settings()
-    assert (changed.identity() != Settings().identity()) == (group != "machine")
+    shared: dict[str, Any] = {} if name == "sharing" else {"sharing": "fedavg"}
+    plain = resolve(shared)
+    changed = resolve(shared | ({group: {last: value}} if group else {last: value}))
+    assert changed != plain
+    assert (changed.identity() != plain.identity()) == (group != "machine")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_identity_names_every_setting_of_a_mode(mode: str) -> None:
+    plain = resolve({"sharing": mode})
+    for name, field in config.fields(MODES[mode]):
+        if name == "mode":
+            continue
+        changed = resolve({"sharing": [{"mode": mode, name: another(name, field)}]})
+        assert changed.identity() != plain.identity(), name
+
+
+def test_a_network_that_nobody_uses_changes_nothing() -> None:
+    assert resolve({"network": "ring"}).identity() == Settings().identity()
+    assert resolve({"network": "ring", "sharing": "recv"}).identity() != resolve({"sharing": "recv"}).identity()
 
 
 def test_identity_is_the_same_for_the_same_settings_said_otherwise() -> None:
@@ -297,4 +318,148 @@ def test_an_experiment_of_the_paper_has_the_settings_of_its_table(dataset: str) 
     from shoal import reproduce
 
     ours = read(ROOT / "experiments" / f"{dataset}.toml", ["protocol=paper"])
-    assert ours == reproduce.settings(dataset, "modular", "paper", 8)
+    assert ours == reproduce.settings(dataset, "modular", "vanilla", "paper", 8)
+
+
+# dataset, model, mode: common start, fresh Adam, dropout on the basis; and what the mode itself does.
+ROWS: list[tuple[str, str, str, tuple[bool, bool, bool], dict[str, object]]] = [
+    ("mnist", "modular-mlp", "recv", (False, True, True),
+     {"leak": True, "labels": "query", "scope": "current", "start": 3, "buffer": "reservoir", "memory": 32,
+      "neighbours": "all", "every": 16, "when": "after", "queries": 20, "nearest": 5}),
+    ("combined", "modular-mlp", "recv", (True, False, True),
+     {"leak": True, "labels": "true", "scope": "current", "buffer": "replace", "neighbours": "same source",
+      "oldest": 4}),
+    ("kmnist", "mlp", "recv", (True, False, True),
+     {"leak": True, "labels": "true", "scope": "all", "buffer": "reservoir", "neighbours": "all", "oldest": 0}),
+    ("combined", "mlp", "recv", (True, False, True), {"neighbours": "same source", "scope": "all"}),
+    ("cifar100", "modular-cnn", "simp", (False, False, True),
+     {"every": 20, "when": "before", "worth": "task", "quota": "remainder", "buffer": "replace", "once": True,
+      "memory": 160, "images": 20, "scope": "last"}),
+    ("cifar100", "cnn", "simp", (False, False, True), {"every": 16, "when": "after", "scope": "all"}),
+    ("mnist", "modular-mlp", "fedavg", (True, True, False), {"every": 5, "when": "before"}),
+    ("combined", "modular-mlp", "fedavg", (True, False, False), {"every": 5, "when": "before"}),
+    ("mnist", "mlp", "fedavg", (True, False, False), {"every": 5, "when": "before"}),
+    ("mnist", "modular-mlp", "fedprox", (True, False, False), {"mu": 0.001, "squared": False, "scaling": "task"}),
+    ("mnist", "modular-mlp", "fedcurv", (True, False, False), {"fisher": "frozen", "scaling": "task"}),
+    ("kmnist", "mlp", "fedcurv", (True, False, False), {"fisher": "batch", "mu": 0.001, "scaling": "task"}),
+    ("mnist", "mlp", "fedfish", (True, False, False), {"fisher": "batch", "norm": "softmax"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dataset", "model", "mode", "switched", "own"), ROWS)
+def test_the_paper_protocol_knows_how_each_row_shared(
+    dataset: str, model: str, mode: str, switched: tuple[bool, bool, bool], own: dict[str, object]
+) -> None:
+    settings = resolve({"dataset": dataset, "model": model, "protocol": "paper", "sharing": mode})
+    assert (settings.tasks.common, settings.learner.fresh_adam, settings.net.dropout_basis) == switched
+    assert own.items() <= settings.sharing[0].model_dump().items()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("model", ["mlp", "modular-mlp"])
+def test_the_fair_protocol_does_not_depend_on_what_is_shared(mode: str, model: str) -> None:
+    alone, shared = resolve({"model": model}), resolve({"model": model, "sharing": mode})
+    assert shared.model_copy(update={"sharing": ()}) == alone
+    assert getattr(shared.sharing[0], "leak", False) is False
+    assert getattr(shared.sharing[0], "neighbours", "all") == "all"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sharing=recv", "sharing.every=10"],
+        ["sharing=recv", "sharing.recv.every=10"],
+        ['sharing=["recv"]', "sharing.every=10"],
+        ['sharing=[{mode = "recv", every = 10}]'],
+        ["sharing=fedavg", "sharing=recv", "sharing.every=10"],
+    ],
+)
+def test_sharing_can_be_said_in_words(words: list[str]) -> None:
+    assert resolve(override({}, words)) == resolve({"sharing": [{"mode": "recv", "every": 10}]})
+
+
+def test_several_modes_act_in_the_order_they_are_listed() -> None:
+    settings = resolve(override({}, ["sharing=recv,fedavg", "sharing.fedavg.every=10"]))
+    assert [(mode.mode, mode.every) for mode in settings.sharing] == [("recv", 16), ("fedavg", 10)]
+    assert resolve(override({"sharing": "recv"}, ["sharing=none"])).sharing == ()
+
+
+def test_a_network_can_be_said_in_words() -> None:
+    wanted = resolve({"network": {"graph": "ring", "budget": 20000}})
+    assert resolve(override({}, ["network=ring", "network.budget=20000"])) == wanted
+    assert resolve(override({}, ["network.budget=20000", "network=ring"])) == wanted
+    assert resolve(override({"network": "tree"}, ["network.budget=20000", "network=ring"])) == wanted
+
+
+def test_another_graph_forgets_the_edges_of_the_one_before() -> None:
+    raw = {"network": {"graph": "edges", "edges": [{"sender": 0, "receiver": 1}]}}
+    assert resolve(override(raw, ["network=ring"])).network.edges == ()
+    assert resolve(override(raw, ["network.every=3"])).network.edges != ()
+
+
+def test_a_graph_file_is_looked_for_beside_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "links.txt").write_text("0 1\n1 2 500 10\n")
+    file = tmp_path / "fleet.toml"
+    file.write_text('sharing = "fedavg"\n[network]\ngraph = "links.txt"\n')
+    settings = read(file)
+    assert [(link.sender, link.receiver, link.budget) for link in settings.network.edges] == [(0, 1, None), (1, 2, 500)]
+    (tmp_path / "links.txt").unlink()  # resolved settings need the file no more
+    (tmp_path / "settings.toml").write_text(toml(settings))
+    assert read(tmp_path / "settings.toml") == settings
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"sharing": "telepathy"}, "there is no sharing mode `telepathy`; allowed: recv, simp, uniform, fedavg"),
+        ({"sharing": "fedagv"}, "did you mean `fedavg`?"),
+        ({"sharing": 3}, "`sharing` cannot be 3"),
+        ({"sharing": [{"every": 3}]}, "needs a mode"),
+        ({"sharing": "recv,recv"}, "listed 2 times"),
+        ({"sharing": [{"mode": "recv", "querys": 3}]}, "did you mean `sharing.recv.queries`?"),
+        ({"sharing": [{"mode": "recv", "queries": 0}]}, "`sharing.recv.queries` cannot be 0"),
+        ({"sharing": [{"mode": "recv", "scorer": "luck"}]}, "`sharing.recv.scorer` cannot be 'luck'"),
+        ({"sharing": [{"mode": "recv", "budget": -1}]}, "`sharing.recv.budget` cannot be -1"),
+        ({"sharing": [{"mode": "fedavg", "every": 101}]}, "nothing would ever be exchanged"),
+        ({"network": {"budget": -5}}, "`network.budget` cannot be -5"),
+        ({"network": {"every": 0}}, "`network.every` cannot be 0"),
+        ({"network": "rign"}, 'did you mean "ring"?'),
+        ({"network": {"graph": "edges"}}, "needs network.edges"),
+        ({"network": {"graph": "edges", "edges": [{"sender": 0, "receiver": 8}]}}, "the last agent is 7"),
+        ({"network": {"graph": "edges", "edges": [{"sender": 1, "receiver": 1}]}}, "1 -> 1"),
+        ({"network": {"graph": "edges", "edges": [{"sender": -1, "receiver": 1}]}}, "cannot be -1"),
+    ],
+)
+def test_sharing_that_cannot_be_gets_a_sentence(raw: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        resolve(raw)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sharing.every=3"], "say sharing=MODE first"),
+        (["sharing=recv,fedavg", "sharing.every=3"], "say which: sharing.recv.KEY=VALUE"),
+        (["sharing=recv", "sharing.simp.every=3"], "say sharing=simp first"),
+    ],
+)
+def test_words_for_a_mode_that_is_not_shared_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        override({}, words)
+    assert message in str(caught.value)
+
+
+class Choosy(FedAvg):
+    """A mode that can serve monolithic nets only."""
+
+    def suits(self, settings: Settings) -> None:
+        if settings.modular:
+            raise SettingsError(f"mode `choosy` needs a monolithic model, got `{settings.model}`; use model = mlp")
+
+
+def test_a_mode_refuses_a_model_it_cannot_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODES, "fedavg", Choosy)
+    assert resolve({"model": "mlp", "sharing": "fedavg"}).sharing
+    with pytest.raises(SettingsError, match="needs a monolithic model, got `modular-mlp`"):
+        resolve({"model": "modular-mlp", "sharing": "fedavg"})

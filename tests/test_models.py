@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal import dropout, grow, learn
+from shoal import dropout, grow, learn, run
 from shoal.models import Conv, Linear, Modular, Slots, block
 from shoal.rng import key
 from shoal.run import learn_epoch, simulate
-from shoal.stack import start
+from shoal.stack import Stack, start
+from shoal.world import World
 from tests.fleets import colours, fleet
 
 
@@ -219,7 +220,13 @@ def test_accuracies_that_are_not_measured_again_have_not_changed(
 ) -> None:
     rules = {"adaptation": adaptation, "accept": 0.0, "epochs": 12}
     saved = simulate(fleet("modular-mlp", learner=rules))
-    monkeypatch.setattr("shoal.run.past_is_frozen", lambda *_: False)
+
+    def measure(world: World, stack: Stack, point: int, growing: bool) -> None:
+        stack.moved[:] = True  # test everything again
+        run.measure_as_needed(world, stack, point, growing)
+
+    monkeypatch.setattr(run, "measure_as_needed", run.measure, raising=False)
+    monkeypatch.setattr(run, "measure", measure)
     fresh = simulate(fleet("modular-mlp", learner=rules))
     torch.testing.assert_close(saved.accuracy, fresh.accuracy, rtol=0, atol=0, equal_nan=True)
 

@@ -27,6 +27,8 @@ KINDS = {
     "modular, own start": ("model=modular-mlp", "protocol=paper"),
     "monolithic, own start": ("model=mlp", "tasks.common=false"),
     "nothing but a common start": ("model=mlp", "tasks.common=true", "tasks.count=4"),
+    "images shared": ("model=modular-mlp", "sharing=recv", "sharing.every=2", "network.every=3"),
+    "models shared": ("model=mlp", "sharing=fedprox,fedcurv", "sharing.fedprox.every=1", "sharing.fedcurv.every=2"),
 }
 
 
@@ -43,7 +45,7 @@ def unbroken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def assert_same(one: Path, other: Path) -> None:
     """Every tensor, every row and every number, to the last bit; only times and places may differ."""
     assert checkpoint(one) == checkpoint(other)
-    for name in ("accuracy", "growth", "others"):
+    for name in ("accuracy", "growth", "others", *(["ledger"] if (one / "ledger.parquet").exists() else [])):
         tables = [pl.read_parquet(folder / f"{name}.parquet") for folder in (one, other)]
         assert tables[0].schema == tables[1].schema
         assert tables[0].equals(tables[1])

@@ -1,13 +1,12 @@
-"""Sharing: modes are three verbs, `ask`, `answer` and `absorb`; the table MODES, and `exchange`, which carries them out.
+"""Sharing: a mode is three verbs, `ask`, `answer` and `absorb`; the table MODES, and `exchange`, which lets them act.
 
 A new mode is a file with a settings class that has these verbs, and a line in MODES; the contract tests find it there.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping
 
 from shoal.config import Settings, Sharing
-from shoal.mail import Expected, Mail
+from shoal.mail import Expected
 from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote
@@ -17,7 +16,7 @@ from shoal.sharing.uniform import Uniform
 from shoal.stack import Stack
 from shoal.world import World
 
-__all__ = ["MODES", "Mode", "Quote", "due", "exchange"]
+__all__ = ["MODES", "Quote", "due", "exchange"]
 
 MODES: dict[str, type[Sharing]] = {
     "recv": Recv,
@@ -30,34 +29,15 @@ MODES: dict[str, type[Sharing]] = {
 }
 
 
-class Mode(Protocol):
-    """What the table's classes are, beside settings. Verbs are for all lanes at once; only `absorb` writes."""
-
-    def ask(self, post: Post) -> list[Mail]:
-        """The questions of all lanes (none, for a mode in which everybody just sends)."""
-
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        """What everybody sends, given the questions that have arrived."""
-
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """Make use of the answers that have arrived to the questions that were asked."""
-
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
-        """What a message of some kind must look like."""
-
-    def quote(self, world: World, budget: int | None) -> list[Quote]:
-        """The largest mail of each kind that one directed edge with such a budget carries at one exchange."""
-
-
 def exchange(world: World, stack: Stack, ended: bool = False) -> None:
     """Let every mode act that is due at the stack's clock, one after the other, each for all lanes at once."""
     for mode in due(world.settings, stack.task, stack.epoch, ended):
         post = Post(world, stack, mode)
-        act(mode, post)  # type: ignore[arg-type]
+        act(mode, post)
         post.audit()
 
 
-def act(mode: Mode, post: Post) -> None:
+def act(mode: Sharing, post: Post) -> None:
     """One exchange of one mode: everybody sees the state in which it began."""
 
     def expects(kind: str) -> Mapping[str, Expected]:
@@ -70,8 +50,8 @@ def act(mode: Mode, post: Post) -> None:
 def due(settings: Settings, task: int, epoch: int, ended: bool = False) -> list[Sharing]:
     """The modes that act when `epoch` epochs of a task are done: those `after` them, then those `before` the next.
 
-    Training is cut at every multiple of any mode's period, and at the end. A mode `before` acts ahead of the chunks that
-    end at a multiple of its own period (protocol 6). `ended` leaves out what belongs to the next task.
+    Training is cut at every multiple of any mode's period, and at the end. A mode `before` acts ahead of the chunks
+    that end at a multiple of its own period (protocol 6). `ended` leaves out what belongs to the next task.
     """
     initial, epochs = settings.tasks.initial, settings.learner.epochs
     modes = [one for one in settings.sharing if task >= (initial if one.start == "initial" else one.start)]

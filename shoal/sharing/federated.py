@@ -16,7 +16,6 @@ from shoal.engine import crew, each
 from shoal.learn import Batch, batch_size, batches, cross_entropy, fixed_parts, generators, gradients, pool, slots
 from shoal.mail import Expected, Mail, by_receiver
 from shoal.models import Modular, Monolithic
-from shoal.sharing.images import ids
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
 from shoal.stack import Stack
@@ -275,8 +274,8 @@ def models(post: Post, values: Tensors, matters: Tensors | None = None) -> list[
 def means(post: Post, answers: Sequence[Mail]) -> dict[int, Tensors]:
     """The unweighted mean over oneself and the neighbours whose modules have arrived, by row.
 
-    In double precision and in the order of agents: agents with the same neighbourhood get the same bits, and the mean of
-    equal weights is these weights.
+    In double precision and in the order of agents: agents with the same neighbourhood get the same bits, and the mean
+    of equal weights is these weights.
     """
     world, stack, count = post.world, post.stack, units(post.world)
     found = {}
@@ -322,8 +321,8 @@ def remembered(world: World, stack: Stack, mode: str, words: Sequence[str]) -> d
 
 
 def scale(rule: str, batch: Batch) -> Tensor | float:
-    """How a penalty is added to the mean loss of a batch: once; or, as the paper's code does, once for each of its tasks
-    and divided by the number of its images."""
+    """How a penalty is added to the mean loss of a batch: once; or, as the paper's code does, once for each of its
+    tasks and divided by the number of its images."""
     if rule == "once":
         return 1.0
     real = batch.weight > 0
@@ -350,8 +349,8 @@ def normalised(matters: Tensors, rule: str, temperature: float) -> Tensors:
 
 
 def fisher(post: Post, rule: str, samples: int) -> Tensors:
-    """The diagonal of every lane's empirical Fisher information over its shared modules, [L, units, ...]: what it trains
-    on, without dropout."""
+    """The diagonal of every lane's empirical Fisher information over its shared modules, [L, units, ...]: of what it
+    trains on, without dropout."""
     world, stack = post.world, post.stack
     if rule == "frozen" or not world.edges:
         return {name: torch.zeros_like(tensor) for name, tensor in snapshot(world, stack).items()}
@@ -429,7 +428,7 @@ def sample_squares(
 def frame(world: World, stack: Stack) -> tuple[dict[str, Any], dict[str, Any], int]:
     """Which parts have gradients, and how the net is used: all slots that the current task may have."""
     shared = slice(0, units(world))
-    parts = {name: (shared,) for name in NAMES}
+    parts = dict.fromkeys(NAMES, (shared,))
     if not isinstance(world.model, Modular):
         return parts, {}, 0
     width = world.model.slot(max(stack.task, world.model.initial)) + 1

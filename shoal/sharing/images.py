@@ -88,8 +88,8 @@ class Arrived(NamedTuple):
 def store(post: Post, lane: Lane, arrived: Sequence[Arrived], rule: str, once: bool) -> None:
     """Put received images into the buffers of their tasks.
 
-    `reservoir` keeps each of all that ever came with equal chance (Vitter 1985); `replace` overwrites a random place when
-    the buffer is full, so that late images win. `once` leaves out images that the buffer holds already.
+    `reservoir` keeps each of all that ever came with equal chance (Vitter 1985); `replace` overwrites a random place
+    when the buffer is full, so that late images win. `once` leaves out images that the buffer holds already.
     """
     stack, row = post.stack, post.world.row[lane]
     room = stack.shared.shape[2]

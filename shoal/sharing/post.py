@@ -65,22 +65,9 @@ class Post:
                 verdict = judged[id(mail.payload)]
             if verdict == ACCEPTED:
                 delivered.append(mail)
-            rows.append(
-                (
-                    mail.sender.seed,
-                    task,
-                    epoch,
-                    mail.sender.agent,
-                    mail.receiver.agent,
-                    mode,
-                    KINDS.index(mail.kind),
-                    mail.items,
-                    mail.floats,
-                    mail.bytes,
-                    mail.paper,
-                    verdict,
-                )  # fmt: skip
-            )
+            ends = mail.sender.agent, mail.receiver.agent
+            size = mail.items, mail.floats, mail.bytes, mail.paper
+            rows.append((mail.sender.seed, task, epoch, *ends, mode, KINDS.index(mail.kind), *size, verdict))
         self.stack.ledger.write(rows)
         return delivered
 

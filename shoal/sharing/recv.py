@@ -1,4 +1,4 @@
-"""Recv: receivers ask for images like those they find hard; senders answer with the nearest of their own (protocol 6)."""
+"""Recv: receivers ask for images like those they find hard; senders answer with their nearest (protocol 6)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -79,7 +79,9 @@ class Recv(Sharing):
         for lane in world.lanes:
             images = world.images(np.array([query.row for query in found[lane]], np.int64))
             labels = ids([query.label for query in found[lane]])
-            for other in self.asked(world, lane, post.out(lane)):
+            for other in post.out(lane):
+                if not self.uses(world, lane, other):
+                    continue
                 count = fitting(self.queries, self.query_floats(world), self.part(post.left(lane, other)))
                 payload = {"images": images[:count]}
                 if self.prefilter == "label":
@@ -88,12 +90,10 @@ class Recv(Sharing):
                 mails.append(Mail(lane, other, "question", payload, size, size * pixels(world)))
         return mails
 
-    def asked(self, world: World, lane: Lane, others: Sequence[Lane]) -> list[Lane]:
-        """The neighbours that a lane asks."""
-        if self.neighbours == "all":
-            return list(others)
+    def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
+        """Who asks whom."""
         sources = len(world.bank.sources)
-        return [other for other in others if other.agent % sources == lane.agent % sources]
+        return self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """For every question the sender's own images that are nearest to its images."""

@@ -155,11 +155,11 @@ def quotas(worth: np.ndarray, total: int, rule: str) -> list[int]:
 
 def sorted_in(post: Post, lane: Lane, mails: Sequence[Mail]) -> list[Arrived]:
     """Received images with each of the lane's tasks so far that has their class."""
-    found = []
-    stream = post.world.streams[post.world.row[lane]]
-    for mail in mails:
-        for image, label in zip(mail.payload["images"], mail.payload["labels"].tolist(), strict=True):
-            for task in range(post.stack.task + 1):
-                if label in stream[task].classes:
-                    found.append(Arrived(image, stream[task].classes.index(label), task))
-    return found
+    stream = post.world.streams[post.world.row[lane]][: post.stack.task + 1]
+    return [
+        Arrived(image, task.classes.index(label), at)
+        for mail in mails
+        for image, label in zip(mail.payload["images"], mail.payload["labels"].tolist(), strict=True)
+        for at, task in enumerate(stream)
+        if label in task.classes
+    ]

@@ -1,0 +1,111 @@
+"""What a run's sharing will cost and what will be refused, told before anything runs: `shoal check`."""
+
+from collections import Counter
+from typing import NamedTuple
+
+from shoal.config import Settings, Sharing
+from shoal.mail import wire
+from shoal.sharing import due
+from shoal.tasks import Lane
+from shoal.world import World
+
+
+class Line(NamedTuple):
+    """One kind of mail of one mode on the edges that have the same limits. Costs are per directed edge, and at most."""
+
+    mode: str
+    kind: str
+    budget: int | None  # of the edge
+    every: int
+    edges: int  # of all seeds
+    items: int  # in one message, and
+    wanted: int  # without a limit
+    floats: int  # of one message
+    bytes: int
+    paper: int
+    exchanges: int  # in a task
+    posted: int  # in the run
+    resting: int  # of them refused because the edge rests
+    over: int  # because they do not fit
+
+    @property
+    def crossing(self) -> int:
+        return self.posted - self.resting - self.over
+
+
+def plan(world: World) -> list[Line]:
+    """All lines of a run, modes in the order of acting."""
+    groups: Counter[tuple[int | None, int, tuple[str, ...]]] = Counter()
+    for (sender, receiver), edge in world.edges.items():
+        groups[edge.budget, edge.every, users(world, sender, receiver)] += 1
+    return [line for key, count in groups.items() for line in along(world, *key, count)]
+
+
+def users(world: World, sender: Lane, receiver: Lane) -> tuple[str, ...]:
+    """The modes that use an edge at all."""
+    return tuple(mode.mode for mode in world.settings.sharing if mode.uses(world, sender, receiver))
+
+
+def along(world: World, budget: int | None, every: int, modes: tuple[str, ...], count: int) -> list[Line]:
+    """What goes over one edge with these limits in a whole run: the post's rules, on the largest mail."""
+    settings = world.settings
+    posted: Counter[tuple[str, str]] = Counter()
+    resting, over = posted.copy(), posted.copy()
+    first: dict[tuple[str, str], tuple[int, int]] = {}
+    last, carried = -1, 0
+    for task, epoch, mode in moments(settings):
+        if mode.mode not in modes:
+            continue
+        now = task * settings.learner.epochs + epoch
+        rests = 0 <= last < now < last + every
+        limits = [] if budget is None else [budget - (carried if last == now else 0)]
+        if mode.budget != "unlimited":
+            limits.append(mode.budget)
+        left = 0 if rests else min(limits, default=None)
+        spent = 0
+        for quote in mode.quote(world, left):
+            name = mode.mode, quote.kind
+            posted[name] += 1
+            first.setdefault(name, (quote.items, quote.floats))
+            if rests:
+                resting[name] += 1
+                break  # nobody answers a question that has not come
+            if left is not None and spent + quote.floats > left:
+                over[name] += 1
+                break
+            spent += quote.floats
+        if spent:
+            last, carried = now, spent + (carried if last == now else 0)
+    lines = []
+    for mode in settings.sharing:
+        per_task = sum(one == mode for task, _, one in moments(settings) if task == settings.tasks.count - 1)
+        for free in mode.quote(world, None):
+            name = mode.mode, free.kind
+            if name not in first:
+                continue
+            items, floats = first[name]
+            paper = free.paper * items // max(1, free.items)
+            price = items, free.items, floats, weight(mode, world, free.kind, items), paper
+            times = per_task, posted[name], resting[name], over[name]
+            lines.append(Line(*name, budget, every, count, *price, *times))
+    return lines
+
+
+def weight(mode: Sharing, world: World, kind: str, items: int) -> int:
+    """The bytes of a message with so many items."""
+    expected = mode.expects(world, kind)
+    layout = ((name, one.dtype, tuple(items if n is None else n for n in one.shape)) for name, one in expected.items())
+    return wire(tuple(sorted(layout, key=lambda part: part[0])))
+
+
+def moments(settings: Settings) -> list[tuple[int, int, Sharing]]:
+    """All exchanges of a run: task, epochs done, mode."""
+    epochs, initial = settings.learner.epochs, settings.tasks.initial
+    found = []
+    for task in range(initial if settings.tasks.common else 0, settings.tasks.count):
+        trained = task >= initial - 1
+        for epoch in range(epochs) if trained else [0]:
+            found += [(task, epoch, mode) for mode in due(settings, task, epoch)]
+        if trained:
+            found += [(task, epochs, mode) for mode in due(settings, task, epochs, ended=True)]
+    return found
