@@ -20,12 +20,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import cases, floor, scale, tables
+from bench import cases, floor, scale, sharing, tables
 from bench.race import Contender, Rates, middle, race
 from shoal.data import Bank
 from shoal.engine import ENGINES, THREADS, keep_memory
 from shoal.evaluate import accuracy
 from shoal.record import about
+from shoal.sharing import MODES
 from shoal.world import World
 
 CNN_LANES = (1, 2)
@@ -203,6 +204,13 @@ def measure_growth(options: Options, tick: Tick) -> Found:
     return {"unit": "seconds, MB", "rows": rows, "r_squared": straight}
 
 
+def measure_sharing(options: Options, tick: Tick) -> Found:
+    """What every sharing mode adds to the time of learning."""
+    models = ("mlp", "modular-mlp")
+    found = (sharing.rows(model, options.fleet, options.turns, options.quick, tick) for model in models)
+    return {"unit": "seconds of a task", "rows": [row for rows in found for row in rows]}
+
+
 def sections(options: Options) -> dict[str, Section]:
     two = len({1, options.threads})  # those that run with one thread and with all
     mlp = options.turns * (len(options.lanes) * (len(ENGINES) + two) + two)
@@ -227,6 +235,11 @@ def sections(options: Options) -> dict[str, Section]:
             options.turns * (1 + 2 * two),
             lambda tick: measure_evaluation(options, tick),
             lambda found: tables.evaluation(found["rows"]),
+        ),
+        "sharing": Section(
+            2 * options.turns * (len(MODES) + 1),
+            lambda tick: measure_sharing(options, tick),
+            lambda found: tables.sharing(options.fleet, found["rows"]),
         ),
         "growth": Section(
             len(options.growth),

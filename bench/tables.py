@@ -73,6 +73,20 @@ def evaluation(rows: list[Row]) -> Table:
     return made
 
 
+def sharing(lanes: int, rows: list[Row]) -> Table:
+    """What sharing adds."""
+    made = table(
+        f"Sharing on a complete graph, MNIST row at task 7, {lanes} lanes, 32 epochs: seconds",
+        "received: training on received images, part of training. added: what the mode adds to the time without it, "
+        "received aside; the goal is at most 50 %.",
+        *("model", "mode", "training", "received", "exchange", "testing", "added"),
+    )
+    for row in rows:
+        spent = (f"{row[name]:.2f}" for name in ("training", "received", "exchange", "testing"))
+        made.add_row(row["model"], row["mode"], *spent, f"{100 * row['added']:.0f} %")
+    return made
+
+
 def scale(rows: list[Row], straight: dict[str, float]) -> Table:
     """Growth with lanes."""
     first = rows[0]

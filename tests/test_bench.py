@@ -12,6 +12,7 @@ TABLES = {
     "mlp": "Monolithic MLP",
     "cnn": "CNNs",
     "evaluation": "Evaluation",
+    "sharing": "Sharing on a complete graph",
     "growth": "Growth with lanes",
 }
 

@@ -4,7 +4,6 @@ Shared are the layers of a monolithic net and the basis of a modular one, never 
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -12,17 +11,13 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from shoal.config import Settings, Sharing
-from shoal.engine import crew, each
-from shoal.learn import Batch, batch_size, batches, cross_entropy, fixed_parts, generators, gradients, pool, slots
+from shoal.learn import Batch
 from shoal.mail import Expected, Mail, by_receiver
-from shoal.models import Modular, Monolithic
+from shoal.sharing.fisher import NAMES, Tensors, fisher, snapshot, units
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
 from shoal.stack import Stack
 from shoal.world import World
-
-NAMES = ("module.weight", "module.bias")
-Tensors = dict[str, Tensor]
 
 
 class FedAvg(Sharing):
@@ -132,7 +127,7 @@ class FedCurv(Sharing):
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Everybody's modules, and how much each weight matters to it, to everybody's neighbours."""
-        return models(post, snapshot(post.world, post.stack), fisher(post, self.fisher, self.samples))
+        return models(post, snapshot(post.world, post.stack), fisher(post.world, post.stack, self.fisher, self.samples))
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived; and sum_j F_j and sum_j F_j w_j, which is all that the sum over
@@ -201,7 +196,7 @@ class FedFish(Sharing):
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """Between one's own weights and the mean over oneself and what has arrived."""
         own = snapshot(post.world, post.stack)
-        matters = fisher(post, self.fisher, self.samples) if answers else {}
+        matters = fisher(post.world, post.stack, self.fisher, self.samples) if answers else {}
         for row, mean in means(post, answers).items():
             kept = normalised({name: matters[name][row] for name in NAMES}, self.norm, self.temperature)
             mixed = {name: kept[name] * own[name][row] + (1 - kept[name]) * mean[name] for name in NAMES}
@@ -214,11 +209,6 @@ class FedFish(Sharing):
 
     def quote(self, world: World, budget: int | None) -> list[Quote]:
         return quote(world, budget, copies=1)
-
-
-def units(world: World) -> int:
-    """How many modules all agents have: the layers of a monolithic net, the basis of a modular one."""
-    return world.model.basis if isinstance(world.model, Modular) else world.model.depth
 
 
 def module_floats(world: World) -> int:
@@ -242,11 +232,6 @@ def quote(world: World, budget: int | None, copies: int) -> list[Quote]:
     each_one = copies * module_floats(world)
     count = fitting(units(world), each_one + 1, budget)
     return [Quote("model", count, count * (each_one + 1), count * each_one)]
-
-
-def snapshot(world: World, stack: Stack) -> Tensors:
-    """The shared modules of all lanes as they are now, [L, units, ...]."""
-    return {name: stack.params[name][:, : units(world)].clone() for name in NAMES}
 
 
 def models(post: Post, values: Tensors, matters: Tensors | None = None) -> list[Mail]:
@@ -346,90 +331,3 @@ def normalised(matters: Tensors, rule: str, temperature: float) -> Tensors:
             share = torch.searchsorted(rows.sort(1).values, rows) / max(1, rows.shape[1] - 1)
         found[name] = share.view_as(tensor)
     return found
-
-
-def fisher(post: Post, rule: str, samples: int) -> Tensors:
-    """The diagonal of every lane's empirical Fisher information over its shared modules, [L, units, ...]: of what it
-    trains on, without dropout."""
-    world, stack = post.world, post.stack
-    if rule == "frozen" or not world.edges:
-        return {name: torch.zeros_like(tensor) for name, tensor in snapshot(world, stack).items()}
-    work = by_batch if rule == "batch" else partial(by_sample, samples=samples)
-    pieces: list[Tensors] = crew(stack.pieces(world), lambda piece: work(*piece))
-    return {name: torch.cat([piece[name] for piece in pieces]) for name in NAMES}
-
-
-def by_batch(world: World, stack: Stack) -> Tensors:
-    """The mean over batches of the squared gradient of the batch's loss, which is the sum over its tasks of their mean
-    cross-entropy, as in the paper's code."""
-    held = pool(world, stack, stack.task, past=True)
-    total = {name: torch.zeros_like(tensor) for name, tensor in snapshot(world, stack).items()}
-    steps = torch.zeros(len(stack.lanes), device=world.device)
-    rngs = generators(stack, "fisher", stack.task, stack.epoch)
-    parts, extra, modules = frame(world, stack)
-    for batch in batches(held, rngs, batch_size(world, held)):
-        function = partial(task_loss, world.model, parts, world.engine == "loop")
-        found = gradients(world, stack, function, (batch, extra), parts, modules, extra)
-        for name, gradient in zip(parts, found, strict=True):
-            total[name] += gradient.square()  # zero for a lane without an image in this batch
-        steps += batch.weight.any(1)
-    return {name: tensor / steps.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in total.items()}
-
-
-def task_loss(
-    model: Monolithic | Modular,
-    parts: Mapping[str, Any],
-    trim: bool,
-    free: Tensors,
-    fixed: Tensors,
-    batch: Batch,
-    extra: dict[str, Any],
-) -> Tensor:
-    """One agent's sum over the tasks of a batch of their mean cross-entropy."""
-    errors = cross_entropy(model, parts, None, trim, free, fixed, batch, extra)
-    same = (batch.task[:, None] == batch.task[None]) * batch.weight
-    return (errors * batch.weight / same.sum(1).clamp(min=1)).sum()
-
-
-def by_sample(world: World, stack: Stack, samples: int) -> Tensors:
-    """The mean over some random images of the squared gradient of each one's own cross-entropy."""
-    held = pool(world, stack, stack.task, past=True)
-    parts, extra, modules = frame(world, stack)
-    rngs = generators(stack, "fisher", stack.task, stack.epoch)
-    batch = next(iter(batches(held, rngs, min(samples, held.own))))
-    own = snapshot(world, stack)
-    fixed = fixed_parts(stack, modules, extra)
-    function = partial(sample_squares, world.model, parts, world.engine == "loop")
-    flat = each(function, world.engine)(own, fixed, batch, extra)
-    sizes = [own[name][0].numel() for name in NAMES]
-    return {name: part.view_as(own[name]) for name, part in zip(NAMES, flat.split(sizes, 1), strict=True)}
-
-
-def sample_squares(
-    model: Monolithic | Modular,
-    parts: Mapping[str, Any],
-    trim: bool,
-    free: Tensors,
-    fixed: Tensors,
-    batch: Batch,
-    extra: dict[str, Any],
-) -> Tensor:
-    """One agent's mean squared gradient, all shared tensors in a row."""
-
-    def error(free: Tensors, one: Batch) -> Tensor:
-        alone = Batch(*(part[None] for part in one))
-        return cross_entropy(model, parts, None, trim, free, fixed, alone, extra)[0]
-
-    every = torch.func.vmap(torch.func.grad(error), in_dims=(None, 0))(free, batch)
-    rows = torch.cat([every[name].flatten(1) for name in NAMES], 1)
-    return batch.weight @ rows.square() / batch.weight.sum().clamp(min=1)
-
-
-def frame(world: World, stack: Stack) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """Which parts have gradients, and how the net is used: all slots that the current task may have."""
-    shared = slice(0, units(world))
-    parts = dict.fromkeys(NAMES, (shared,))
-    if not isinstance(world.model, Modular):
-        return parts, {}, 0
-    width = world.model.slot(max(stack.task, world.model.initial)) + 1
-    return parts, dict(slots(world, stack, width)), width
