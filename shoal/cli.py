@@ -429,10 +429,10 @@ def show_plan(fleet: "World") -> None:
         console.print()
         console.print(table)
     console.print()
-    total = sum(one.edges * one.crossing * one.bytes for one in lines)
+    total = sum(one.edges * one.total_bytes for one in lines)
     console.print(
-        f"All costs are per directed edge and at most (a neighbour may have less to send); in all at most "
-        f"{total / 1e6:,.1f} MB.",
+        f"All costs are per directed edge and at most: a neighbour may have less to send, and modes that act at the "
+        f"same moment share the edge's budget. In all at most {total / 1e6:,.1f} MB.",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     for mode in settings.sharing:
@@ -443,16 +443,16 @@ def show_plan(fleet: "World") -> None:
 def facts_of(lines: list["Line"]) -> dict[str, list[str]]:
     """What `shoal check` says about each kind of mail, by title."""
     return {
-        "items (images, classes, modules)": [
+        "largest: images, classes or modules": [
             f"{one.items}" + f" of {one.wanted}" * (one.items < one.wanted) for one in lines
         ],
         "floats": [f"{one.floats:,}" for one in lines],
         "bytes": [f"{one.bytes:,}" for one in lines],
         "floats by the paper's rule": [f"{one.paper:,}" for one in lines],
         "exchanges in a task": [f"{one.exchanges}" for one in lines],
-        "floats in a task": [f"{one.floats * one.exchanges * one.crossing / max(1, one.posted):,.0f}" for one in lines],
+        "floats in a task": [f"{one.total / one.tasks:,.0f}" for one in lines],
         "messages in the run": [f"{one.posted:,}" for one in lines],
-        "floats in the run": [f"{one.floats * one.crossing:,}" for one in lines],
+        "floats in the run": [f"{one.total:,}" for one in lines],
         "refused: edge at rest": [f"{one.resting:,}" for one in lines],
         "refused: over budget": [f"{one.over:,}" for one in lines],
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal import dropout
+from shoal.config import Sharing
 from shoal.engine import each
 from shoal.models import Modular, Monolithic, Params, Slots
 from shoal.rng import key
@@ -178,9 +179,9 @@ def step(
     """
     # Penalties are on modules that all agents have: where those are frozen there is nothing to hold back.
     basis = "module.weight" in parts and parts["module.weight"][0].start == 0
-    penalties = [mode.penalty for mode in world.settings.sharing if isinstance(mode, Penalises)] if basis else []
+    penalties = [mode.penalty for mode in world.settings.sharing if basis and holds_back(mode, stack)]
     kept = stack.kept if penalties else {}
-    function = partial(loss, world.model, parts, task, world.engine == "loop", penalties if kept else [])
+    function = partial(loss, world.model, parts, task, world.engine == "loop", penalties)
     found = gradients(world, stack, function, (batch, extra, kept), parts, modules, extra)
     # A lane without an image in this batch takes no step at all.
     busy = batch.weight.any(1)
@@ -190,6 +191,11 @@ def step(
         if not full:
             on = busy[:, None].expand(gradient.shape[:2]) if on is None else on & busy[:, None]
         adam(stack, name, part, gradient, world.settings.learner.rate, on)
+
+
+def holds_back(mode: Sharing, stack: Stack) -> TypeGuard[Penalises]:
+    """Does a mode add to the loss by now? Not before something has come that it remembers."""
+    return isinstance(mode, Penalises) and f"{mode.mode}.on" in stack.kept
 
 
 def gradients(
@@ -279,8 +285,12 @@ def masks(
 ) -> dict[str, list[Tensor]]:
     """The `masks` argument of a net in training; lanes that have gone silent drop nothing."""
     rate = world.settings.net.dropout
-    if rate == 0 or 0 in shapes[0] or stack.silent.all():
+    if rate == 0 or 0 in shapes[0]:
         return {}
+    if stack.silent.all():
+        # Ones rather than no mask: a silent lane computes the same whether others are silent or not.
+        one = torch.ones((), device=world.device)
+        return {"masks": [one.expand(len(stack.lanes), *shape) for shape in shapes]}
     drawn = dropout.draw(rngs, shapes, rate, world.device)
     if stack.silent.any():
         drawn = [mask.masked_fill(stack.silent.view(-1, *[1] * (mask.ndim - 1)), 1) for mask in drawn]

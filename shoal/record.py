@@ -144,7 +144,9 @@ class Record:
         try:
             with safe_open(self.checkpoint, "pt", device=str(device)) as file:
                 about = file.metadata() or {}
-                flat = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                # Copies: a tensor begins anywhere in the file, and how a product is summed depends on where its factors
+                # begin.
+                flat = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
             raise self.damaged(error) from None
         if about.pop("digest", "") != digest(about, flat):

@@ -131,7 +131,7 @@ class FedCurv(Sharing):
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived; and sum_j F_j and sum_j F_j w_j, which is all that the sum over
-        neighbours of F_j (w - w_j)^2 needs for its gradient."""
+        neighbours of F_j (w - w_j)^2 needs for its gradient. What came earlier is forgotten."""
         stack = post.stack
         kept = remembered(post.world, stack, self.mode, ("sum", "moment"))
         for row, mean in means(post, answers).items():
@@ -149,13 +149,15 @@ class FedCurv(Sharing):
                     kept["moment"][name][row, at] += matters * value
 
     def penalty(self, free: Tensors, kept: Tensors, batch: Batch) -> Tensor:
-        """One agent's mu times the sum over neighbours and weights of F_j (w - w_j)^2, but for a constant."""
+        """One agent's mu times the sum over neighbours and weights of F_j (w - w_j)^2, as its tangent: the gradient is
+        all that a step needs, and half the work."""
         total = batch.weight.new_zeros(())
         for name in NAMES:
             matters, moment = kept[f"fedcurv.sum.{name}"], kept[f"fedcurv.moment.{name}"]
             value = free[name][: len(matters)]
-            total = total + (value * (matters * value - 2 * moment)).sum()
-        return self.mu * kept["fedcurv.on"] * total * scale(self.scaling, batch)
+            slope = matters * value.detach() - moment
+            total = total + (value * slope).sum()
+        return 2 * self.mu * kept["fedcurv.on"] * total * scale(self.scaling, batch)
 
     def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
         plain = layout(world)
@@ -242,18 +244,31 @@ def models(post: Post, values: Tensors, matters: Tensors | None = None) -> list[
     world, count, mails = post.world, units(post.world), []
     content = values | {f"fisher.{name}": tensor for name, tensor in (matters or {}).items()}
     each_one = module_floats(world) * (2 if matters else 1)
-    turn = post.now // post.mode.every
+    turns = post.stack.kept.get(f"{post.mode.mode}.turn")
     for row, lane in enumerate(world.lanes):
-        letters: dict[int, Tensors] = {}
+        letters: dict[tuple[int, int], Tensors] = {}
         for other in post.out(lane):
             fits = fitting(count, each_one + 1, post.left(lane, other))
-            if fits not in letters:
-                at = torch.arange(turn * fits, turn * fits + fits) % count if fits < count else torch.arange(count)
-                letters[fits] = {name: tensor[row, at].cpu() for name, tensor in content.items()} | {
-                    "modules": at.int()
-                }
-            mails.append(Mail(lane, other, "model", letters[fits], fits, fits * each_one))
+            first = 0 if turns is None or fits == count else int(turns[world.row[other], lane.agent])
+            if (first, fits) not in letters:
+                at = torch.arange(first, first + fits) % count
+                chosen = {name: tensor[row, at].cpu() for name, tensor in content.items()}
+                letters[first, fits] = chosen | {"modules": at.int()}
+            mails.append(Mail(lane, other, "model", letters[first, fits], fits, fits * each_one))
     return mails
+
+
+def turn(post: Post, answers: Sequence[Mail]) -> None:
+    """Remember for every edge over which not all modules went, with which one it goes on."""
+    count, name = units(post.world), f"{post.mode.mode}.turn"
+    for mail in answers:
+        if mail.items < count:
+            if name not in post.stack.kept:
+                post.stack.kept[name] = torch.zeros(
+                    len(post.stack.lanes), post.world.settings.agents, dtype=torch.int64
+                )
+            at = post.world.row[mail.receiver], mail.sender.agent
+            post.stack.kept[name][at] = (int(mail.payload["modules"][-1]) + 1) % count
 
 
 def means(post: Post, answers: Sequence[Mail]) -> dict[int, Tensors]:
@@ -263,6 +278,7 @@ def means(post: Post, answers: Sequence[Mail]) -> dict[int, Tensors]:
     of equal weights is these weights.
     """
     world, stack, count = post.world, post.stack, units(post.world)
+    turn(post, answers)
     found = {}
     for lane, mails in by_receiver(answers).items():
         row = world.row[lane]

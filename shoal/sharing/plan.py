@@ -18,19 +18,18 @@ class Line(NamedTuple):
     budget: int | None  # of the edge
     every: int
     edges: int  # of all seeds
-    items: int  # in one message, and
+    items: int  # in the largest message, and
     wanted: int  # without a limit
-    floats: int  # of one message
+    floats: int  # of the largest message
     bytes: int
     paper: int
     exchanges: int  # in a task
+    tasks: int  # with exchanges
     posted: int  # in the run
     resting: int  # of them refused because the edge rests
     over: int  # because they do not fit
-
-    @property
-    def crossing(self) -> int:
-        return self.posted - self.resting - self.over
+    total: int  # floats of all that cross the edge in the run
+    total_bytes: int
 
 
 def plan(world: World) -> list[Line]:
@@ -47,18 +46,21 @@ def users(world: World, sender: Lane, receiver: Lane) -> tuple[str, ...]:
 
 
 def along(world: World, budget: int | None, every: int, modes: tuple[str, ...], count: int) -> list[Line]:
-    """What goes over one edge with these limits in a whole run: the post's rules, on the largest mail."""
+    """What goes over one edge with these limits in a whole run: the post's rules, on the largest mail.
+
+    Every mode is told the whole budget, because others that act at the same moment may find nothing to send.
+    """
     settings = world.settings
     posted: Counter[tuple[str, str]] = Counter()
-    resting, over = posted.copy(), posted.copy()
-    first: dict[tuple[str, str], tuple[int, int]] = {}
-    last, carried = -1, 0
+    resting, over, total, size = (posted.copy() for _ in range(4))
+    largest: dict[tuple[str, str], tuple[int, int]] = {}
+    last = -1
     for task, epoch, mode in moments(settings):
         if mode.mode not in modes:
             continue
         now = task * settings.learner.epochs + epoch
         rests = 0 <= last < now < last + every
-        limits = [] if budget is None else [budget - (carried if last == now else 0)]
+        limits = [] if budget is None else [budget]
         if mode.budget != "unlimited":
             limits.append(mode.budget)
         left = 0 if rests else min(limits, default=None)
@@ -66,28 +68,29 @@ def along(world: World, budget: int | None, every: int, modes: tuple[str, ...], 
         for quote in mode.quote(world, left):
             name = mode.mode, quote.kind
             posted[name] += 1
-            first.setdefault(name, (quote.items, quote.floats))
+            largest[name] = max(largest.get(name, (0, 0)), (quote.items, quote.floats))
             if rests:
                 resting[name] += 1
-                break  # nobody answers a question that has not come
-            if left is not None and spent + quote.floats > left:
+            elif left is not None and spent + quote.floats > left:
                 over[name] += 1
-                break
-            spent += quote.floats
+            else:
+                spent += quote.floats
+                total[name] += quote.floats
+                size[name] += weight(mode, world, quote.kind, quote.items)
         if spent:
-            last, carried = now, spent + (carried if last == now else 0)
+            last = now
     lines = []
     for mode in settings.sharing:
-        per_task = sum(one == mode for task, _, one in moments(settings) if task == settings.tasks.count - 1)
+        tasks = [task for task, _, one in moments(settings) if one == mode]
         for free in mode.quote(world, None):
             name = mode.mode, free.kind
-            if name not in first:
+            if name not in largest:
                 continue
-            items, floats = first[name]
+            items, floats = largest[name]
             paper = free.paper * items // max(1, free.items)
             price = items, free.items, floats, weight(mode, world, free.kind, items), paper
-            times = per_task, posted[name], resting[name], over[name]
-            lines.append(Line(*name, budget, every, count, *price, *times))
+            times = tasks.count(tasks[-1]), len(set(tasks)), posted[name], resting[name], over[name]
+            lines.append(Line(*name, budget, every, count, *price, *times, total[name], size[name]))
     return lines
 
 

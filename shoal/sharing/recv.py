@@ -91,9 +91,10 @@ class Recv(Sharing):
         return mails
 
     def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
-        """Who asks whom."""
+        """Who asks whom: those that can answer."""
         sources = len(world.bank.sources)
-        return self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
+        wanted = self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
+        return wanted and (receiver, sender) in world.edges
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """For every question the sender's own images that are nearest to its images."""
@@ -183,11 +184,12 @@ class Recv(Sharing):
     def quote(self, world: World, budget: int | None) -> list[Quote]:
         queries = fitting(self.queries, self.query_floats(world), self.part(budget))
         left = None if budget is None else budget - queries * self.query_floats(world)
-        items = fitting(queries * self.nearest, self.item_floats(world), left)
+        # The answer is to a question in the other direction, which may have had more room.
+        items = fitting(self.queries * self.nearest, self.item_floats(world), left)
         size = pixels(world)
         return [
             Quote("question", queries, queries * self.query_floats(world), queries * size),
-            Quote("answer", items, items * self.item_floats(world), queries * self.nearest * size),
+            Quote("answer", items, items * self.item_floats(world), self.queries * self.nearest * size),
         ]
 
 

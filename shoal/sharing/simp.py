@@ -48,6 +48,10 @@ class Simp(Sharing):
         own = {"worth": "task", "buffer": "replace"}
         return own | ({"scope": "last", "every": 20, "when": "before"} if said.modular else {})
 
+    def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
+        """Who asks whom: those that can answer."""
+        return (receiver, sender) in world.edges
+
     def ask(self, post: Post) -> list[Mail]:
         """Every lane's classes and what they are worth, to all its neighbours."""
         world, net = post.world, nets(post.world, post.stack)
@@ -57,6 +61,8 @@ class Simp(Sharing):
             # The most wanted first: if not all fits the budget, these are asked for.
             classes = sorted(found[lane], key=lambda one, lane=lane: (-found[lane][one], one))  # type: ignore[misc]
             for other in post.out(lane):
+                if not self.uses(world, lane, other):
+                    continue
                 count = fitting(len(classes), 2, post.left(lane, other))
                 worth = torch.tensor([found[lane][one] for one in classes[:count]])
                 payload = {"classes": ids(classes[:count]), "worth": worth}
@@ -131,8 +137,8 @@ class Simp(Sharing):
         settings, size = world.settings, pixels(world)
         classes = settings.tasks.classes * (1 if self.scope == "current" else settings.tasks.count)
         asked = fitting(min(classes, len(world.bank.classes)), 2, budget)
-        left = None if budget is None else budget - 2 * asked
-        images = fitting(self.images, size + 1, left)
+        # A question for few classes leaves more to the answer: at least one class is asked for.
+        images = fitting(self.images, size + 1, None if budget is None else budget - 2)
         counted = self.images // NEAREST
         return [
             Quote("question", asked, 2 * asked, counted * size),
