@@ -224,7 +224,7 @@ def network(
     if count > 1000:
         raise UserError(f"cannot show {graph} with {count} agents, only up to 1000; agents are numbered from 0 on")
     drawn = f"{f'p {net.p}, ' * (net.graph != 'tree')}seed {settings.seed}, " * (net.graph in DRAWN)
-    title = f"{Path(net.graph).stem}, {drawn}{count} agent{'s' * (count > 1)}"
+    title = f"{net.graph if toml else Path(graph).stem}, {drawn}{count} agent{'s' * (count > 1)}"
     sends = edges(net, count, settings.seed)
     file = out or Path(f"{Path(graph).stem}.svg")
     try:
@@ -240,12 +240,13 @@ def network(
 def check(
     file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/mnist.toml.")],
     words: Words = None,
+    seeds: Seeds = None,
     data: Data = None,
 ) -> None:
     """Say what a run's sharing will cost, per edge and in all, and what will be refused. Nothing is trained."""
     from shoal.config import read
 
-    settings = read(file, words or [])
+    settings = read(file, [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])])
     from shoal.session import prepare
 
     show_plan(prepare(settings, data))
@@ -253,7 +254,7 @@ def check(
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help="settings, sharing, models or datasets")] = "settings",
+    what: Annotated[str, typer.Argument(help="settings, sharing, graphs, models or datasets")] = "settings",
 ) -> None:
     """List what there is to choose from."""
     from shoal import config
@@ -263,7 +264,9 @@ def list_(
         for name, field in config.fields():
             table.add_row(name, json.dumps(field.default), field.description)
         console.print(table)
-        console.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these.")
+        console.print(
+            "\nThe protocol sets what the user does not: `fair` and `paper` differ in these, for agents alone."
+        )
         for protocol in ("fair", "paper"):
             console.print(protocol, config.switches(protocol, "modular-mlp", "mnist"))
     elif what == "sharing":
@@ -281,13 +284,19 @@ def list_(
                     table.add_row(f"  sharing.{name}", json.dumps(field.default), differs, field.description)
         console.print(table)
         console.print("\n* with protocol=paper, modular nets on mnist; other rows of Table 1 may differ")
+    elif what == "graphs":
+        from shoal.network import GRAPHS
+
+        for name in GRAPHS:
+            console.print(name)
+        console.print("or a file: an edge list or GraphML; `shoal network GRAPH` shows one")
     elif what == "models":
         for name in config.MODELS:
             console.print(name)
     elif what == "datasets":
         list_data()
     else:
-        raise UserError(f"cannot list `{what}`; allowed: settings, sharing, models, datasets")
+        raise UserError(f"cannot list `{what}`; allowed: settings, sharing, graphs, models, datasets")
 
 
 @data_app.command("list")
@@ -418,18 +427,20 @@ def show_plan(fleet: "World") -> None:
     if not settings.sharing:
         console.print("nothing is shared; say sharing=MODE, see `shoal list sharing`")
         return
-    for limits in dict.fromkeys((one.budget, one.every, one.edges) for one in lines):
-        budget, every, count = limits
-        words = "no limit" if budget is None else f"{budget:,} floats per exchange"
-        rhythm = "" if every == 1 else f", at least {every} epochs between exchanges"
-        here = [one for one in lines if (one.budget, one.every, one.edges) == limits]
-        table = Table(f"{count:,} edges: {words}{rhythm}", *(f"{one.mode}, {one.kind}" for one in here), box=None)
+    for group in dict.fromkeys(one.edges for one in lines):
+        words = "no limit" if group.budget is None else f"{group.budget:,} floats per exchange"
+        rhythm = "" if group.every == 1 else f", at least {group.every} epochs between exchanges"
+        pairs = ", ".join(f"{sender} → {receiver}" for sender, receiver in group.pairs[:8])
+        more = f" and {len(group.pairs) - 8} other pairs of agents" * (len(group.pairs) > 8)
+        console.print(f"\n{group.number:,} edges: {words}{rhythm}", highlight=False, soft_wrap=True)
+        console.print(f"{pairs}{more}", highlight=False, soft_wrap=True)
+        here = [one for one in lines if one.edges == group]
+        table = Table("on each of them", *(f"{one.mode}, {one.kind}" for one in here), box=None)
         for title, cells in facts_of(here).items():
             table.add_row(title, *cells)
-        console.print()
         console.print(table)
     console.print()
-    total = sum(one.edges * one.total_bytes for one in lines)
+    total = sum(one.edges.number * one.total_bytes for one in lines)
     console.print(
         f"All costs are per directed edge and at most: a neighbour may have less to send, and modes that act at the "
         f"same moment share the edge's budget. In all at most {total / 1e6:,.1f} MB.",

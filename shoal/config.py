@@ -152,9 +152,13 @@ class Sharing(Part):
         """Does it send anything over this edge?"""
         return True
 
-    @abstractmethod
+    def objects(self, post: "Post", mail: "Mail") -> int:
+        """A receiver's verdict on mail that looks as expected; zero accepts it."""
+        return 0
+
     def ask(self, post: "Post") -> list["Mail"]:
-        """The questions of all lanes (none, for a mode in which everybody just sends)."""
+        """The questions of all lanes; none, if everybody just sends."""
+        return []
 
     @abstractmethod
     def answer(self, post: "Post", questions: Sequence["Mail"]) -> list["Mail"]:
@@ -257,13 +261,17 @@ def resolve(raw: dict[str, Any]) -> Settings:
     if isinstance(raw.get("network"), str):
         raw["network"] = {"graph": raw["network"]}
     known(raw)
+    for at, link in enumerate(raw.get("network", {}).get("edges", ())):
+        if isinstance(link, dict):
+            known(link, Link, f"network.edges[{at}].")
+            made(Link, link, f"network.edges[{at}].")
     said = made(Settings, raw)
     modes = tuple(mode_of(one, said) for one in listing(listed))
     merged = dict(raw)
     for part, values in switches(said.protocol, said.model, said.dataset, tuple(one.mode for one in modes)).items():
         merged[part] = {**values, **raw.get(part, {})}
     settings = Settings(**{**merged, "network": settle(said.network), "sharing": modes})
-    edges(settings.network, settings.agents, settings.seed)  # says what is wrong with them before anything is written
+    edges(said.network, said.agents, said.seed)  # says what is wrong with them before anything is written
     for mode in modes:
         mode.suits(settings)
         if mode.every > settings.learner.epochs:
@@ -271,6 +279,17 @@ def resolve(raw: dict[str, Any]) -> Settings:
                 f"sharing.{mode.mode}.every = {mode.every} is more than learner.epochs = {settings.learner.epochs}, so "
                 "nothing would ever be exchanged; lower sharing.every"
             )
+        first = settings.tasks.initial if mode.start == "initial" else mode.start
+        if first >= settings.tasks.count:
+            raise SettingsError(
+                f"mode `{mode.mode}` would begin with task {first}, counted from 0, but tasks.count = "
+                f"{settings.tasks.count}: nothing would ever be exchanged; raise tasks.count or lower sharing.start"
+            )
+    keepers = [mode.mode for mode in modes if hasattr(mode, "memory")]
+    if len(keepers) > 1:
+        raise SettingsError(
+            f"`{keepers[0]}` and `{keepers[1]}` would keep what they receive in the same buffers; share by one of them"
+        )
     if settings.tasks.initial > settings.tasks.count:
         raise SettingsError(
             f"tasks.initial = {settings.tasks.initial} is more than tasks.count = {settings.tasks.count}; "
@@ -417,8 +436,10 @@ def read(file: Path, overrides: Iterable[str] = ()) -> Settings:
         raise SettingsError(f"cannot read {file} as TOML: {error}; experiments/ has files that can be read") from None
     network = raw.get("network", {})
     said = {"graph": network} if isinstance(network, str) else network
-    # A graph file is named from where the settings are. (Settings that have its edges already need no file.)
-    if isinstance(said, dict) and not said.get("edges") and (file.parent / str(said.get("graph", ""))).is_file():
+    from shoal.network import is_file
+
+    # A graph file is named from where the settings are.
+    if isinstance(said, dict) and is_file(str(said.get("graph", ""))) and (file.parent / said["graph"]).is_file():
         raw["network"] = said | {"graph": str(file.parent / said["graph"])}
     return resolve(override(raw, overrides))
 

@@ -76,9 +76,9 @@ def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
     In a named graph, `network.edges` give single edges limits of their own. A graph that is drawn may have such an edge
     in one seed and not in another; in a graph that is fixed, an edge that is not there is an error.
     """
+    where = network.graph if is_file(network.graph) else "network.edges"
     network = settle(network)
     named = network.graph in GRAPHS
-    where = "network.edges" if named or network.graph == "edges" else network.graph
     distinct(network.edges, where)
     own = {(link.sender, link.receiver): link for link in network.edges}
     if own and max(map(max, own)) >= agents:
@@ -107,7 +107,10 @@ def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
 
 
 def settle(network: Network) -> Network:
-    """The network with the edges of its file in it, if its graph is a file: settings that need no file any more."""
+    """The network as a list of edges, if its graph is a file: settings that need no file any more.
+
+    `network.edges` beside a file give single edges of it limits of their own, as in a named graph.
+    """
     if network.graph in GRAPHS:
         return network
     if network.graph == "edges":
@@ -117,8 +120,7 @@ def settle(network: Network) -> Network:
                 '{ sender = 0, receiver = 1 }, or set graph = "disconnected"'
             )
         return network
-    # A bare word is never a file: with limits for single edges, a typo would otherwise pass for a file read before.
-    if not set(network.graph) & set("./\\"):
+    if not is_file(network.graph):
         names = [*GRAPHS, "edges"]
         close = difflib.get_close_matches(network.graph, names, n=1)
         mean = f'did you mean "{close[0]}"? ' if close else ""
@@ -126,9 +128,22 @@ def settle(network: Network) -> Network:
             f'network.graph cannot be "{network.graph}"; {mean}allowed: {", ".join(names)}, '
             "or a graph file, with a dot or a slash in its name (./FILE)"
         )
-    if network.edges:
-        return network
-    return network.model_copy(update={"edges": read(Path(network.graph))})
+    links = {(link.sender, link.receiver): link for link in read(Path(network.graph))}
+    for own in network.edges:
+        ends = own.sender, own.receiver
+        if ends not in links:
+            raise SettingsError(
+                f"network.edges has limits for {own.sender} -> {own.receiver}, an edge that {network.graph} does not "
+                "have; take it out, or add it to the file"
+            )
+        said = own.model_dump(exclude_none=True)
+        links[ends] = links[ends].model_copy(update=said)
+    return network.model_copy(update={"graph": "edges", "edges": tuple(links.values())})
+
+
+def is_file(graph: str) -> bool:
+    """Does a graph's name mean a file? A bare word never does: a typo would otherwise pass for one."""
+    return graph not in GRAPHS and bool(set(graph) & set("./\\"))
 
 
 def read(file: Path) -> tuple[Link, ...]:

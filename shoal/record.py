@@ -223,7 +223,7 @@ def reopen(folder: Path) -> Record:
     made = content(folder / "about.json")
     finished = (folder / "summary.json").exists()
     # A finished run only needs to be readable; an unfinished one would mix two versions' results.
-    if made.get("format") != FORMAT or (made.get("shoal") != shoal.__version__ and not finished):
+    if not finished and (made.get("format"), made.get("shoal")) != (FORMAT, shoal.__version__):
         raise RecordError(
             f"{folder} was made by shoal {made.get('shoal')} (format {made.get('format')}), this is shoal "
             f"{shoal.__version__} (format {FORMAT}); continue it with that version, or start a new run"

@@ -188,7 +188,7 @@ def row(cell: Cell, folder: Path) -> dict[str, Any]:
         "method": cell.method,
         "protocol": summary["protocol"],
         **{
-            name: summary[name]
+            name: summary.get(name)  # a cell finished by an earlier version may lack some
             for name in (
                 "seeds",
                 "final_accuracy",

@@ -60,16 +60,15 @@ def posted(settings: Settings, stack: Stack) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def traffic(settings: Settings, stack: Stack) -> dict[str, Any]:
+def traffic(stack: Stack) -> dict[str, Any]:
     """What sharing cost: messages that crossed an edge (their receiver may have refused them), and those that did not.
 
-    An edge counts if a message was posted on it; a task, if it comes after the initial ones.
+    Per edge and task: for every edge and every task in which a message was posted on it.
     """
     ledger = stack.ledger
     verdict = ledger.column("verdict")
     crossed = ~np.isin(verdict, (AT_REST, OVER_BUDGET))
-    ends = np.stack([ledger.column(name) for name in ("seed", "sender", "receiver")], 1)
-    uses = len(np.unique(ends, axis=0)) * max(1, settings.tasks.count - settings.tasks.initial)
+    uses = len(np.unique(np.stack([ledger.column(name) for name in ("seed", "sender", "receiver", "task")], 1), axis=0))
     total = {name: int(ledger.column(name)[crossed].sum()) for name in ("floats", "bytes", "paper")}
     return {
         "messages": int(crossed.sum()),
@@ -120,6 +119,6 @@ def summarise(settings: Settings, stack: Stack, unmet: list[Foreign]) -> dict[st
         **found,
         "modules": float(stack.alive.sum(1).double().mean()),
         "sharing": [mode.mode for mode in settings.sharing],
-        **traffic(settings, stack),
+        **traffic(stack),
         "identity": settings.identity(),
     }

@@ -156,7 +156,7 @@ def test_list_models_names_them() -> None:
 
 
 def test_only_what_there_is_can_be_listed() -> None:
-    refused(call("list", "fish"), "cannot list `fish`; allowed: settings, sharing, models, datasets")
+    refused(call("list", "fish"), "cannot list `fish`; allowed: settings, sharing, graphs, models, datasets")
 
 
 @pytest.mark.parametrize(

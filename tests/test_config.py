@@ -276,7 +276,8 @@ def test_identity_names_every_setting_of_a_mode(mode: str) -> None:
     for name, field in config.fields(MODES[mode]):
         if name == "mode":
             continue
-        changed = resolve({"sharing": [{"mode": mode, name: another(name, field)}]})
+        needed = {"labels": "query"} if name == "receive" else {}
+        changed = resolve({"sharing": [{"mode": mode, name: another(name, field), **needed}]})
         assert changed.identity() != plain.identity(), name
 
 
@@ -397,12 +398,24 @@ def test_another_graph_forgets_the_edges_of_the_one_before() -> None:
     assert resolve(override(raw, ["network.every=3"])).network.edges != ()
 
 
+def test_single_edges_of_a_file_can_have_limits_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "links.txt").write_text("0 1\n1 2 500 10\n")
+    graph = str(tmp_path / "links.txt")
+    own = {"sender": 1, "receiver": 2, "every": 3}
+    found = resolve({"network": {"graph": graph, "edges": [own]}}).network.edges
+    assert [(link.sender, link.budget, link.every) for link in found] == [(0, None, None), (1, 500, 3)]
+    assert "an edge that" in refusal({"network": {"graph": graph, "edges": [{"sender": 2, "receiver": 1}]}})
+
+
 def test_a_graph_file_is_looked_for_beside_the_settings(tmp_path: Path) -> None:
     (tmp_path / "links.txt").write_text("0 1\n1 2 500 10\n")
     file = tmp_path / "fleet.toml"
     file.write_text('sharing = "fedavg"\n[network]\ngraph = "links.txt"\n')
     settings = read(file)
     assert [(link.sender, link.receiver, link.budget) for link in settings.network.edges] == [(0, 1, None), (1, 2, 500)]
+    (tmp_path / "ring").write_text("0 1\n")
+    file.write_text(file.read_text().replace("links.txt", "ring"))  # a name of ours is never a file
+    assert read(file).network.graph == "ring"
     (tmp_path / "links.txt").unlink()  # resolved settings need the file no more
     (tmp_path / "settings.toml").write_text(toml(settings))
     assert read(tmp_path / "settings.toml") == settings
@@ -427,7 +440,16 @@ def test_a_graph_file_is_looked_for_beside_the_settings(tmp_path: Path) -> None:
         ({"network": {"graph": "edges"}}, "needs network.edges"),
         ({"network": {"graph": "edges", "edges": [{"sender": 0, "receiver": 8}]}}, "the last agent is 7"),
         ({"network": {"graph": "edges", "edges": [{"sender": 1, "receiver": 1}]}}, "1 -> 1"),
-        ({"network": {"graph": "edges", "edges": [{"sender": -1, "receiver": 1}]}}, "cannot be -1"),
+        (
+            {"network": {"graph": "edges", "edges": [{"sender": -1, "receiver": 1}]}},
+            "`network.edges[0].sender` cannot be -1; allowed: a whole number at least 0",
+        ),
+        ({"network": {"edges": [{"sender": 0, "receiver": 1, "budget": "x"}]}}, "`network.edges[0].budget` cannot be"),
+        ({"network": {"edges": [{"sender": 0, "recever": 1}]}}, "did you mean `network.edges[0].receiver`?"),
+        ({"sharing": [{"mode": "recv", "receive": "none"}]}, 'labels = "true" needs the labels'),
+        ({"sharing": "recv,simp"}, "`recv` and `simp` would keep what they receive in the same buffers"),
+        ({"sharing": [{"mode": "recv", "start": 10}]}, "mode `recv` would begin with task 10"),
+        ({"sharing": "fedavg", "tasks": {"count": 4}}, "nothing would ever be exchanged"),
     ],
 )
 def test_sharing_that_cannot_be_gets_a_sentence(raw: dict[str, Any], message: str) -> None:

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.config import SettingsError, resolve
 from shoal.learn import Batch, Pool, batch_size, gathered, pool, slots
 from shoal.mail import ACCEPTED, NOT_FINITE, OUT_OF_RANGE, WRONG_SHAPE, Expected, Mail, fault
 from shoal.models import Slots
 from shoal.rng import key
 from shoal.run import simulate
-from shoal.sharing import exchange
+from shoal.sharing import due, exchange
 from shoal.sharing import federated as federated_modes
 from shoal.sharing.federated import FedCurv, FedFish, FedProx, normalised, scale
 from shoal.sharing.fisher import NAMES, fisher, units
@@ -146,8 +147,7 @@ def test_where_there_are_fewer_images_than_asked_for_the_rest_is_empty() -> None
     admissible = torch.tensor([[True, False], [True, True]])
     near, _ = nearness(7, Seen(), torch.tensor([[2.0, 1], [2.0, 1]]), OWN, admissible)
     assert near.isfinite().sum(1).tolist() == [3, 5]
-    assert near.shape == (2, 7)
-    assert near[:, 5:].eq(-torch.inf).all()
+    assert near[near.isfinite().logical_not()].eq(-torch.inf).all()
 
 
 def test_senders_search_tasks_that_have_the_querys_class() -> None:
@@ -207,7 +207,7 @@ def test_if_not_all_fits_every_query_still_gets_its_nearest() -> None:
     world, _, post = ready({"mode": "recv", "queries": 6, "nearest": 3, "prefilter": "none"}, network=network)
     mode = world.settings.sharing[0]
     # A quarter of the budget is for the question: 1560/4 = 390, which are 6 queries of 64 (their class is not sent).
-    questions = post.carry(mode.ask(post), lambda kind: mode.expects(world, kind))
+    questions = post.carry(mode.ask(post), lambda mail: ACCEPTED)
     assert {len(mail.payload["images"]) for mail in questions} == {6}
     for answer in mode.answer(post, questions):
         # 1560 - 6 * 64 = 1176 floats are left, which are 17 images of 66.
@@ -223,7 +223,6 @@ def test_if_not_all_fits_every_query_still_gets_its_nearest() -> None:
         # Of task 0 with classes (a, b, ...), for a query with local label 1: images of classes a, b and one of no use.
         ("class", "true", [0, 1]),
         ("class", "query", [1, 1]),
-        ("none", "true", [0, 1]),  # without a place in the task an image cannot have its own label
         ("none", "query", [1, 1, 1]),
     ],
 )
@@ -244,6 +243,11 @@ def test_received_images_are_filtered_and_labelled(receive: str, labels: str, wa
     assert stack.shared_labels[0, task, : len(want)].tolist() == want
     assert torch.equal(stack.shared[0, task, : len(want)], world.encode(world.images(rows), 0)[: len(want)])
     assert stack.shared_fill[1:].sum() == 0
+
+
+def test_true_labels_must_be_sent() -> None:
+    with pytest.raises(SettingsError, match="labels"):
+        ready({"mode": "recv", "receive": "none", "labels": "true"})
 
 
 # Simp
@@ -282,17 +286,18 @@ def test_a_class_is_worth_its_cross_entropy_or_the_error_of_its_last_task() -> N
     ("every", "when", "last"), [(20, "before", [80]), (16, "after", [96]), (50, "after", [100]), (16, "before", [80])]
 )
 def test_scope_last_asks_for_all_tasks_in_the_last_exchange_of_a_task_only(
-    every: int, when: Any, last: list[int]
+    every: int, when: str, last: list[int]
 ) -> None:
-    mode = Simp(scope="last", every=every, when=when)
-    epochs = range(0, 100, every) if when == "before" else range(every, 101, every)
-    times = [epoch for epoch in epochs if when == "after" or epoch + every <= 100]
-    world = SimpleNamespace(settings=SimpleNamespace(learner=SimpleNamespace(epochs=100)))
-
-    def asks_all(epoch: int) -> bool:
-        return mode.everything(cast(Post, SimpleNamespace(world=world, stack=SimpleNamespace(epoch=epoch))))
-
-    assert [epoch for epoch in times if asks_all(epoch)] == last
+    made = resolve({"sharing": [{"mode": "simp", "scope": "last", "every": every, "when": when}]})
+    (mode,) = made.sharing
+    assert isinstance(mode, Simp)
+    times = [epoch for epoch in range(101) if mode in due(made, 4, epoch, ended=epoch == 100)]
+    found = []
+    for epoch in times:
+        stack = SimpleNamespace(task=4, epoch=epoch)
+        if mode.everything(cast(Post, SimpleNamespace(world=SimpleNamespace(settings=made), stack=stack))):
+            found.append(epoch)
+    assert found == last
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_listed_edges_are_the_graph_and_stay_one_way() -> None:
     assert edges(network, 3, 0) == (Edge(1, 0, None, 1), Edge(2, 0, 9, 1), Edge(0, 1, 9, 4))
 
 
-@pytest.mark.parametrize("graph", ["edges", "random", "complete", "file.txt"])
+@pytest.mark.parametrize("graph", ["edges", "random", "complete"])
 @pytest.mark.parametrize(
     ("links", "said"),
     [
@@ -208,9 +208,14 @@ def test_listed_edges_are_the_graph_and_stay_one_way() -> None:
     ],
 )
 def test_links_that_cannot_be_are_refused_in_any_graph(graph: str, links: list[Link], said: str) -> None:
-    where = "file.txt" if graph == "file.txt" else "network.edges"
-    with pytest.raises(SettingsError, match=f"^{where} {said}"):
+    with pytest.raises(SettingsError, match=f"^network.edges {said}"):
         edges(Network(graph=graph, edges=tuple(links)), 4, 0)
+
+
+def test_a_file_with_agents_that_do_not_exist_is_named(tmp_path: Path) -> None:
+    file = written(tmp_path, "0 5\n")
+    with pytest.raises(SettingsError, match=f"^{file} has the edge 0 -> 5, but with agents = 4 the last agent is 3"):
+        edges(Network(graph=str(file)), 4, 0)
 
 
 def test_no_listed_edges_are_refused() -> None:
@@ -241,7 +246,7 @@ def test_settling_takes_the_file_in_once(tmp_path: Path) -> None:
     file = written(tmp_path, "0 1\n1 2 50\n")
     network = Network(graph=str(file), budget=9, every=2)
     settled = settle(network)
-    assert settled == network.model_copy(update={"edges": (link(0, 1), link(1, 2, 50))})
+    assert settled == network.model_copy(update={"graph": "edges", "edges": (link(0, 1), link(1, 2, 50))})
     assert edges(network, 3, 0) == edges(settled, 3, 0) == (Edge(0, 1, 9, 2), Edge(1, 2, 50, 2))
     file.unlink()
     assert settle(settled) == settled

@@ -3,10 +3,9 @@
 A new mode is a file with a settings class that has these verbs, and a line in MODES; the contract tests find it there.
 """
 
-from collections.abc import Mapping
-
-from shoal.config import Settings, Sharing
-from shoal.mail import Expected
+from shoal.config import Sharing
+from shoal.mail import Mail, fault
+from shoal.sharing.clock import due
 from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote
@@ -40,25 +39,9 @@ def exchange(world: World, stack: Stack, ended: bool = False) -> None:
 def act(mode: Sharing, post: Post) -> None:
     """One exchange of one mode: everybody sees the state in which it began."""
 
-    def expects(kind: str) -> Mapping[str, Expected]:
-        return mode.expects(post.world, kind)
+    def judge(mail: Mail) -> int:
+        return fault(mail.payload, mode.expects(post.world, mail.kind)) or mode.objects(post, mail)
 
-    asked = post.carry(mode.ask(post), expects)
-    mode.absorb(post, asked, post.carry(mode.answer(post, asked), expects))
-
-
-def due(settings: Settings, task: int, epoch: int, ended: bool = False) -> list[Sharing]:
-    """The modes that act when `epoch` epochs of a task are done: those `after` them, then those `before` the next.
-
-    Training is cut at every multiple of any mode's period, and at the end. A mode `before` acts ahead of the chunks
-    that end at a multiple of its own period (protocol 6). `ended` leaves out what belongs to the next task.
-    """
-    initial, epochs = settings.tasks.initial, settings.learner.epochs
-    modes = [one for one in settings.sharing if task >= (initial if one.start == "initial" else one.start)]
-    after = [one for one in modes if one.when == "after" and epoch and epoch % one.every == 0]
-    ends = [min(epochs, (epoch // one.every + 1) * one.every) for one in modes]
-    if ended or epoch >= epochs or not ends:
-        return after
-    starts = epoch == 0 or any(epoch % one.every == 0 for one in modes)
-    end = min(ends)
-    return after + [one for one in modes if one.when == "before" and starts and end % one.every == 0]
+    asked = post.carry(mode.ask(post), judge)
+    post.asked = {(mail.sender, mail.receiver): mail for mail in asked}
+    mode.absorb(post, asked, post.carry(mode.answer(post, asked), judge))

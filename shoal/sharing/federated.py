@@ -4,6 +4,7 @@ Shared are the layers of a monolithic net and the basis of a modular one, never 
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, Literal
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from shoal.config import Settings, Sharing
 from shoal.learn import Batch
-from shoal.mail import Expected, Mail, by_receiver
+from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.sharing.fisher import NAMES, Tensors, fisher, snapshot, units
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
@@ -27,10 +28,6 @@ class FedAvg(Sharing):
     every: PositiveInt = Field(5, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
 
-    def ask(self, post: Post) -> list[Mail]:
-        """Nobody asks."""
-        return []
-
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Everybody's modules to everybody's neighbours."""
         return models(post, snapshot(post.world, post.stack))
@@ -39,6 +36,9 @@ class FedAvg(Sharing):
         """The mean over oneself and what has arrived."""
         for row, mean in means(post, answers).items():
             write(post.stack, row, mean)
+
+    def objects(self, post: Post, mail: Mail) -> int:
+        return twice(mail)
 
     def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
         return layout(world)
@@ -61,11 +61,8 @@ class FedProx(Sharing):
 
     @classmethod
     def paper(cls, said: Settings) -> dict[str, Any]:
-        return {"mu": 0.001, "squared": False, "scaling": "task"}
-
-    def ask(self, post: Post) -> list[Mail]:
-        """Nobody asks."""
-        return []
+        others = {"fashionmnist": 0.01, "combined": 0.01, "cifar100": 1.0} if said.modular else {}
+        return {"mu": others.get(said.dataset, 0.001), "squared": False, "scaling": "task"}
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Everybody's modules to everybody's neighbours."""
@@ -89,6 +86,9 @@ class FedProx(Sharing):
             gap = (free[name][: len(anchor)] - anchor).flatten(1)
             total = total + (gap.square().sum() if self.squared else torch.linalg.vector_norm(gap, dim=1).sum())
         return self.mu / 2 * kept["fedprox.on"] * total * scale(self.scaling, batch)
+
+    def objects(self, post: Post, mail: Mail) -> int:
+        return twice(mail)
 
     def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
         return layout(world)
@@ -120,10 +120,6 @@ class FedCurv(Sharing):
             "fisher": "frozen" if said.modular else "batch",
             "scaling": "task",
         }
-
-    def ask(self, post: Post) -> list[Mail]:
-        """Nobody asks."""
-        return []
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Everybody's modules, and how much each weight matters to it, to everybody's neighbours."""
@@ -159,6 +155,9 @@ class FedCurv(Sharing):
             total = total + (value * slope).sum()
         return 2 * self.mu * kept["fedcurv.on"] * total * scale(self.scaling, batch)
 
+    def objects(self, post: Post, mail: Mail) -> int:
+        return twice(mail)
+
     def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
         plain = layout(world)
         return plain | {f"fisher.{name}": plain[name] for name in NAMES}
@@ -187,10 +186,6 @@ class FedFish(Sharing):
     def paper(cls, said: Settings) -> dict[str, Any]:
         return {"fisher": "frozen" if said.modular else "batch", "norm": "softmax"}
 
-    def ask(self, post: Post) -> list[Mail]:
-        """Nobody asks."""
-        return []
-
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Everybody's modules to everybody's neighbours. What matters to whom is no one else's business."""
         return models(post, snapshot(post.world, post.stack))
@@ -206,6 +201,9 @@ class FedFish(Sharing):
             same = {name: own[name][row] == mean[name] for name in NAMES}
             write(post.stack, row, {name: torch.where(same[name], mean[name], mixed[name]) for name in NAMES})
 
+    def objects(self, post: Post, mail: Mail) -> int:
+        return twice(mail)
+
     def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
         return layout(world)
 
@@ -215,7 +213,7 @@ class FedFish(Sharing):
 
 def module_floats(world: World) -> int:
     """The numbers in one module."""
-    return sum(int(torch.tensor(shape).prod()) for shape in shapes(world).values())
+    return sum(prod(shape) for shape in shapes(world).values())
 
 
 def shapes(world: World) -> dict[str, tuple[int, ...]]:
@@ -228,6 +226,12 @@ def layout(world: World) -> dict[str, Expected]:
     """What a message with modules looks like."""
     found = {name: Expected(torch.float32, (None, *shape)) for name, shape in shapes(world).items()}
     return found | {"modules": Expected(torch.int32, (None,), units(world))}
+
+
+def twice(mail: Mail) -> int:
+    """The verdict on a message that may have the same module twice."""
+    modules = mail.payload["modules"]
+    return ACCEPTED if len(modules.unique()) == len(modules) else OUT_OF_RANGE
 
 
 def quote(world: World, budget: int | None, copies: int) -> list[Quote]:
@@ -284,19 +288,13 @@ def means(post: Post, answers: Sequence[Mail]) -> dict[int, Tensors]:
         row = world.row[lane]
         own = {name: stack.params[name][row, :count].cpu() for name in NAMES} | {"modules": torch.arange(count)}
         letters = sorted([(mail.sender, mail.payload) for mail in mails] + [(lane, own)], key=lambda one: one[0])
-        if all(len(payload["modules"]) == count for _, payload in letters):
-            mean = {name: torch.stack([one[name] for _, one in letters]).double().mean(0).float() for name in NAMES}
-        else:
-            mean = {name: own[name].clone() for name in NAMES}
-            for name in NAMES:
-                total, heard = (
-                    torch.zeros_like(mean[name], dtype=torch.float64),
-                    torch.zeros(count, dtype=torch.float64),
-                )
-                for _, payload in letters:
-                    total[payload["modules"].long()] += payload[name]
-                    heard[payload["modules"].long()] += 1
-                mean[name] = (total / heard.view(-1, *[1] * (total.ndim - 1))).float()
+        mean = {}
+        for name in NAMES:
+            total, heard = torch.zeros_like(own[name], dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
+            for _, payload in letters:
+                total[payload["modules"].long()] += payload[name]
+                heard[payload["modules"].long()] += 1
+            mean[name] = (total / heard.view(-1, *[1] * (total.ndim - 1))).float()
         found[row] = {name: tensor.to(world.device) for name, tensor in mean.items()}
     return found
 

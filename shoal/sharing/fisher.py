@@ -174,5 +174,5 @@ def frame(world: World, stack: Stack) -> tuple[dict[str, Any], dict[str, Any], i
     parts = dict.fromkeys(NAMES, (shared,))
     if not isinstance(world.model, Modular):
         return parts, {}, 0
-    width = world.model.slot(max(stack.task, world.model.initial)) + 1
+    width = min(world.model.slot(max(stack.task, world.model.initial)) + 1, world.model.slots)
     return parts, dict(slots(world, stack, width)), width

@@ -5,9 +5,20 @@ from typing import NamedTuple
 
 from shoal.config import Settings, Sharing
 from shoal.mail import wire
-from shoal.sharing import due
+from shoal.sharing.clock import due
+from shoal.sharing.quote import Quote
 from shoal.tasks import Lane
 from shoal.world import World
+
+
+class Edges(NamedTuple):
+    """Edges with the same limits that the same modes use."""
+
+    budget: int | None
+    every: int
+    modes: tuple[str, ...]
+    number: int  # of all seeds
+    pairs: tuple[tuple[int, int], ...]  # the agents at their ends
 
 
 class Line(NamedTuple):
@@ -15,9 +26,7 @@ class Line(NamedTuple):
 
     mode: str
     kind: str
-    budget: int | None  # of the edge
-    every: int
-    edges: int  # of all seeds
+    edges: "Edges"
     items: int  # in the largest message, and
     wanted: int  # without a limit
     floats: int  # of the largest message
@@ -34,10 +43,12 @@ class Line(NamedTuple):
 
 def plan(world: World) -> list[Line]:
     """All lines of a run, modes in the order of acting."""
-    groups: Counter[tuple[int | None, int, tuple[str, ...]]] = Counter()
+    groups: dict[tuple[int | None, int, tuple[str, ...]], list[tuple[int, int]]] = {}
     for (sender, receiver), edge in world.edges.items():
-        groups[edge.budget, edge.every, users(world, sender, receiver)] += 1
-    return [line for key, count in groups.items() for line in along(world, *key, count)]
+        key = edge.budget, edge.every, users(world, sender, receiver)
+        groups.setdefault(key, []).append((sender.agent, receiver.agent))
+    found = [Edges(*key, len(pairs), tuple(sorted(set(pairs)))) for key, pairs in groups.items()]
+    return [line for edges in found for line in along(world, edges)]
 
 
 def users(world: World, sender: Lane, receiver: Lane) -> tuple[str, ...]:
@@ -45,7 +56,7 @@ def users(world: World, sender: Lane, receiver: Lane) -> tuple[str, ...]:
     return tuple(mode.mode for mode in world.settings.sharing if mode.uses(world, sender, receiver))
 
 
-def along(world: World, budget: int | None, every: int, modes: tuple[str, ...], count: int) -> list[Line]:
+def along(world: World, edges: Edges) -> list[Line]:
     """What goes over one edge with these limits in a whole run: the post's rules, on the largest mail.
 
     Every mode is told the whole budget, because others that act at the same moment may find nothing to send.
@@ -53,31 +64,31 @@ def along(world: World, budget: int | None, every: int, modes: tuple[str, ...], 
     settings = world.settings
     posted: Counter[tuple[str, str]] = Counter()
     resting, over, total, size = (posted.copy() for _ in range(4))
-    largest: dict[tuple[str, str], tuple[int, int]] = {}
+    largest: dict[tuple[str, str], Quote] = {}
     last = -1
     for task, epoch, mode in moments(settings):
-        if mode.mode not in modes:
+        if mode.mode not in edges.modes:
             continue
         now = task * settings.learner.epochs + epoch
-        rests = 0 <= last < now < last + every
-        limits = [] if budget is None else [budget]
+        rests = 0 <= last < now < last + edges.every
+        limits = [] if edges.budget is None else [edges.budget]
         if mode.budget != "unlimited":
             limits.append(mode.budget)
         left = 0 if rests else min(limits, default=None)
-        spent = 0
+        used = False
         for quote in mode.quote(world, left):
             name = mode.mode, quote.kind
             posted[name] += 1
-            largest[name] = max(largest.get(name, (0, 0)), (quote.items, quote.floats))
+            largest[name] = max(largest.get(name, quote), quote, key=lambda one: one.floats)
             if rests:
                 resting[name] += 1
-            elif left is not None and spent + quote.floats > left:
+            elif left is not None and quote.floats > left:
                 over[name] += 1
             else:
-                spent += quote.floats
+                used = True
                 total[name] += quote.floats
                 size[name] += weight(mode, world, quote.kind, quote.items)
-        if spent:
+        if used:
             last = now
     lines = []
     for mode in settings.sharing:
@@ -86,11 +97,10 @@ def along(world: World, budget: int | None, every: int, modes: tuple[str, ...], 
             name = mode.mode, free.kind
             if name not in largest:
                 continue
-            items, floats = largest[name]
-            paper = free.paper * items // max(1, free.items)
-            price = items, free.items, floats, weight(mode, world, free.kind, items), paper
+            one = largest[name]
+            price = one.items, free.items, one.floats, weight(mode, world, free.kind, one.items), one.paper
             times = tasks.count(tasks[-1]), len(set(tasks)), posted[name], resting[name], over[name]
-            lines.append(Line(*name, budget, every, count, *price, *times, total[name], size[name]))
+            lines.append(Line(*name, edges, *price, *times, total[name], size[name]))
     return lines
 
 

@@ -1,11 +1,11 @@
 """The post: the only way from one agent to another. It prices, refuses, records and delivers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.config import Sharing
-from shoal.mail import ACCEPTED, AT_REST, KINDS, OVER_BUDGET, Expected, Mail, fault
+from shoal.mail import ACCEPTED, AT_REST, KINDS, OVER_BUDGET, Mail
 from shoal.stack import Stack
 from shoal.tasks import Lane
 from shoal.world import World
@@ -20,6 +20,7 @@ class Post:
     mode: Sharing
     spent: dict[tuple[Lane, Lane], int] = field(default_factory=dict)  # by this mode, now
     notes: dict[Lane, Any] = field(default_factory=dict)  # what a lane notes for itself between two verbs
+    asked: dict[tuple[Lane, Lane], Mail] = field(default_factory=dict)  # questions that have arrived
 
     @property
     def now(self) -> int:
@@ -44,8 +45,8 @@ class Post:
             limits.append(self.mode.budget - self.spent.get((sender, receiver), 0))
         return min(limits) if limits else None
 
-    def carry(self, mails: Sequence[Mail], expects: Callable[[str], Mapping[str, Expected]]) -> list[Mail]:
-        """Post all mails; those that leave, arrive and make sense are delivered, in the same order."""
+    def carry(self, mails: Sequence[Mail], judge: Callable[[Mail], int]) -> list[Mail]:
+        """Post all mails; those that leave, arrive and make sense to `judge` are delivered, in the same order."""
         used, carried, total = (tensor.numpy() for tensor in (self.stack.used, self.stack.carried, self.stack.total))
         task, epoch = self.stack.task, self.stack.epoch
         mode = self.world.settings.sharing.index(self.mode)
@@ -61,7 +62,7 @@ class Post:
                 edge = mail.sender, mail.receiver
                 self.spent[edge] = self.spent.get(edge, 0) + mail.floats
                 if id(mail.payload) not in judged:
-                    judged[id(mail.payload)] = fault(mail.payload, expects(mail.kind))
+                    judged[id(mail.payload)] = judge(mail)
                 verdict = judged[id(mail.payload)]
             if verdict == ACCEPTED:
                 delivered.append(mail)
@@ -78,7 +79,9 @@ class Post:
         if 0 <= last < self.now < last + edge.every:
             return AT_REST
         left = self.left(mail.sender, mail.receiver)
-        return ACCEPTED if left is None or (left > 0 and mail.floats <= left) else OVER_BUDGET
+        # Nothing at all goes over an edge without a budget, not even a message without content.
+        shut = edge.budget == 0 or self.mode.budget == 0
+        return ACCEPTED if left is None or (mail.floats <= left and not shut) else OVER_BUDGET
 
     def audit(self) -> None:
         """The constraint of the paper's equation 1, size(K_ji) <= b_ji f_ji C, for every edge, with 1 / `every` as the

@@ -9,8 +9,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.config import Settings, Sharing
-from shoal.mail import Expected, Mail, by_receiver
+from shoal.config import Settings, SettingsError, Sharing
+from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.rng import key
 from shoal.sharing.images import Arrived, Held, classes_of, held, ids, images_of, nets, per_lane, pixels, store
 from shoal.sharing.post import Post
@@ -63,12 +63,29 @@ class Recv(Sharing):
     @classmethod
     def paper(cls, said: Settings) -> dict[str, Any]:
         combined = said.dataset == "combined"
-        own = {"leak": True, "neighbours": "same source" if combined else "all", "oldest": 4 if combined else 0}
+        own: dict[str, Any] = {"leak": True}
+        if combined:
+            own |= {"neighbours": "same source", "oldest": said.tasks.initial}
         if not said.modular:
             return own
         if combined:
             return own | {"scope": "current", "buffer": "replace"}
         return own | {"scope": "current", "labels": "query", "start": said.tasks.initial - 1}
+
+    def suits(self, settings: Settings) -> None:
+        if self.labels == "true" and self.receive == "none":
+            raise SettingsError(
+                'sharing.recv.labels = "true" needs the labels that receive = "none" does not send; '
+                'use labels = "query" or receive = "class"'
+            )
+
+    def objects(self, post: Post, mail: Mail) -> int:
+        """An answer is to images that were asked about."""
+        if mail.kind == "question" or not mail.items:
+            return ACCEPTED
+        asked = post.asked.get((mail.receiver, mail.sender))
+        known = asked is not None and int(mail.payload["queries"].max()) < asked.items
+        return ACCEPTED if known else OUT_OF_RANGE
 
     def ask(self, post: Post) -> list[Mail]:
         """Every lane's hardest validation images, to all its neighbours."""
@@ -230,7 +247,7 @@ def score(scorer: str, logits: Tensor, labels: Tensor, rng: np.random.Generator)
 
 def nearness(count: int, net: Any, x: Tensor, own: Held, admissible: Tensor) -> tuple[Tensor, Tensor]:
     """For each query x[n] the `count` nearest of a lane's own images by the cosine of features, each task with its own:
-    similarities [n, count], -inf where there is no admissible image, and places in `own` [n, count]."""
+    similarities [n, count], -inf where there is no admissible image, and places in `own` [n, count] (or fewer)."""
     similar = torch.full((len(x), len(own.rows)), -torch.inf)
     for task in range(admissible.shape[1]):
         asked, here = admissible[:, task].nonzero().squeeze(1), np.flatnonzero(own.task == task)
@@ -238,7 +255,5 @@ def nearness(count: int, net: Any, x: Tensor, own: Held, admissible: Tensor) -> 
             continue
         theirs, mine = F.normalize(net.features(x[asked], task)), F.normalize(net.features(own.x[here], task))
         similar[asked[:, None], torch.from_numpy(here)] = (theirs @ mine.T).cpu()
-    if similar.shape[1] < count:
-        similar = F.pad(similar, (0, count - similar.shape[1]), value=-torch.inf)
-    best = similar.topk(count, 1)
+    best = similar.topk(min(count, similar.shape[1]), 1)
     return best.values, best.indices

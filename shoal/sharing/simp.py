@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from shoal.config import Settings, Sharing
 from shoal.mail import Expected, Mail, by_receiver
 from shoal.rng import key
+from shoal.sharing.clock import due
 from shoal.sharing.images import Arrived, classes_of, held, ids, images_of, nets, per_lane, pixels, store
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
@@ -93,9 +94,9 @@ class Simp(Sharing):
         """Does this exchange ask for all tasks?"""
         if self.scope != "last":
             return self.scope == "all"
-        epochs = post.world.settings.learner.epochs
-        step = self.every if self.when == "after" else 2 * self.every
-        return post.stack.epoch + step > epochs
+        settings, now = post.world.settings, post.stack.epoch
+        later = range(now + 1, settings.learner.epochs + 1)
+        return not any(self in due(settings, post.stack.task, epoch) for epoch in later)
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """For every question random images of its classes, as many of each as its worth says."""

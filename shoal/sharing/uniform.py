@@ -29,10 +29,6 @@ class Uniform(Sharing):
     )
     once: bool = Field(True, description="leave out images that the buffer holds already")
 
-    def ask(self, post: Post) -> list[Mail]:
-        """Nobody asks."""
-        return []
-
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Random images of everybody's own, others for each neighbour."""
         world, mails = post.world, []
