@@ -28,7 +28,7 @@ def grid(epochs: int) -> list[int]:
 
 @dataclass
 class Stack:
-    """The state of all lanes. `learn` and `grow` write it, `run` between tasks, and in an exchange post and `absorb`."""
+    """The state of all lanes. `learn` and `grow` write it, `run` between tasks, in exchanges the post and `absorb`."""
 
     lanes: tuple[Lane, ...]
     task: int  # the clock: the task being learned,

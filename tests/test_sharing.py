@@ -1,9 +1,10 @@
 """Laws that every sharing mode keeps, over the table of modes and all models, and what the post does with mail."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from shoal.mail import (
 )
 from shoal.record import Record
 from shoal.run import simulate
-from shoal.sharing import MODES, due, exchange, recv
+from shoal.sharing import MODES, due, exchange
 from shoal.sharing.post import Post
 from shoal.stack import Stack, remember, start
 from shoal.tasks import Lane
@@ -151,50 +152,41 @@ def test_agents_that_share_learn_something_else_than_alone(model: str, mode: str
         assert not torch.equal(shared, own)
 
 
-class Echo:
-    """A function whose second round of calls returns what the first one did, if it found the same up to rounding.
+def next_of(world: World, stack: Stack) -> Stack:
+    """A copy of a stack, trained to the next watch point."""
+    copy = deepcopy(stack)
 
-    Recv takes the hardest and the nearest: where several are equally hard or near, rounding decides.
-    """
+    def stop(stack: Stack) -> None:
+        raise EOFError
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.first: list[Any] = []
-        self.again: Iterator[Any] | None = None
-
-    def __call__(self, *arguments: Any) -> Any:
-        found = self.function(*arguments)
-        if self.again is None:
-            self.first.append(found)
-            return found
-        before = next(self.again)
-        numbers = [one if isinstance(one, Tensor) else one[0] for one in (found, before)]
-        torch.testing.assert_close(*numbers, rtol=0, atol=1e-3)
-        return before
+    with pytest.raises(EOFError):
+        simulate(world, copy, watch=stop)
+    return copy
 
 
 @every_mode
 @every_model
-def test_loop_and_vmap_give_the_same_stack(model: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    echoes = [Echo(recv.score), Echo(recv.nearness)]
-    for name, echo in zip(("score", "nearness"), echoes, strict=True):
-        monkeypatch.setattr(recv, name, echo)
-    loop = simulate(small(model, mode, FIRST, machine={"engine": "loop", "threads": 1}))
-    for echo in echoes:
-        echo.again = iter(echo.first)
-    vmap = simulate(small(model, mode, FIRST, machine={"engine": "vmap", "threads": 1}))
-    assert mode != "recv" or all(echo.first and next(echo.again or iter("x"), None) is None for echo in echoes)
-    flowed(vmap, mode)
-    assert np.array_equal(loop.ledger.rows, vmap.ledger.rows)
-    for name in ("alive", "shared_labels", "shared_marks", "shared_fill", "shared_seen", "used", "carried", "total"):
-        assert loop.tensors[name].equal(vmap.tensors[name]), name
-    for name, tensor in loop.tensors.items():
-        if name.partition("/")[0] in ("params", "kept", "shared"):
-            # A gradient that is nothing but rounding becomes a step of full size in Adam: a few weights may differ.
-            gap = (tensor.float() - vmap.tensors[name].float()).abs().flatten()
-            assert not len(gap) or (gap > 1e-4).float().mean() < 0.01, name
-            assert not len(gap) or gap.mean() < 1e-5, name
-    torch.testing.assert_close(loop.accuracy, vmap.accuracy, rtol=0, atol=0.04, equal_nan=True)
+def test_loop_and_vmap_give_the_same_stack(model: str, mode: str) -> None:
+    """From watch point to watch point: over many steps rounding grows where a net has a kink, or a choice is close."""
+    run = ran(model, mode, FIRST)
+    other = {"loop": "vmap", "vmap": "loop"}[run.world.engine]
+    made = small(model, mode, FIRST, machine={"engine": other})
+    flowed(run.stack, mode)
+    shared = [state for state in run.states if state.task]
+    for state, want in pairwise(shared):
+        found = next_of(made, state)
+        assert (found.task, found.epoch) == (want.task, want.epoch)
+        assert np.array_equal(found.ledger.rows, want.ledger.rows)
+        for name, tensor in found.tensors.items():
+            if name.partition("/")[0] in ("params", "kept", "shared"):
+                # A gradient that is nothing but rounding becomes a step of full size in Adam: a few may differ.
+                gap = (tensor.float() - want.tensors[name].float()).abs().flatten()
+                assert not len(gap) or (gap > 1e-5).float().mean() < 0.002, name
+            elif not tensor.is_floating_point():
+                assert tensor.equal(want.tensors[name]), name
+        torch.testing.assert_close(found.accuracy, want.accuracy, rtol=0, atol=0.03, equal_nan=True)
+    assert len(shared[0].ledger) == 0
+    assert len(shared[-1].ledger) == len(run.stack.ledger)
 
 
 @every_mode

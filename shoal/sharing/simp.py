@@ -152,7 +152,7 @@ def quotas(worth: np.ndarray, total: int, rule: str) -> list[int]:
     if not len(worth):
         return []
     worth = np.maximum(worth, 0)
-    shares = total * (worth / worth.sum() if worth.sum() > 0 else np.full(len(worth), 1 / len(worth)))
+    shares = total * worth / worth.sum() if worth.sum() > 0 else np.full(len(worth), total / len(worth))
     counts = np.floor(shares).astype(int)
     if rule == "remainder":
         order = np.argsort(-(shares - counts), kind="stable")
