@@ -34,6 +34,8 @@ CNN_LANES = (1, 2)
 ONE_BATCH = ("tasks.classes=4", "tasks.train=16")
 TINY = ("net.width=8", "learner.batch=8", "tasks.classes=4", "tasks.train=2", "learner.memory=2")
 
+SECTIONS = ("modular-mlp", "mlp", "cnn", "evaluation", "sharing", "growth")
+
 Found = dict[str, Any]
 Tick = Callable[[], None]
 
@@ -46,6 +48,7 @@ class Options:
     seconds: float
     turns: int
     lanes: tuple[int, ...]
+    only: tuple[str, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -266,6 +269,7 @@ def read_options() -> tuple[Options, Path]:
     parser.add_argument("--seconds", type=float, help="length of a turn (0.7)")
     parser.add_argument("--turns", type=int, help="turns of each contender, the median counts (3)")
     parser.add_argument("--lanes", type=int, nargs="+", help="of the MLP tables (1 8 64 256)")
+    parser.add_argument("--only", nargs="+", metavar="SECTION", help="some sections: " + ", ".join(SECTIONS))
     parser.add_argument("--out", type=Path, default=Path("runs/bench.json"), help="where the numbers go (%(default)s)")
     given = parser.parse_args()
     usual = Options(True, 0.02, 1, (1, 4)) if given.quick else Options(False, 0.7, 3, (1, 8, 64, 256))
@@ -276,6 +280,9 @@ def read_options() -> tuple[Options, Path]:
             parser.error(
                 f"--lanes {count} makes no whole fleets; use 1 to {cases.AGENTS}, or a multiple of {cases.AGENTS}"
             )
+    for name in options.only:
+        if name not in SECTIONS:
+            parser.error(f"--only {name} is no section; use one or more of {', '.join(SECTIONS)}")
     if options.turns < 1:
         parser.error(f"--turns {options.turns} measures nothing; use 1 or more, 3 for numbers to trust")
     return options, given.out
@@ -302,6 +309,8 @@ def main() -> None:
     )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     for name, section in sections(options).items():
+        if options.only and name not in options.only:
+            continue
         with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
             bar = progress.add_task(name, total=section.ticks)
             results[name] = section.measure(partial(progress.advance, bar))

@@ -137,6 +137,7 @@ def test_killed_at_each_of_its_last_writes_it_ends_the_same(
         "checkpoint.safetensors",
         "accuracy.parquet",
         "growth.parquet",
+        *(["ledger.parquet"] if (folder / "ledger.parquet").exists() else []),
         "others.parquet",
         "summary.json",
     ]
