@@ -29,6 +29,7 @@ from shoal.mail import (
     Ledger,
     Mail,
 )
+from shoal.network import GRAPHS
 from shoal.record import Record
 from shoal.run import simulate
 from shoal.sharing import MODES, due, exchange
@@ -261,6 +262,22 @@ def test_an_agent_that_a_random_graph_leaves_alone_ends_as_alone() -> None:
 def small_random(seed: int, sharing: Any = ({"mode": "fedavg", "every": 1},)) -> World:
     few: dict[str, Any] = {"tasks": {**FEW, "count": 2}, "learner": {"epochs": 2, "memory": 4}}
     return fleet("mlp", agents=4, seed=seed, network={"graph": "random", "p": 0.3}, sharing=list(sharing), **few)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_every_topology_runs_to_the_end(graph: str) -> None:
+    """Two modes at once; in G(n, 0.1) most agents are alone, and end so."""
+    few: dict[str, Any] = {"tasks": FEW, "learner": {"epochs": 2, "memory": 4, "accept": 0.0}, "agents": 10}
+    tables = [{"mode": "recv", "every": 2, **QUICK["recv"]}, {"mode": "fedavg", "every": 1}]
+    made = fleet("modular-mlp", network={"graph": graph, "p": 0.1}, sharing=tables, **few)
+    stack, alone = simulate(made), simulate(fleet("modular-mlp", **few))
+    assert not stack.accuracy[:, -1, -1].isnan().any()
+    sent = {(row["sender"], row["receiver"]) for row in entries(stack.ledger)}
+    assert sent == {(sender.agent, receiver.agent) for sender, receiver in made.edges}
+    for lane in made.lanes:
+        row = made.row[lane]
+        as_alone = torch.equal(stack.params["module.weight"][row], alone.params["module.weight"][row])
+        assert as_alone == (lane not in made.receivers)
 
 
 @every_mode
