@@ -5,7 +5,7 @@ Shared are the layers of a monolithic net and the basis of a modular one, never 
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -21,38 +21,47 @@ from shoal.stack import Stack
 from shoal.world import World
 
 
-class FedAvg(Sharing):
-    """Averaging with neighbours (McMahan et al. 2017, without the server)."""
+class Federated(Sharing):
+    """What the four have in common: everybody sends its modules to everybody's neighbours."""
 
-    mode: Literal["fedavg"] = "fedavg"
+    copies: ClassVar[int] = 1  # numbers sent for each weight
     every: PositiveInt = Field(5, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        """Everybody's modules to everybody's neighbours."""
         return models(post, snapshot(post.world, post.stack))
+
+    def objects(self, post: Post, mail: Mail) -> int:
+        """Nobody sends a module twice."""
+        modules = mail.payload["modules"]
+        return ACCEPTED if len(modules.unique()) == len(modules) else OUT_OF_RANGE
+
+    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+        found = {name: Expected(torch.float32, (None, *shape)) for name, shape in shapes(world).items()}
+        fisher = {f"fisher.{name}": found[name] for name in NAMES} if self.copies == 2 else {}
+        return found | fisher | {"modules": Expected(torch.int32, (None,), units(world))}
+
+    def quote(self, world: World, budget: int | None) -> list[Quote]:
+        each_one = self.copies * module_floats(world)
+        count = fitting(units(world), each_one + 1, budget)
+        return [Quote("model", count, count * (each_one + 1), count * each_one)]
+
+
+class FedAvg(Federated):
+    """Averaging with neighbours (McMahan et al. 2017, without the server)."""
+
+    mode: Literal["fedavg"] = "fedavg"
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived."""
         for row, mean in means(post, answers).items():
             write(post.stack, row, mean)
 
-    def objects(self, post: Post, mail: Mail) -> int:
-        return twice(mail)
 
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
-        return layout(world)
-
-    def quote(self, world: World, budget: int | None) -> list[Quote]:
-        return quote(world, budget, copies=1)
-
-
-class FedProx(Sharing):
+class FedProx(Federated):
     """Averaging, and a pull back to the average while learning (Li et al. 2020)."""
 
     mode: Literal["fedprox"] = "fedprox"
-    every: PositiveInt = Field(5, description="epochs between exchanges")
-    when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
     mu: NonNegativeFloat = Field(0.01, description="strength of the pull")
     squared: bool = Field(True, description="mu/2 times the squared distance, as published, or the plain one")
     scaling: Literal["once", "task"] = Field(
@@ -63,10 +72,6 @@ class FedProx(Sharing):
     def paper(cls, said: Settings) -> dict[str, Any]:
         others = {"fashionmnist": 0.01, "combined": 0.01, "cifar100": 1.0} if said.modular else {}
         return {"mu": others.get(said.dataset, 0.001), "squared": False, "scaling": "task"}
-
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        """Everybody's modules to everybody's neighbours."""
-        return models(post, snapshot(post.world, post.stack))
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived; it is the anchor until the next exchange."""
@@ -87,22 +92,12 @@ class FedProx(Sharing):
             total = total + (gap.square().sum() if self.squared else torch.linalg.vector_norm(gap, dim=1).sum())
         return self.mu / 2 * kept["fedprox.on"] * total * scale(self.scaling, batch)
 
-    def objects(self, post: Post, mail: Mail) -> int:
-        return twice(mail)
 
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
-        return layout(world)
-
-    def quote(self, world: World, budget: int | None) -> list[Quote]:
-        return quote(world, budget, copies=1)
-
-
-class FedCurv(Sharing):
+class FedCurv(Federated):
     """Averaging, and a pull to each neighbour's weights where they matter to it (Shoham et al. 2019)."""
 
+    copies: ClassVar[int] = 2
     mode: Literal["fedcurv"] = "fedcurv"
-    every: PositiveInt = Field(5, description="epochs between exchanges")
-    when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
     mu: NonNegativeFloat = Field(1.0, description="strength of the pull")
     fisher: Literal["sample", "batch", "frozen"] = Field(
         "sample",
@@ -155,23 +150,11 @@ class FedCurv(Sharing):
             total = total + (value * slope).sum()
         return 2 * self.mu * kept["fedcurv.on"] * total * scale(self.scaling, batch)
 
-    def objects(self, post: Post, mail: Mail) -> int:
-        return twice(mail)
 
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
-        plain = layout(world)
-        return plain | {f"fisher.{name}": plain[name] for name in NAMES}
-
-    def quote(self, world: World, budget: int | None) -> list[Quote]:
-        return quote(world, budget, copies=2)
-
-
-class FedFish(Sharing):
-    """Averaging that spares what matters to oneself (Le et al. 2024): w <- F w + (1 - F) mean."""
+class FedFish(Federated):
+    """Averaging that spares what matters to oneself (Le et al. 2024): w <- F w + (1 - F) mean. F stays one's own."""
 
     mode: Literal["fedfish"] = "fedfish"
-    every: PositiveInt = Field(5, description="epochs between exchanges")
-    when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
     fisher: Literal["sample", "batch", "frozen"] = Field(
         "sample",
         description="what matters: squared gradients per image, per batch, or (the paper's modular nets) nothing",
@@ -186,10 +169,6 @@ class FedFish(Sharing):
     def paper(cls, said: Settings) -> dict[str, Any]:
         return {"fisher": "frozen" if said.modular else "batch", "norm": "softmax"}
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        """Everybody's modules to everybody's neighbours. What matters to whom is no one else's business."""
-        return models(post, snapshot(post.world, post.stack))
-
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """Between one's own weights and the mean over oneself and what has arrived."""
         own = snapshot(post.world, post.stack)
@@ -201,15 +180,6 @@ class FedFish(Sharing):
             same = {name: own[name][row] == mean[name] for name in NAMES}
             write(post.stack, row, {name: torch.where(same[name], mean[name], mixed[name]) for name in NAMES})
 
-    def objects(self, post: Post, mail: Mail) -> int:
-        return twice(mail)
-
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
-        return layout(world)
-
-    def quote(self, world: World, budget: int | None) -> list[Quote]:
-        return quote(world, budget, copies=1)
-
 
 def module_floats(world: World) -> int:
     """The numbers in one module."""
@@ -220,24 +190,6 @@ def shapes(world: World) -> dict[str, tuple[int, ...]]:
     """The shapes of a module's tensors."""
     block = world.model.block
     return {"module.weight": (block.width, block.width, *block.kernel), "module.bias": (block.width,)}
-
-
-def layout(world: World) -> dict[str, Expected]:
-    """What a message with modules looks like."""
-    found = {name: Expected(torch.float32, (None, *shape)) for name, shape in shapes(world).items()}
-    return found | {"modules": Expected(torch.int32, (None,), units(world))}
-
-
-def twice(mail: Mail) -> int:
-    """The verdict on a message that may have the same module twice."""
-    modules = mail.payload["modules"]
-    return ACCEPTED if len(modules.unique()) == len(modules) else OUT_OF_RANGE
-
-
-def quote(world: World, budget: int | None, copies: int) -> list[Quote]:
-    each_one = copies * module_floats(world)
-    count = fitting(units(world), each_one + 1, budget)
-    return [Quote("model", count, count * (each_one + 1), count * each_one)]
 
 
 def models(post: Post, values: Tensors, matters: Tensors | None = None) -> list[Mail]:
