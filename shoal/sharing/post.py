@@ -33,17 +33,21 @@ class Post:
 
     def left(self, sender: Lane, receiver: Lane) -> int | None:
         """The floats that the edge still carries now: zero while it rests, None without a limit."""
-        edge = self.world.edges[sender, receiver]
-        row, column = self.world.row[receiver], sender.agent
-        last = int(self.stack.used[row, column])
-        if 0 <= last < self.now < last + edge.every:
+        if self.rests(sender, receiver):
             return 0
-        limits = []
+        edge, limits = self.world.edges[sender, receiver], []
         if edge.budget is not None:
-            limits.append(edge.budget - (int(self.stack.carried[row, column]) if last == self.now else 0))
+            row, column = self.world.row[receiver], sender.agent
+            again = int(self.stack.used[row, column]) == self.now
+            limits.append(edge.budget - (int(self.stack.carried[row, column]) if again else 0))
         if self.mode.budget != "unlimited":
             limits.append(self.mode.budget - self.spent.get((sender, receiver), 0))
         return min(limits) if limits else None
+
+    def rests(self, sender: Lane, receiver: Lane) -> bool:
+        """Was the edge used not long ago? (Now is not long ago, but the same moment.)"""
+        last = int(self.stack.used[self.world.row[receiver], sender.agent])
+        return 0 <= last < self.now < last + self.world.edges[sender, receiver].every
 
     def carry(self, mails: Sequence[Mail], judge: Callable[[Mail], int]) -> list[Mail]:
         """Post all mails; those that leave, arrive and make sense to `judge` are delivered, in the same order."""
@@ -75,8 +79,7 @@ class Post:
     def stamp(self, mail: Mail) -> int:
         """May this mail leave now?"""
         edge = self.world.edges[mail.sender, mail.receiver]  # no edge: no mail, whoever asks
-        last = int(self.stack.used[self.world.row[mail.receiver], mail.sender.agent])
-        if 0 <= last < self.now < last + edge.every:
+        if self.rests(mail.sender, mail.receiver):
             return AT_REST
         left = self.left(mail.sender, mail.receiver)
         # Nothing at all goes over an edge without a budget, not even a message without content.

@@ -142,7 +142,7 @@ class Recv(Sharing):
             fits = fitting(len(query), self.item_floats(world), post.left(lane, question.sender))
             at = place[mine][query[:fits], rank[:fits]].numpy()
             payload = {"images": world.images(own.rows[at]), "queries": query[:fits].int()}
-            if self.receive == "class" or self.labels == "true":
+            if self.receive == "class":
                 payload["labels"] = ids(own.labels[at])
             paper = count * self.nearest * pixels(world)
             mails.append(Mail(lane, question.sender, "answer", payload, len(at), paper))
@@ -186,7 +186,7 @@ class Recv(Sharing):
         if kind == "question":
             return expected | ({"labels": classes_of(world)} if self.prefilter == "label" else {})
         expected["queries"] = Expected(torch.int32, (None,), self.queries)
-        return expected | ({"labels": classes_of(world)} if self.receive == "class" or self.labels == "true" else {})
+        return expected | ({"labels": classes_of(world)} if self.receive == "class" else {})
 
     def part(self, budget: int | None) -> int | None:
         """A question's part of an edge's budget: the answer to a question in the other direction must fit too."""
@@ -196,7 +196,7 @@ class Recv(Sharing):
         return pixels(world) + (self.prefilter == "label")
 
     def item_floats(self, world: World) -> int:
-        return pixels(world) + 1 + (self.receive == "class" or self.labels == "true")
+        return pixels(world) + 1 + (self.receive == "class")
 
     def quote(self, world: World, budget: int | None) -> list[Quote]:
         queries = fitting(self.queries, self.query_floats(world), self.part(budget))
