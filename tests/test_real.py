@@ -7,6 +7,7 @@ import pytest
 
 from shoal import reproduce
 from shoal.config import resolve
+from shoal.mail import KINDS
 from shoal.record import create
 from shoal.run import simulate
 from shoal.session import carry_out, prepare
@@ -56,3 +57,24 @@ def test_one_seed_of_mnist_ends_where_the_paper_does(model: str, real_data: Path
     # Means over 8 agents of one seed; the standard error over seeds is about 0.7.
     assert abs(summary["final_accuracy"] - final) < 2.5
     assert abs(summary["auc"] - auc) < 2.5
+
+
+def test_agents_gain_from_each_others_images_on_mnist(real_data: Path) -> None:
+    raw = {"dataset": "mnist", "model": "mlp", "agents": 6, "tasks": {"count": 6}}
+    alone, shared = (simulate(prepare(resolve(raw | more), real_data)) for more in ({}, {"sharing": "recv"}))
+    assert len(shared.ledger)
+    assert shared.accuracy[:, -1, -1].mean() > alone.accuracy[:, -1, -1].mean()
+
+
+def test_a_mixed_fleet_shares_what_its_neighbours_can_use(real_data: Path) -> None:
+    raw = {
+        "dataset": "combined", "model": "mlp", "agents": 6, "tasks": {"count": 6, "train": 16, "validation": 10},
+        "learner": {"epochs": 4, "batch": 16, "memory": 8}, "sharing": [{"mode": "recv", "every": 2, "queries": 5, "scope": "current"}],
+    }  # fmt: skip
+    fleet = prepare(resolve(raw), real_data)
+    stack = simulate(fleet)
+    column = stack.ledger.column
+    across = column("sender") % 3 != column("receiver") % 3
+    answers = column("kind") == KINDS.index("answer")
+    # Classes are unique over sources, so that others have little to give: the initial tasks, which all have met.
+    assert column("items")[answers & ~across].mean() > column("items")[answers & across].mean()
