@@ -68,9 +68,13 @@ def test_agents_gain_from_each_others_images_on_mnist(real_data: Path) -> None:
 
 def test_a_mixed_fleet_shares_what_its_neighbours_can_use(real_data: Path) -> None:
     raw = {
-        "dataset": "combined", "model": "mlp", "agents": 6, "tasks": {"count": 6, "train": 16, "validation": 10},
-        "learner": {"epochs": 4, "batch": 16, "memory": 8}, "sharing": [{"mode": "recv", "every": 2, "queries": 5, "scope": "current"}],
-    }  # fmt: skip
+        "dataset": "combined",
+        "model": "mlp",
+        "agents": 6,
+        "tasks": {"count": 6, "train": 16, "validation": 10},
+        "learner": {"epochs": 4, "batch": 16, "memory": 8},
+        "sharing": [{"mode": "recv", "every": 2, "queries": 5, "scope": "current"}],
+    }
     fleet = prepare(resolve(raw), real_data)
     stack = simulate(fleet)
     column = stack.ledger.column
