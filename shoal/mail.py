@@ -28,7 +28,7 @@ class Mail:
     kind: str
     payload: Mapping[str, Tensor]
     items: int  # images, classes or modules
-    paper: int  # floats by the paper's rule (protocol 6), which leaves out labels, ids and empty places
+    paper: int  # floats by the paper's rule (protocol 5): pixels and weights alone, and every answer as if it were full
 
     @cached_property
     def floats(self) -> int:

@@ -19,7 +19,7 @@ from shoal.sharing.quote import Quote, fitting
 from shoal.tasks import Lane
 from shoal.world import World
 
-NEAREST = 5  # the paper's rule counts b images as b/5 queries with 5 answers each, and the queries too (protocol 6)
+NEAREST = 5  # the paper's rule counts b images as b/5 queries with 5 answers each, and the queries too (protocol 5)
 
 
 class Simp(Sharing):
