@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from shoal import metrics
 from shoal.config import Settings, SettingsError, resolve
 from shoal.record import Record, content, create, reopen
 
@@ -206,12 +209,49 @@ def row(cell: Cell, folder: Path) -> dict[str, Any]:
                 "seconds",
             )
         },
+        **gains(cell, folder),
         "paper_final_accuracy": final,
         "paper_auc": auc,
         "identity": summary["identity"],
         "commit": content(place / "about.json").get("commit"),
         "out": str(place),
     }
+
+
+def gains(cell: Cell, folder: Path) -> dict[str, float | None]:
+    """What a cell gains over agents that learn alone under the same protocol, paired over seeds, with standard errors;
+    nothing, if that cell is not finished or this is it."""
+    names = ("final_accuracy", "auc")
+    found: dict[str, float | None] = {f"{name}_gain{end}": None for name in names for end in ("", "_se")}
+    own = cell.settings
+    base = settings(cell.dataset, cell.model, "vanilla", own.protocol, own.seeds)
+    alone = Cell(cell.dataset, cell.model, "vanilla", base)
+    if cell.method == "vanilla" or not finished(alone, folder):
+        return found
+    here, there = by_seed(place_of(cell, folder)), by_seed(place_of(alone, folder))
+    for name in names:
+        gain = here[name] - there[name]
+        found[f"{name}_gain"] = float(gain.mean())
+        if len(gain) > 1:
+            found[f"{name}_gain_se"] = float(metrics.error(gain))
+    return found
+
+
+def by_seed(place: Path) -> dict[str, np.ndarray]:
+    """Final accuracy (%) and AUC of a finished run, the mean over the agents of each seed."""
+    import torch
+
+    from shoal.stack import grid
+
+    record = reopen(place)
+    stack = record.load(torch.device("cpu"))
+    if stack is None:
+        raise SettingsError(f"{place} has lost its checkpoint; remove the folder and reproduce the cell again")
+    accuracy, epochs = stack.accuracy.double().numpy(), grid(record.settings.learner.epochs)
+    curves = metrics.curve(accuracy, record.settings.tasks.initial)
+    lanes = {"final_accuracy": 100 * metrics.final(accuracy), "auc": metrics.area(curves, epochs)}
+    seeds = np.array([lane.seed for lane in stack.lanes])
+    return {name: np.array([values[seeds == one].mean() for one in np.unique(seeds)]) for name, values in lanes.items()}
 
 
 def write(rows: list[dict[str, Any]], folder: Path) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -454,6 +455,25 @@ def test_a_finished_cell_is_found_again_without_its_data(finished: Path) -> None
     row = json.loads(done.out)
     assert row["final_accuracy"] == json.loads(record.summary.read_text())["final_accuracy"]
     assert (row["dataset"], row["paper_final_accuracy"]) == ("mnist", 93.467)
+
+
+def test_gains_are_paired_over_seeds(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shoal import reproduce
+
+    summary = json.loads((finished / "summary.json").read_text())
+    found = reproduce.by_seed(finished)
+    assert len(found["auc"]) == summary["seeds"]
+    for name, values in found.items():
+        assert values.mean() == pytest.approx(summary[name])
+    (cell,) = reproduce.choose("table1", ["mnist"], ["modular"], ["fedavg"], "fair", 2)
+    assert set(reproduce.gains(cell, Path("table")).values()) == {None}  # nobody to compare with
+    more = {name: values + np.array([1.0, 2.0]) for name, values in found.items()}
+    monkeypatch.setattr(reproduce, "finished", lambda *_: True)
+    monkeypatch.setattr(reproduce, "by_seed", lambda place: more if "fedavg" in place.name else found)
+    gains = reproduce.gains(cell, Path("table"))
+    # Gains 1 and 2: mean 1.5, deviation sqrt(0.5), error sqrt(0.5) / sqrt(2).
+    assert gains["auc_gain"] == pytest.approx(1.5)
+    assert gains["auc_gain_se"] == pytest.approx(0.5)
 
 
 def test_the_table_keeps_the_cells_of_earlier_commands(tmp_path: Path) -> None:
