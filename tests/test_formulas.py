@@ -927,3 +927,11 @@ def test_a_receiver_judges_what_arrives(changes: dict[str, Tensor], verdict: int
 def test_a_message_without_a_part_is_refused() -> None:
     for name in EXPECTED:
         assert fault({one: tensor for one, tensor in letter().items() if one != name}, EXPECTED) == WRONG_SHAPE
+
+
+@pytest.mark.parametrize(("modules", "verdict"), [([], OUT_OF_RANGE), ([1, 1], OUT_OF_RANGE), ([2, 0], ACCEPTED)])
+def test_a_message_with_no_module_or_one_twice_is_refused(modules: list[int], verdict: int) -> None:
+    made = fleet("mlp", sharing=[{"mode": "fedavg", "every": 2}])
+    mail = Mail(Lane(0, 0), Lane(0, 1), "model", {"modules": torch.tensor(modules, dtype=torch.int32)}, 4, 0)
+    mode = made.settings.sharing[0]
+    assert mode.objects(Post(made, start(made), mode), mail) == verdict

@@ -32,9 +32,9 @@ class Federated(Sharing):
         return models(post, snapshot(post.world, post.stack))
 
     def objects(self, post: Post, mail: Mail) -> int:
-        """Nobody sends a module twice."""
+        """Nobody sends a module twice, or none."""
         modules = mail.payload["modules"]
-        return ACCEPTED if len(modules.unique()) == len(modules) else OUT_OF_RANGE
+        return ACCEPTED if 0 < len(modules) == len(modules.unique()) else OUT_OF_RANGE
 
     def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
         found = {name: Expected(torch.float32, (None, *shape)) for name, shape in shapes(world).items()}
@@ -218,7 +218,7 @@ def turn(post: Post, answers: Sequence[Mail]) -> None:
     """Remember for every edge over which not all modules went, with which one it goes on."""
     count, name = units(post.world), f"{post.mode.mode}.turn"
     for mail in answers:
-        if mail.items < count:
+        if len(mail.payload["modules"]) < count:
             if name not in post.stack.kept:
                 post.stack.kept[name] = torch.zeros(
                     len(post.stack.lanes), post.world.settings.agents, dtype=torch.int64

@@ -26,7 +26,7 @@ class Line(NamedTuple):
 
     mode: str
     kind: str
-    edges: "Edges"
+    edges: Edges
     items: int  # in the largest message, and
     wanted: int  # without a limit
     floats: int  # of the largest message

@@ -81,10 +81,10 @@ class Recv(Sharing):
 
     def objects(self, post: Post, mail: Mail) -> int:
         """An answer is to images that were asked about."""
-        if mail.kind == "question" or not mail.items:
+        if mail.kind == "question" or not len(mail.payload["queries"]):
             return ACCEPTED
         asked = post.asked.get((mail.receiver, mail.sender))
-        known = asked is not None and int(mail.payload["queries"].max()) < asked.items
+        known = asked is not None and int(mail.payload["queries"].max()) < len(asked.payload["images"])
         return ACCEPTED if known else OUT_OF_RANGE
 
     def ask(self, post: Post) -> list[Mail]:
