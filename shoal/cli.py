@@ -139,7 +139,8 @@ def reproduce(
     ] = None,
     model: Annotated[list[str] | None, typer.Option(help="monolithic, modular, or both.")] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="One or more of vanilla, data, fedavg, fedprox, fedcurv, fedfish.")
+        list[str] | None,
+        typer.Option(help="One or more of vanilla, data, fedavg, fedprox, fedcurv, fedfish, modmod, hybrid."),
     ] = None,
     protocol: Annotated[str, typer.Option(help="paper or fair.")] = "paper",
     seeds: Annotated[int, typer.Option(help="Seeds, the paper has 8.")] = 8,
@@ -277,7 +278,7 @@ def list_(
         for mode, kind in MODES.items():
             about = (kind.__doc__ or "").partition("\n")[0]
             table.add_row(f"[bold]{mode}[/]", "", "", about)
-            paper = kind.paper(row)
+            paper = kind.paper(row, (mode,))
             for name, field in config.fields(kind):
                 if name != "mode":
                     differs = json.dumps(paper[name]) if name in paper else ""

@@ -84,7 +84,11 @@ class Learner(Part):
     adaptation: PositiveInt | Literal["last", "never"] = Field(
         "last", description="epochs that adapt all modules on replay: the last of a task, every n-th, or none (modular)"
     )
-    accept: float = Field(0.05, ge=0, description="relative gain on validation data that keeps a new module (modular)")
+    accept: float = Field(
+        0.05,
+        ge=-1,
+        description="relative gain on validation data above which a new module is kept; -1: always (modular)",
+    )
     hidden: Literal["renormalise", "keep"] = Field(
         "renormalise", description="softmax over the visible slots, or over all with the hidden one left out (modular)"
     )
@@ -131,26 +135,40 @@ class Sharing(Part):
     `absorb` writes. `shoal.sharing.MODES` lists the modes."""
 
     mode: str = Field(description="the name of the mode")
-    every: PositiveInt = Field(description="epochs between exchanges of this mode")
+    every: PositiveInt | Literal["task"] = Field(description="epochs between exchanges; task: once, before a task")
     when: Literal["before", "after"] = Field(description="exchange before or after every so many epochs")
-    start: NonNegativeInt | Literal["initial"] = Field(
+    start: NonNegativeInt | Literal["initial", "grown"] = Field(
         "initial", description="the first task with exchanges; initial: the first after the initial tasks"
+    )
+    neighbours: Literal["all", "same source"] = Field(
+        "all", description="whom to share with; same source: an oracle that drops neighbours with other data"
     )
     budget: Budget = Field(
         "unlimited", description="floats per exchange and edge for this mode; the edge's also counts"
     )
 
     @classmethod
-    def paper(cls, said: "Settings") -> dict[str, Any]:
-        """What the runs behind this mode's rows of Table 1 did, where it differs from the defaults."""
+    def paper(cls, said: "Settings", modes: tuple[str, ...]) -> dict[str, Any]:
+        """What the runs behind the row of Table 1 with these `modes` did, where it differs from the defaults."""
         return {}
+
+    def first(self, initial: int) -> int:
+        """The first task with exchanges, when so many tasks are learned together at the start."""
+        if isinstance(self.start, int):
+            return self.start
+        return initial + (self.start == "grown")
 
     def suits(self, settings: "Settings") -> None:
         """Raise if this mode cannot serve such a fleet."""
 
     def uses(self, world: "World", sender: "Lane", receiver: "Lane") -> bool:
         """Does it send anything over this edge?"""
-        return True
+        return self.wants(world, sender, receiver)
+
+    def wants(self, world: "World", sender: "Lane", receiver: "Lane") -> bool:
+        """Does it take these two for neighbours?"""
+        sources = len(world.bank.sources)
+        return self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
 
     def objects(self, post: "Post", mail: "Mail") -> int:
         """A receiver's verdict on mail that looks as expected; zero accepts it."""
@@ -244,12 +262,11 @@ def switches(protocol: str, model: str, dataset: str, modes: tuple[str, ...] = (
     elif modes == ("simp",):
         common, fresh = False, False
     elif modes:
-        common, fresh = True, fresh and modes == ("fedavg",)
-    return {
-        "tasks": {"common": common},
-        "net": net,
-        "learner": {"fresh_adam": fresh, "hidden": "keep", "current": "max"},
-    }
+        common, fresh = True, fresh and modes in (("fedavg",), ("modmod",))
+    learner = {"fresh_adam": fresh, "hidden": "keep", "current": "max"}
+    if dataset == "cifar100" and "modmod" in modes:  # these two rows alone
+        learner["adaptation"] = "never"
+    return {"tasks": {"common": common}, "net": net, "learner": learner}
 
 
 def resolve(raw: dict[str, Any]) -> Settings:
@@ -266,7 +283,8 @@ def resolve(raw: dict[str, Any]) -> Settings:
             known(link, Link, f"network.edges[{at}].")
             made(Link, link, f"network.edges[{at}].")
     said = made(Settings, raw)
-    modes = tuple(mode_of(one, said) for one in listing(listed))
+    tables = listing(listed)
+    modes = tuple(mode_of(one, said, tuple(table["mode"] for table in tables)) for one in tables)
     merged = dict(raw)
     for part, values in switches(said.protocol, said.model, said.dataset, tuple(one.mode for one in modes)).items():
         merged[part] = {**values, **raw.get(part, {})}
@@ -274,12 +292,12 @@ def resolve(raw: dict[str, Any]) -> Settings:
     edges(said.network, said.agents, said.seed)  # says what is wrong with them before anything is written
     for mode in modes:
         mode.suits(settings)
-        if mode.every > settings.learner.epochs:
+        if mode.every != "task" and mode.every > settings.learner.epochs:
             raise SettingsError(
                 f"sharing.{mode.mode}.every = {mode.every} is more than learner.epochs = {settings.learner.epochs}, so "
                 "nothing would ever be exchanged; lower sharing.every"
             )
-        first = settings.tasks.initial if mode.start == "initial" else mode.start
+        first = mode.first(settings.tasks.initial)
         if first >= settings.tasks.count:
             raise SettingsError(
                 f"mode `{mode.mode}` would begin with task {first}, counted from 0, but tasks.count = "
@@ -343,8 +361,8 @@ def listing(said: Any) -> list[dict[str, Any]]:
     return tables
 
 
-def mode_of(table: dict[str, Any], said: Settings) -> Sharing:
-    """The sharing mode that a table describes; the protocol fills what the table does not say."""
+def mode_of(table: dict[str, Any], said: Settings, modes: tuple[str, ...]) -> Sharing:
+    """The sharing mode that a table describes, one of `modes`; the protocol fills what the table does not say."""
     from shoal.sharing import MODES
 
     name = table["mode"]
@@ -354,7 +372,7 @@ def mode_of(table: dict[str, Any], said: Settings) -> Sharing:
         raise SettingsError(f"there is no sharing mode `{name}`; {hint}allowed: {', '.join(MODES)}, none")
     mode, path = MODES[name], f"sharing.{name}."
     known(table, mode, path)
-    filled = mode.paper(said) if said.protocol == "paper" else {}
+    filled = mode.paper(said, modes) if said.protocol == "paper" else {}
     return made(mode, {**filled, **table}, path)
 
 

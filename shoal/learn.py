@@ -268,16 +268,24 @@ def slots(world: World, stack: Stack, width: int, hidden: Tensor | None = None) 
     alive = stack.alive[:, :width]
     visible = alive if hidden is None else alive & ~hidden[:, :width]
     counted = visible if world.settings.learner.hidden == "renormalise" else alive
-    place = torch.arange(width, device=alive.device).expand_as(alive)
+    youngest = max(world.model.slot(stack.task), world.model.basis - 1)
+    place = torch.arange(width, device=alive.device).clamp(max=youngest).expand_as(alive)
     return {"slots": Slots(place, counted, visible, stack.choice)}
 
 
-def candidate(world: World, stack: Stack, task: int) -> Tensor:
-    """Where the module on trial is: bool [L, C]."""
+def candidates(world: World, stack: Stack, task: int) -> Tensor:
+    """Where the modules on trial are: bool [L, C]."""
     assert isinstance(world.model, Modular)
+    slot = world.model.slot(task)
     here = torch.zeros_like(stack.alive)
-    here[:, world.model.slot(task)] = True
+    here[:, slot : slot + 1 + world.model.spare] = stack.alive[:, slot : slot + 1 + world.model.spare]
     return here
+
+
+def one_of(tried: Tensor, turn: int) -> Tensor:
+    """Of each lane's candidates `tried` [L, C] the one whose turn it is: bool [L, C], they take turns."""
+    number = tried.cumsum(1) - 1
+    return tried & (number == turn % tried.sum(1, keepdim=True).clamp(min=1))
 
 
 def masks(
@@ -349,16 +357,16 @@ def replay_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
 
 
 def assimilation_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
-    """Component dropout: each batch once with the candidate module and once without (protocol 3).
+    """Component dropout: each batch once with a candidate module and once without (protocol 3).
 
-    Trained are the task's structure and head, and, in the step that sees it, the candidate.
+    Trained are the task's structure and head, and, in the step that sees it, the candidate. Several take turns.
     """
     model = world.model
     assert isinstance(model, Modular)
     held = pool(world, stack, task, past=False)
     size = batch_size(world, held)
     slot = model.slot(task)
-    width = slot + 1
+    width = slot + 1 + model.spare
     own = slice(task, task + 1)
     without: dict[str, Part] = {
         "structure": (own, slice(0, width)),
@@ -367,29 +375,61 @@ def assimilation_epoch(world: World, stack: Stack, task: int, epoch: int) -> Non
     }
     last = slice(slot, width)
     with_: dict[str, Part] = {"module.weight": (last,), "module.bias": (last,), **without}
-    rngs = generators(stack, "dropout", task, epoch)
-    shown, hidden = slots(world, stack, width), slots(world, stack, width, candidate(world, stack, task))
-    for batch in batches(held, generators(stack, "batches", "assimilate", task, epoch), size):
-        step(world, stack, batch, with_, task, shown | masks(world, stack, rngs, model.mask_shapes(size, width)), width)
-        step(
-            world, stack, batch, without, task, hidden | masks(world, stack, rngs, model.mask_shapes(size, slot)), slot
-        )
+    rngs, further = generators(stack, "dropout", task, epoch), generators(stack, "dropout", "spare", task, epoch)
+    tried = candidates(world, stack, task)
+    hidden = slots(world, stack, width, tried)
+    for turn, batch in enumerate(batches(held, generators(stack, "batches", "assimilate", task, epoch), size)):
+        if turn == 0 or model.spare:
+            chosen = one_of(tried, turn)
+            shown, free = slots(world, stack, width, tried & ~chosen), (chosen & ~stack.frozen)[:, last]
+        dropped = trial_masks(world, stack, rngs, further, size, slot)
+        step(world, stack, batch, with_, task, shown | dropped, width, {"module.weight": free, "module.bias": free})
+        dropped = masks(world, stack, rngs, model.mask_shapes(size, slot))
+        step(world, stack, batch, without, task, hidden | dropped, slot)
 
 
 def adaptation_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
-    """One pass over the new task and all memories that trains the modules alone, with and without the candidate."""
+    """One pass over the new task and all memories that trains the modules alone, with and without the candidate.
+
+    Differs: several candidates take turns, as everywhere; the paper's code repeats the pass for each.
+    """
     model = world.model
     assert isinstance(model, Modular)
     stack.moved[:] = True
     held = pool(world, stack, task, past=True)
     size = batch_size(world, held)
     slot = model.slot(task)
-    width = slot + 1
-    rngs = generators(stack, "dropout", task, epoch)
-    for batch in batches(held, generators(stack, "batches", "adapt", task, epoch), size):
-        for modules, hidden in ((width, None), (slot, candidate(world, stack, task))):
-            extra = slots(world, stack, width, hidden) | masks(world, stack, rngs, model.mask_shapes(size, modules))
+    width = slot + 1 + model.spare
+    rngs, further = generators(stack, "dropout", task, epoch), generators(stack, "dropout", "spare", task, epoch)
+    tried = candidates(world, stack, task)
+    for turn, batch in enumerate(batches(held, generators(stack, "batches", "adapt", task, epoch), size)):
+        for modules, hidden in ((width, tried & ~one_of(tried, turn)), (slot, tried)):
+            if modules == width:
+                dropped = trial_masks(world, stack, rngs, further, size, slot)
+            else:
+                dropped = masks(world, stack, rngs, model.mask_shapes(size, slot))
             computed = slice(0, modules)
             parts: dict[str, Part] = {"module.weight": (computed,), "module.bias": (computed,)}
-            alive = stack.alive[:, computed]
-            step(world, stack, batch, parts, None, extra, modules, {"module.weight": alive, "module.bias": alive})
+            free = (stack.alive & ~hidden & ~stack.frozen)[:, computed]
+            extra = slots(world, stack, width, hidden) | dropped
+            step(world, stack, batch, parts, None, extra, modules, {"module.weight": free, "module.bias": free})
+
+
+def trial_masks(
+    world: World,
+    stack: Stack,
+    rngs: Sequence[np.random.Generator],
+    further: Sequence[np.random.Generator],
+    size: int,
+    slot: int,
+) -> dict[str, list[Tensor]]:
+    """The `masks` argument over all slots up to the task's own and the spare ones behind it, which draw from generators
+    of their own: that there is room for them must not change what the others drop."""
+    model = world.model
+    assert isinstance(model, Modular)
+    own = masks(world, stack, rngs, model.mask_shapes(size, slot + 1))
+    if not own or not model.spare:
+        return own
+    more = masks(world, stack, further, model.block.shapes(model.spare, size, model.depth))
+    axis = model.block.axis + 1
+    return {"masks": [torch.cat(pair, axis) for pair in zip(own["masks"], more["masks"], strict=True)]}

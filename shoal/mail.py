@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shoal.tasks import Lane
 
-KINDS = ("question", "answer", "images", "model")
+KINDS = ("question", "answer", "images", "model", "modules")
 # What became of a message. All but the first were refused: the edge's rhythm or the budget kept it from leaving, or its
 # receiver did not accept what had arrived (and been paid for).
 VERDICTS = ("accepted", "edge at rest", "over budget", "not finite", "wrong shape", "out of range")

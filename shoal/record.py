@@ -4,7 +4,10 @@ settings.toml             all settings, resolved; `shoal run` accepts it as it i
 about.json                shoal's version and commit, versions of what it runs on, when
 checkpoint.safetensors    the stack, at most `machine.checkpoint` seconds or one epoch old
 accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
-growth.parquet            a row per trial of a module: seed, agent, task, with, without, kept
+growth.parquet            a row per trial of a module: seed, agent, task, accuracy with and without it, kept; the
+                          agent and task it was received from, and those where it began, so many hops ago
+candidates.parquet        a row per module that an agent was offered: seed, agent, task, sender, the sender's task it
+                          was grown for, score, accuracy in a tryout, chosen, kept (only if modules are shared)
 ledger.parquet            a row per message: seed, task, epoch, sender, receiver, mode, kind, items, floats, bytes,
                           floats by the paper's rule, accepted or why refused (only if agents share)
 others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
@@ -38,12 +41,12 @@ from shoal.config import Settings, SettingsError, read
 from shoal.errors import UserError
 from shoal.evaluate import others
 from shoal.mail import Ledger
-from shoal.stack import HOST, Stack
-from shoal.tables import accuracies, growth, posted, strangers, summarise
+from shoal.stack import HOST, Stack, offers
+from shoal.tables import accuracies, candidates, growth, posted, strangers, summarise
 from shoal.tasks import Lane
 from shoal.world import World
 
-FORMAT = 2  # of a run directory; raised when an older one cannot be continued
+FORMAT = 3  # of a run directory; raised when an older one cannot be continued
 PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
 
 
@@ -133,7 +136,7 @@ class Record:
             "seconds": repr(self.elapsed()),
         }
         tensors = {name: tensor.contiguous() for name, tensor in stack.tensors.items()}
-        tensors["ledger"] = torch.from_numpy(stack.ledger.rows)
+        tensors["ledger"], tensors["offers"] = (torch.from_numpy(log.rows) for log in (stack.ledger, stack.offers))
         about["digest"] = digest(about, tensors)
         self.write(self.checkpoint.name, save(tensors, about))
 
@@ -160,8 +163,9 @@ class Record:
         lanes = [Lane(*lane) for lane in json.loads(about["lanes"])]
         for name in HOST:
             flat[name] = flat[name].cpu()
-        ledger = Ledger([flat.pop("ledger").cpu().numpy()])
-        return Stack.of(lanes, int(about["task"]), int(about["epoch"]), flat, ledger)
+        ledger, offered = Ledger([flat.pop("ledger").cpu().numpy()]), offers()
+        offered.blocks = [flat.pop("offers").cpu().numpy()]
+        return Stack.of(lanes, int(about["task"]), int(about["epoch"]), flat, ledger, offered)
 
     def damaged(self, why: object) -> RecordError:
         return RecordError(
@@ -174,6 +178,8 @@ class Record:
         self.table("growth", growth(self.settings, stack))
         if self.settings.sharing:
             self.table("ledger", posted(self.settings, stack))
+        if any(mode.mode == "modmod" for mode in self.settings.sharing):
+            self.table("candidates", candidates(self.settings, stack))
 
     def table(self, name: str, table: pl.DataFrame) -> None:
         content = io.BytesIO()

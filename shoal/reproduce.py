@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from shoal import metrics
 from shoal.config import Settings, SettingsError, resolve
@@ -55,6 +56,20 @@ PAPER = {
         "kmnist": (80.32, 80.126),
         "mnist": (93.77, 92.755),
     },
+    ("modular", "modmod"): {
+        "cifar100": (76.766, 76.799),
+        "combined": (89.650, 89.619),
+        "fashionmnist": (93.281, 93.256),
+        "kmnist": (81.834, 81.777),
+        "mnist": (94.079, 93.941),
+    },
+    ("modular", "hybrid"): {
+        "cifar100": (77.048, 77.074),
+        "combined": (90.315, 90.409),
+        "fashionmnist": (94.105, 94.427),
+        "kmnist": (82.934, 82.895),
+        "mnist": (94.566, 94.745),
+    },
     ("monolithic", "vanilla"): {
         "cifar100": (63.108, 65.598),
         "combined": (86.589, 87.695),
@@ -97,10 +112,17 @@ PAPER = {
         "kmnist": (80.39, 80.38),
         "mnist": (93.65, 93.37),
     },
+    ("monolithic", "hybrid"): {
+        "cifar100": (70.047, 69.152),
+        "combined": (88.277, 88.755),
+        "fashionmnist": (94.662, 94.967),
+        "kmnist": (81.061, 81.007),
+        "mnist": (94.546, 94.901),
+    },
 }
 DATASETS = ("mnist", "kmnist", "fashionmnist", "combined", "cifar100")
 MODELS = ("monolithic", "modular")
-METHODS = ("vanilla", "data", "fedavg", "fedprox", "fedcurv", "fedfish")
+METHODS = ("vanilla", "data", "fedavg", "fedprox", "fedcurv", "fedfish", "modmod", "hybrid")
 
 
 @dataclass(frozen=True)
@@ -140,14 +162,24 @@ def choose(
         ):  # fmt: skip
             if value not in allowed:
                 raise SettingsError(f"Table 1 has no {name} `{value}`; allowed: {', '.join(allowed)}")
+    if models and methods and all((model, method) not in PAPER for _, model, method in wanted):
+        raise SettingsError(f"Table 1 has no {models[0]} `{methods[0]}`: only modular nets have modules to share")
     return [
         Cell(dataset, model, method, settings(dataset, model, method, protocol, seeds))
         for dataset, model, method in wanted
+        if (model, method) in PAPER
     ]
 
 
+def sharing(dataset: str, model: str, method: str) -> str:
+    """What a method shares: `data` is Simp on cifar100 and Recv elsewhere; `hybrid` all there is for the model."""
+    data = "simp" if dataset == "cifar100" else "recv"
+    hybrid = f"{data},modmod,fedavg" if model == "modular" else f"{data},fedavg"
+    return {"vanilla": "none", "data": data, "hybrid": hybrid}.get(method, method)
+
+
 def settings(dataset: str, model: str, method: str, protocol: str, seeds: int) -> Settings:
-    """The paper's settings for a dataset (protocol 1) and a method: `data` is Simp on cifar100 and Recv elsewhere."""
+    """The paper's settings for a dataset (protocol 1) and a method."""
     cifar = dataset == "cifar100"
     block = "cnn" if cifar else "mlp"
     raw: dict[str, Any] = {
@@ -156,7 +188,7 @@ def settings(dataset: str, model: str, method: str, protocol: str, seeds: int) -
         "protocol": protocol,
         "agents": 20 if dataset == "combined" else 8,
         "seeds": seeds,
-        "sharing": {"vanilla": "none", "data": "simp" if cifar else "recv"}.get(method, method),
+        "sharing": sharing(dataset, model, method),
     }
     if cifar:
         raw["tasks"] = {"count": 20, "classes": 5, "train": 256, "validation": "all", "replacement": False}
@@ -239,19 +271,25 @@ def gains(cell: Cell, folder: Path) -> dict[str, float | None]:
 
 def by_seed(place: Path) -> dict[str, np.ndarray]:
     """Final accuracy (%) and AUC of a finished run, the mean over the agents of each seed."""
-    import torch
-
-    from shoal.stack import grid
-
-    record = reopen(place)
-    stack = record.load(torch.device("cpu"))
-    if stack is None:
-        raise SettingsError(f"{place} has lost its checkpoint; remove the folder and reproduce the cell again")
-    accuracy, epochs = stack.accuracy.double().numpy(), grid(record.settings.learner.epochs)
-    curves = metrics.curve(accuracy, record.settings.tasks.initial)
+    initial = reopen(place).settings.tasks.initial
+    seeds, accuracy, epochs = measured(place)
+    curves = metrics.curve(accuracy, initial)
     lanes = {"final_accuracy": 100 * metrics.final(accuracy), "auc": metrics.area(curves, epochs)}
-    seeds = np.array([lane.seed for lane in stack.lanes])
     return {name: np.array([values[seeds == one].mean() for one in np.unique(seeds)]) for name, values in lanes.items()}
+
+
+def measured(place: Path) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """The seed of every lane [L] of a run, its accuracies [L, T, G, T] as in `Stack.accuracy`, and the epochs [G]."""
+    table = pl.read_parquet(place / "accuracy.parquet")
+    lanes = table.select("seed", "agent").unique().sort("seed", "agent")
+    at = {tuple(lane): row for row, lane in enumerate(lanes.iter_rows())}
+    epochs = table["epoch"].unique().sort().to_list()
+    tasks = int(table["task"].to_numpy().max()) + 1
+    found = np.full((len(lanes), tasks, len(epochs), tasks), np.nan)
+    lane = [at[one] for one in table.select("seed", "agent").iter_rows()]
+    points = np.searchsorted(epochs, table["epoch"].to_numpy())
+    found[lane, table["task"].to_numpy(), points, table["tested"].to_numpy()] = table["accuracy"].to_numpy()
+    return lanes["seed"].to_numpy(), found, epochs
 
 
 def write(rows: list[dict[str, Any]], folder: Path) -> Path:

@@ -1,5 +1,6 @@
 """The stack: all that changes in a run, one row per lane. A checkpoint is this object and nothing else."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.log import Log
 from shoal.mail import Ledger
 from shoal.models import Modular
 from shoal.rng import key
@@ -17,8 +19,17 @@ GRID = 10  # epochs between two evaluations
 # Counters and results stay on the host, whatever the device.
 HOST = (
     "memory_rows", "shared_marks", "shared_fill", "shared_seen", "moved",
-    "used", "carried", "total", "accuracy", "trial",
+    "used", "carried", "total", "accuracy", "trial", "origin",
 )  # fmt: skip
+
+
+# A module that a lane was offered for its coming task: who offered it, for which of its own tasks it was grown, how
+# well it promises to transfer, its accuracy on validation data in a tryout (NaN: not tried), whether the lane took it.
+OFFER = ("seed", "agent", "task", "sender", "source", "score", "tried", "chosen")
+
+
+def offers() -> Log:
+    return Log(OFFER, np.float64)
 
 
 def grid(epochs: int) -> list[int]:
@@ -38,6 +49,7 @@ class Stack:
     second: dict[str, Tensor]
     steps: dict[str, Tensor]  # int64 [L, units]: Adam's step count of each unit
     alive: Tensor  # bool [L, C]: which slots hold a module (all, in a monolithic net)
+    frozen: Tensor  # bool [L, C]: which of them stay as they are until the end of the task
     choice: Tensor  # int64 [L, initial, D]: modules of the initial tasks (empty in a monolithic net)
     memory: Tensor  # [L, T, memory, ...]: replayed inputs of each finished task
     memory_labels: Tensor  # int64 [L, T, memory]
@@ -55,7 +67,9 @@ class Stack:
     total: Tensor  # int64 [L, A]: the floats it has carried in all
     accuracy: Tensor  # [L, T, G, T]: while learning task, at grid point, tested on task; NaN: not measured
     trial: Tensor  # [L, T, 2]: validation accuracy with and without the candidate, at the end of the task
+    origin: Tensor  # int64 [L, T, 2]: agent and task that the task's candidate was received from; -1: a fresh one
     ledger: Ledger  # every message so far
+    offers: Log = dataclasses.field(default_factory=offers)  # every module that lanes were offered
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -71,7 +85,13 @@ class Stack:
 
     @classmethod
     def of(
-        cls, lanes: Sequence[Lane], task: int, epoch: int, flat: dict[str, Tensor], ledger: Ledger | None = None
+        cls,
+        lanes: Sequence[Lane],
+        task: int,
+        epoch: int,
+        flat: dict[str, Tensor],
+        ledger: Ledger | None = None,
+        offered: Log | None = None,
     ) -> "Stack":
         """The stack whose `tensors` are `flat`."""
         parts: dict[str, dict[str, Tensor]] = {"kept": {}}
@@ -80,7 +100,8 @@ class Stack:
             if slash:
                 parts.setdefault(group, {})[inner] = tensor
         single = {name: tensor for name, tensor in flat.items() if "/" not in name}
-        return cls(tuple(lanes), task, epoch, ledger=ledger or Ledger(), **parts, **single)  # type: ignore[arg-type]
+        logs = {"ledger": ledger or Ledger(), "offers": offered or offers()}
+        return cls(tuple(lanes), task, epoch, **parts, **single, **logs)  # type: ignore[arg-type]
 
     def take(self, rows: Sequence[int], lanes: Sequence[Lane]) -> "Stack":
         """A new stack of copies of some rows, renamed to `lanes`."""
@@ -137,6 +158,7 @@ def start(world: World) -> Stack:
             for name, tensor in params.items()
         },
         alive=alive.expand(count, slots).clone().to(world.device),
+        frozen=torch.zeros(count, slots, dtype=torch.bool, device=world.device),
         choice=choice.to(world.device),
         memory=torch.zeros(*kept, *inputs.shape[1:], dtype=inputs.dtype, device=world.device),
         memory_labels=torch.zeros(kept, dtype=torch.int64, device=world.device),
@@ -154,6 +176,7 @@ def start(world: World) -> Stack:
         total=torch.zeros(senders, dtype=torch.int64),
         accuracy=torch.full((count, tasks, points, tasks), np.nan),
         trial=torch.full((count, tasks, 2), np.nan),
+        origin=torch.full((count, tasks, 2), -1),
         ledger=Ledger(),
     )
 

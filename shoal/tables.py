@@ -1,5 +1,6 @@
 """A run's records as tables, and its summary: views of the stack, made when they are written."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from shoal import metrics
 from shoal.config import Settings
 from shoal.evaluate import Foreign
 from shoal.mail import ACCEPTED, AT_REST, COLUMNS, KINDS, OVER_BUDGET, VERDICTS
-from shoal.stack import Stack, grid
+from shoal.stack import OFFER, Stack, grid
 
 
 def accuracies(settings: Settings, stack: Stack) -> pl.DataFrame:
@@ -30,11 +31,16 @@ def accuracies(settings: Settings, stack: Stack) -> pl.DataFrame:
 
 
 def growth(settings: Settings, stack: Stack) -> pl.DataFrame:
-    """A row per trial of a module (none in monolithic nets)."""
+    """A row per trial of a module (none in monolithic nets), with where it came from: the agent and the task of that
+    agent it was received from, and those where it once began as a fresh one, so many agents ago."""
     values = stack.trial.numpy()
     lane, task = np.nonzero(~np.isnan(values[:, :, 0]))
     seeds, agents = np.array(stack.lanes).T
     first = settings.net.basis - settings.tasks.initial  # slot of task t: see Modular.slot
+    origin = stack.origin.numpy()[lane, task]
+    names = list(zip(seeds[lane].tolist(), agents[lane].tolist(), task.tolist(), strict=True))
+    came = {name: (name[0], *one) for name, one in zip(names, origin.tolist(), strict=True) if one[0] >= 0}
+    paths = [lineage(came, name) for name in names]
     return pl.DataFrame(
         {
             "seed": seeds[lane],
@@ -43,8 +49,40 @@ def growth(settings: Settings, stack: Stack) -> pl.DataFrame:
             "with": values[lane, task, 0],
             "without": values[lane, task, 1],
             "kept": stack.alive.cpu().numpy()[lane, first + task] if len(lane) else np.zeros(0, bool),
+            "origin_agent": origin[:, 0],
+            "origin_task": origin[:, 1],
+            "root_agent": pl.Series([path[-1][1] for path in paths], dtype=pl.Int64),
+            "root_task": pl.Series([path[-1][2] for path in paths], dtype=pl.Int64),
+            "hops": pl.Series([len(path) - 1 for path in paths], dtype=pl.Int64),
         }
+    ).with_columns(pl.when(pl.col("hops") > 0).then(pl.col("origin_agent", "origin_task")))
+
+
+Grown = tuple[int, int, int]  # seed, agent, task: where a module was tried
+
+
+def lineage(came: Mapping[Grown, Grown], name: Grown) -> list[Grown]:
+    """Where a module has been, itself first and the fresh one last. A sender has grown what it sends, so that the tasks
+    only ever get earlier."""
+    path = [name]
+    while path[-1] in came:
+        path.append(came[path[-1]])
+    return path
+
+
+def candidates(settings: Settings, stack: Stack) -> pl.DataFrame:
+    """A row per module that an agent was offered before a task: by whom, grown for which task of the sender's, its
+    score, its accuracy in a tryout, whether it was tried for real, and whether it was kept."""
+    rows = {name: stack.offers.column(name) for name in OFFER}
+    whole = {name: pl.Series(rows[name].astype(np.int64)) for name in OFFER[:5]}
+    chosen = rows["chosen"] > 0
+    grew = growth(settings, stack).select(
+        pl.col("seed", "agent", "task"), kept=pl.col("kept") & pl.col("origin_agent").is_not_null()
     )
+    tried = pl.Series(rows["tried"], dtype=pl.Float64).fill_nan(None)
+    table = pl.DataFrame({**whole, "score": rows["score"], "tried": tried, "chosen": chosen})
+    found = table.join(grew, on=["seed", "agent", "task"], how="left", maintain_order="left")
+    return found.with_columns(kept=pl.col("chosen") & pl.col("kept"))  # null: the task is still being learned
 
 
 def posted(settings: Settings, stack: Stack) -> pl.DataFrame:

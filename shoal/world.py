@@ -37,8 +37,9 @@ class Split:
     labels: Tensor  # int64 [L, T, n], local
     sizes: Tensor  # int64 [L, T], on the host: the first so many of the n are real, the rest is padding
 
-    def piece(self, rows: slice) -> "Split":
-        return Split(self.rows[rows], self.labels[rows], self.sizes[rows])
+    def piece(self, rows: Sequence[int]) -> "Split":
+        at = torch.tensor(rows)
+        return Split(self.rows[at.to(self.rows.device)], self.labels[at.to(self.rows.device)], self.sizes[at])
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,14 +107,14 @@ class World:
         if count == 1 or self.device.type != "cpu":
             return (self,)
         bounds = [len(self.lanes) * i // count for i in range(count + 1)]
-        return tuple(self.piece(slice(*pair)) for pair in pairwise(bounds))
+        return tuple(self.piece(range(*pair)) for pair in pairwise(bounds))
 
-    def piece(self, rows: slice) -> "World":
-        """The same world with some of its lanes; it shares the images."""
+    def piece(self, rows: Sequence[int]) -> "World":
+        """The same world with the lanes in some rows, a lane as often as its row; it shares the images."""
         return replace(
             self,
-            lanes=self.lanes[rows],
-            streams=self.streams[rows],
+            lanes=tuple(self.lanes[row] for row in rows),
+            streams=tuple(self.streams[row] for row in rows),
             train=self.train.piece(rows),
             validation=self.validation.piece(rows),
             test=self.test.piece(rows),

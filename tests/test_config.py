@@ -246,7 +246,7 @@ def another(name: str, field: Any) -> object:
     special: dict[str, object] = {
         "dataset": "mnist", "learner.adaptation": 5, "machine.device": "cuda", "machine.data": "elsewhere",
         "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],
-        "sharing": [{"mode": "recv"}], "start": 5, "budget": 100,
+        "sharing": [{"mode": "recv"}], "start": 6, "budget": 100, "min_similarity": 0.5,
     }  # fmt: skip
     if name in special:
         return special[name]
@@ -274,7 +274,7 @@ def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str,
 def test_identity_names_every_setting_of_a_mode(mode: str) -> None:
     plain = resolve({"sharing": mode})
     for name, field in config.fields(MODES[mode]):
-        if name == "mode":
+        if get_args(field.annotation) == (field.default,):  # there is no choice
             continue
         needed = {"labels": "query"} if name == "receive" else {}
         changed = resolve({"sharing": [{"mode": mode, name: another(name, field), **needed}]})
@@ -338,12 +338,36 @@ ROWS: list[tuple[str, str, str, tuple[bool, bool, bool], dict[str, object]]] = [
       "memory": 160, "images": 20, "scope": "last"}),
     ("cifar100", "cnn", "simp", (False, False, True), {"every": 16, "when": "after", "scope": "all"}),
     ("mnist", "modular-mlp", "fedavg", (True, True, False), {"every": 5, "when": "before"}),
-    ("combined", "modular-mlp", "fedavg", (True, False, False), {"every": 5, "when": "before"}),
+    ("combined", "modular-mlp", "fedavg", (True, False, False), {"every": 5, "neighbours": "same source"}),
+    ("combined", "mlp", "fedavg", (True, False, False), {"every": 5, "neighbours": "all"}),
     ("mnist", "mlp", "fedavg", (True, False, False), {"every": 5, "when": "before"}),
     ("mnist", "modular-mlp", "fedprox", (True, False, False), {"mu": 0.001, "squared": False, "scaling": "task"}),
     ("mnist", "modular-mlp", "fedcurv", (True, False, False), {"fisher": "frozen", "scaling": "task"}),
     ("kmnist", "mlp", "fedcurv", (True, False, False), {"fisher": "batch", "mu": 0.001, "scaling": "task"}),
     ("mnist", "mlp", "fedfish", (True, False, False), {"fisher": "batch", "norm": "softmax"}),
+    ("mnist", "modular-mlp", "modmod", (True, True, False),
+     {"metric": "iou", "choose": "trust", "modules": 1, "min_similarity": "metric", "transfer_head": True,
+      "transfer_structure": True, "frozen": False, "extra_random": False, "leak": False, "start": "grown"}),
+    ("combined", "modular-mlp", "modmod", (True, False, False),
+     {"metric": "leep", "examples": 40, "min_similarity": "metric", "leak": True, "neighbours": "all"}),
+    ("cifar100", "modular-cnn", "modmod", (True, False, True), {"metric": "iou", "min_similarity": -1.0}),
+]  # fmt: skip
+# The same for all modes at once.
+HYBRIDS: list[tuple[str, str, tuple[bool, bool, bool], dict[str, dict[str, object]]]] = [
+    ("kmnist", "modular-mlp", (True, False, False), {
+        "recv": {"leak": True, "scope": "current", "labels": "query", "buffer": "reservoir", "start": "initial"},
+        "modmod": {"metric": "iou", "min_similarity": -1.0, "leak": False, "neighbours": "all"},
+        "fedavg": {"every": 5, "neighbours": "all"}}),
+    ("combined", "modular-mlp", (True, False, False), {
+        "recv": {"leak": True, "scope": "current", "labels": "true", "buffer": "reservoir",
+                 "neighbours": "same source"},
+        "modmod": {"metric": "iou", "neighbours": "same source"}, "fedavg": {"neighbours": "same source"}}),
+    ("mnist", "mlp", (True, False, False), {
+        "recv": {"leak": True, "scope": "all", "labels": "true", "buffer": "reservoir"}, "fedavg": {}}),
+    ("combined", "mlp", (True, False, False), {
+        "recv": {"neighbours": "same source"}, "fedavg": {"neighbours": "same source"}}),
+    ("cifar100", "modular-cnn", (True, False, True), {
+        "simp": {"every": 20, "when": "before", "buffer": "reservoir", "once": True}, "modmod": {}, "fedavg": {}}),
 ]  # fmt: skip
 
 
@@ -354,11 +378,27 @@ def test_the_paper_protocol_knows_how_each_row_shared(
     settings = resolve({"dataset": dataset, "model": model, "protocol": "paper", "sharing": mode})
     assert (settings.tasks.common, settings.learner.fresh_adam, settings.net.dropout_basis) == switched
     assert own.items() <= settings.sharing[0].model_dump().items()
+    adapts = "never" if (dataset, mode) == ("cifar100", "modmod") else "last"
+    assert settings.learner.adaptation == adapts
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("model", ["mlp", "modular-mlp"])
-def test_the_fair_protocol_does_not_depend_on_what_is_shared(mode: str, model: str) -> None:
+@pytest.mark.parametrize(("dataset", "model", "switched", "own"), HYBRIDS)
+def test_the_paper_protocol_knows_how_its_hybrids_shared(
+    dataset: str, model: str, switched: tuple[bool, bool, bool], own: dict[str, dict[str, object]]
+) -> None:
+    settings = resolve({"dataset": dataset, "model": model, "protocol": "paper", "sharing": ",".join(own)})
+    assert (settings.tasks.common, settings.learner.fresh_adam, settings.net.dropout_basis) == switched
+    assert [mode.mode for mode in settings.sharing] == list(own)
+    for mode in settings.sharing:
+        assert own[mode.mode].items() <= mode.model_dump().items()
+    assert settings.learner.adaptation == ("never" if dataset == "cifar100" else "last")
+
+
+@pytest.mark.parametrize(
+    ("model", "mode"),
+    [(model, mode) for model in ("mlp", "modular-mlp") for mode in MODES if (model, mode) != ("mlp", "modmod")],
+)
+def test_the_fair_protocol_does_not_depend_on_what_is_shared(model: str, mode: str) -> None:
     alone, shared = resolve({"model": model}), resolve({"model": model, "sharing": mode})
     assert shared.model_copy(update={"sharing": ()}) == alone
     assert getattr(shared.sharing[0], "leak", False) is False

@@ -17,7 +17,7 @@ from shoal.models.params import Params, pieces, whole
 class Slots(NamedTuple):
     """Which modules one agent has and uses; the first `basis` slots are always there."""
 
-    place: Tensor  # int64 [C]: the number of the slot
+    place: Tensor  # int64 [C]: the number of the slot; candidates of a task all have its own slot's
     counted: Tensor  # bool [C]: takes part in the softmax
     visible: Tensor  # bool [C]: its output counts
     choice: Tensor  # int64 [initial, D]: the one module an initial task uses at each depth
@@ -34,17 +34,19 @@ class Modular:
     basis: int
     initial: int
     dropout_basis: bool
+    spare: int = 0  # places for further candidates while a task has its own on trial
 
     @property
     def slots(self) -> int:
-        """Places for modules: the basis, and one for each task that may add a module."""
-        return self.basis + self.tasks - self.initial
+        """Places for modules: the basis, one for each task that may add a module, and the spare ones."""
+        return self.basis + self.tasks - self.initial + self.spare
 
     def slot(self, task: int) -> int:
         """The slot of the module that `task` may add.
 
         It is the same for all lanes, so that growing is a mask and never a change of shape; and as slots are in the
-        order of the tasks, the slots that a task may use are those up to its own.
+        order of the tasks, the slots that a task may use are those up to its own. While it has several candidates, the
+        others are in the slots behind, which later tasks have not used yet.
         """
         return self.basis + task - self.initial
 

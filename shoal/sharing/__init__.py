@@ -7,6 +7,7 @@ from shoal.config import Sharing
 from shoal.mail import Mail, fault
 from shoal.sharing.clock import due
 from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
+from shoal.sharing.modmod import ModMod
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote
 from shoal.sharing.recv import Recv
@@ -25,6 +26,7 @@ MODES: dict[str, type[Sharing]] = {
     "fedprox": FedProx,
     "fedcurv": FedCurv,
     "fedfish": FedFish,
+    "modmod": ModMod,
 }
 
 

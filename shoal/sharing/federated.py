@@ -52,6 +52,12 @@ class FedAvg(Federated):
 
     mode: Literal["fedavg"] = "fedavg"
 
+    @classmethod
+    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
+        # The fleet of these rows left out neighbours with other data, whatever was shared.
+        clustered = said.dataset == "combined" and (said.modular or len(modes) > 1)
+        return {"neighbours": "same source"} if clustered else {}
+
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived."""
         for row, mean in means(post, answers).items():
@@ -69,7 +75,7 @@ class FedProx(Federated):
     )
 
     @classmethod
-    def paper(cls, said: Settings) -> dict[str, Any]:
+    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
         others = {"fashionmnist": 0.01, "combined": 0.01, "cifar100": 1.0} if said.modular else {}
         return {"mu": others.get(said.dataset, 0.001), "squared": False, "scaling": "task"}
 
@@ -109,7 +115,7 @@ class FedCurv(Federated):
     )
 
     @classmethod
-    def paper(cls, said: Settings) -> dict[str, Any]:
+    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
         return {
             "mu": 0.001 if said.dataset == "kmnist" and not said.modular else 1.0,
             "fisher": "frozen" if said.modular else "batch",
@@ -166,7 +172,7 @@ class FedFish(Federated):
     temperature: PositiveFloat = Field(0.01, description="of the softmax")
 
     @classmethod
-    def paper(cls, said: Settings) -> dict[str, Any]:
+    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
         return {"fisher": "frozen" if said.modular else "batch", "norm": "softmax"}
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:

@@ -28,8 +28,8 @@ class Post:
         return self.stack.task * self.world.settings.learner.epochs + self.stack.epoch
 
     def out(self, lane: Lane) -> list[Lane]:
-        """Whom a lane can send to."""
-        return self.world.receivers.get(lane, [])
+        """Whom a lane can send to, and the mode does."""
+        return [other for other in self.world.receivers.get(lane, []) if self.mode.uses(self.world, lane, other)]
 
     def left(self, sender: Lane, receiver: Lane) -> int | None:
         """The floats that the edge still carries now: zero while it rests, None without a limit."""

@@ -55,22 +55,20 @@ class Recv(Sharing):
         "reservoir", description="a full buffer keeps all with equal chance, or always takes the new image"
     )
     oldest: NonNegativeInt = Field(0, description="senders search their tasks from this one on")
-    neighbours: Literal["all", "same source"] = Field(
-        "all", description="whom to ask; same source: an oracle that drops neighbours with other data"
-    )
     leak: bool = Field(False, description="after answering once, train without dropout for good (the paper's code did)")
 
     @classmethod
-    def paper(cls, said: Settings) -> dict[str, Any]:
-        combined = said.dataset == "combined"
+    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
+        combined, hybrid = said.dataset == "combined", len(modes) > 1
         own: dict[str, Any] = {"leak": True}
         if combined:
             own |= {"neighbours": "same source", "oldest": said.tasks.initial}
         if not said.modular:
             return own
+        own["scope"] = "current"
         if combined:
-            return own | {"scope": "current", "buffer": "replace"}
-        return own | {"scope": "current", "labels": "query", "start": said.tasks.initial - 1}
+            return own | ({} if hybrid else {"buffer": "replace"})
+        return own | {"labels": "query"} | ({} if hybrid else {"start": said.tasks.initial - 1})
 
     def suits(self, settings: Settings) -> None:
         if self.labels == "true" and self.receive == "none":
@@ -97,8 +95,6 @@ class Recv(Sharing):
             images = world.images(np.array([query.row for query in found[lane]], np.int64))
             labels = ids([query.label for query in found[lane]])
             for other in post.out(lane):
-                if not self.uses(world, lane, other):
-                    continue
                 count = fitting(self.queries, self.query_floats(world), self.part(post.left(lane, other)))
                 payload = {"images": images[:count]}
                 if self.prefilter == "label":
@@ -109,9 +105,7 @@ class Recv(Sharing):
 
     def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
         """Who asks whom: those that can answer."""
-        sources = len(world.bank.sources)
-        wanted = self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
-        return wanted and (receiver, sender) in world.edges
+        return self.wants(world, sender, receiver) and (receiver, sender) in world.edges
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """For every question the sender's own images that are nearest to its images."""

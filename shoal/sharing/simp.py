@@ -45,13 +45,13 @@ class Simp(Sharing):
     once: bool = Field(True, description="leave out images that the buffer holds already")
 
     @classmethod
-    def paper(cls, said: Settings) -> dict[str, Any]:
-        own = {"worth": "task", "buffer": "replace"}
+    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
+        own = {"worth": "task", "buffer": "replace" if modes == ("simp",) else "reservoir"}
         return own | ({"scope": "last", "every": 20, "when": "before"} if said.modular else {})
 
     def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
         """Who asks whom: those that can answer."""
-        return (receiver, sender) in world.edges
+        return self.wants(world, sender, receiver) and (receiver, sender) in world.edges
 
     def ask(self, post: Post) -> list[Mail]:
         """Every lane's classes and what they are worth, to all its neighbours."""
@@ -62,8 +62,6 @@ class Simp(Sharing):
             # The most wanted first: if not all fits the budget, these are asked for.
             classes = sorted(found[lane], key=lambda one, lane=lane: (-found[lane][one], one))  # type: ignore[misc]
             for other in post.out(lane):
-                if not self.uses(world, lane, other):
-                    continue
                 count = fitting(len(classes), 2, post.left(lane, other))
                 worth = torch.tensor([found[lane][one] for one in classes[:count]])
                 payload = {"classes": ids(classes[:count]), "worth": worth}

@@ -1,0 +1,371 @@
+"""modmod: agents share modules that they grew for tasks like the one a neighbour is about to learn (protocol 6).
+
+Everybody describes its coming task to its neighbours; they answer with their modules that promise to transfer best, and
+what is needed to use them; the best of all becomes the candidate of the task.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field, NonNegativeInt, PositiveInt
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.config import Settings, SettingsError, Sharing
+from shoal.engine import crew
+from shoal.evaluate import accuracy
+from shoal.grow import plant
+from shoal.learn import assimilation_epoch, candidates, one_of
+from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
+from shoal.models import Modular
+from shoal.rng import key
+from shoal.sharing.federated import module_floats, shapes
+from shoal.sharing.images import classes_of, held, ids, images_of, nets, per_lane, pixels
+from shoal.sharing.post import Post
+from shoal.sharing.quote import Quote, fitting
+from shoal.sharing.transfer import METRICS, Pair, floats
+from shoal.stack import Stack
+from shoal.tasks import Lane
+from shoal.world import World
+
+TOGETHER = 3  # candidates that are tried at once
+
+
+class Offer(NamedTuple):
+    """A module that a neighbour offers for the coming task."""
+
+    score: float
+    source: int  # the sender's task that it was grown for
+    sender: int
+    parts: Mapping[str, Tensor]
+
+    @property
+    def order(self) -> tuple[float, int, int]:
+        """The best first; of equals that of the earlier task, then of the agent with the lower number."""
+        return -self.score, self.source, self.sender
+
+
+class ModMod(Sharing):
+    """Sharing of modules (Le et al. 2024)."""
+
+    mode: Literal["modmod"] = "modmod"
+    every: Literal["task"] = Field("task", description="once, before a task")
+    when: Literal["before"] = Field("before", description="before the task")
+    start: NonNegativeInt | Literal["grown"] = Field(
+        "grown", description="the first task with exchanges; grown: when the first agents can have grown a module"
+    )
+    metric: Literal["iou", "leep", "logme", "a_distance", "otce", "discrepancy", "kl"] = Field(
+        "iou", description="how well a module promises to transfer: by classes (iou), or by images of the coming task"
+    )
+    examples: PositiveInt = Field(40, description="validation images per class that describe a task (not for iou)")
+    modules: PositiveInt = Field(1, description="modules that a neighbour sends at most")
+    min_similarity: float | Literal["metric"] = Field(
+        "metric", description="a module is sent if its score is above; metric: 0 for iou, no limit for the others"
+    )
+    choose: Literal["trust", "tryout"] = Field(
+        "trust", description="take the module with the highest score, or the best of all on validation data in a tryout"
+    )
+    tryout: PositiveInt = Field(20, description="epochs of a tryout")
+    transfer_head: bool = Field(True, description="a module comes with the head of its task, for classes in common?")
+    transfer_structure: bool = Field(True, description="a module comes with the structure of its task?")
+    frozen: bool = Field(False, description="does a received module stay as it is until the end of the task?")
+    extra_random: bool = Field(False, description="try a fresh module beside a received one?")
+    leak: bool = Field(
+        False, description="after looking at images once, train without dropout for good (the paper's code did)"
+    )
+
+    @property
+    def spare(self) -> int:
+        """Candidates of a task beyond the first."""
+        return int(self.extra_random)
+
+    @classmethod
+    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
+        if said.dataset == "combined" and modes == ("modmod",):
+            return {"metric": "leep", "leak": True}
+        own: dict[str, Any] = {"neighbours": "same source"} if said.dataset == "combined" else {}
+        # Later code sent modules even if there was no class in common.
+        return own | ({"min_similarity": -1.0} if len(modes) > 1 or said.dataset == "cifar100" else {})
+
+    def suits(self, settings: Settings) -> None:
+        if not settings.modular:
+            raise SettingsError(
+                f"mode `modmod` needs a modular model, got `{settings.model}`; use model = "
+                f'"modular-{settings.model}" or drop the mode'
+            )
+
+    def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
+        """Who asks whom: those that can answer."""
+        return self.wants(world, sender, receiver) and (receiver, sender) in world.edges
+
+    def ask(self, post: Post) -> list[Mail]:
+        """Everybody's coming task, to all its neighbours."""
+        world, mails = post.world, []
+        for lane in world.lanes:
+            others = post.out(lane)
+            whole = self.describe(world, lane, post.stack.task) if others else {}
+            for other in others:
+                count = len(next(iter(whole.values())))
+                if self.asks != "classes":
+                    count = fitting(count, self.price(world, 1), post.left(lane, other))
+                payload = {name: tensor[:count] for name, tensor in whole.items()}
+                mails.append(Mail(lane, other, "question", payload, count, 0))
+        return mails
+
+    def describe(self, world: World, lane: Lane, task: int) -> dict[str, Tensor]:
+        """What a lane says about a task of its own: its classes, or some validation images of each."""
+        row = world.row[lane]
+        stream = world.streams[row]
+        if self.asks == "classes":
+            return {"classes": ids(stream[task].classes)}
+        rows = key(*lane, "modmod", task).permutation(stream[task].validation)
+        labels = stream[task].labels(world.bank, rows)
+        some = [rows[labels == one][: self.examples] for one in range(len(stream[task].classes))]
+        # One of each class in turn: if not all fits the budget, all classes are still there.
+        turns = np.concatenate([np.arange(len(one)) for one in some])
+        chosen = np.concatenate(some)[np.argsort(turns, kind="stable")]
+        payload = {"images": world.images(chosen)}
+        return payload | ({"labels": ids(stream[task].labels(world.bank, chosen))} if self.asks == "labelled" else {})
+
+    def objects(self, post: Post, mail: Mail) -> int:
+        """A question says something; labels are of two classes at least; an offer is of a task that could be."""
+        if mail.kind == "modules":
+            sources, count = mail.payload["sources"], len(mail.payload["sources"])
+            known = count and post.world.settings.tasks.initial <= int(sources.min())
+            return ACCEPTED if known and int(sources.max()) < post.stack.task else OUT_OF_RANGE
+        if self.asks == "labelled" and len(mail.payload["labels"].unique()) < 2:
+            return OUT_OF_RANGE
+        return ACCEPTED if len(next(iter(mail.payload.values()))) else OUT_OF_RANGE
+
+    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        """To every question the sender's modules that promise to transfer best."""
+        boxes, net = by_receiver(questions), nets(post.world, post.stack)
+
+        def work(lane: Lane) -> list[Mail]:
+            return self.offer(post, lane, boxes[lane], net) if lane in boxes else []
+
+        found = per_lane(post.world, work)
+        return [mail for lane in post.world.lanes for mail in found[lane]]
+
+    def offer(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Any) -> list[Mail]:
+        """One lane's answers to all that have asked it. A sender that has nothing to offer does not answer."""
+        world, stack, row = post.world, post.stack, post.world.row[lane]
+        model, mails = modular(world), []
+        grown = [u for u in range(model.initial, stack.task) if stack.alive[row, model.slot(u)]]
+        if not grown:
+            return []
+        for question in questions:
+            scores = {u: METRICS[self.metric].score(self.pair(post, lane, question, u, net)) for u in grown}
+            ranked = sorted((u for u in grown if self.enough(scores[u])), key=lambda u: (-scores[u], u))
+            wanted = ranked[: self.modules]
+            count = fitting(len(wanted), self.module_price(world), post.left(lane, question.sender))
+            if not wanted:
+                continue
+            payload = self.pack(world, stack, row, wanted[:count], scores)
+            paper = len(wanted[:count]) * module_floats(world)
+            mails.append(Mail(lane, question.sender, "modules", payload, len(wanted[:count]), paper))
+        return mails
+
+    def pair(self, post: Post, lane: Lane, question: Mail, own: int, net: Any) -> Pair:
+        """The coming task of a neighbour seen through one of a lane's own."""
+        world, row = post.world, post.world.row[lane]
+        classes = torch.tensor(world.streams[row][own].classes)
+        if self.asks == "classes":
+            return Pair(theirs=question.payload["classes"].long(), mine=classes)
+        x = world.encode(question.payload["images"], lane.seed)
+        mine = held(world, post.stack, row)
+        here = mine.task == own
+        labels = torch.from_numpy(world.streams[row][own].labels(world.bank, mine.rows[here]))
+        trained = net(row)
+        features = trained.features(x, own)
+        logits = F.linear(features, trained.params["head.weight"][own], trained.params["head.bias"][own])
+        theirs = question.payload["labels"].long() if self.asks == "labelled" else torch.empty(0)
+        return Pair(theirs, classes, theirs, logits, features, trained.features(mine.x[here], own), labels)
+
+    def pack(
+        self, world: World, stack: Stack, row: int, tasks: Sequence[int], scores: Mapping[int, float]
+    ) -> dict[str, Tensor]:
+        """What a lane sends of its modules for some of its tasks."""
+        model, at = modular(world), torch.tensor(tasks)
+        slots = torch.tensor([model.slot(u) for u in tasks])
+        values = {name: tensor[row].cpu() for name, tensor in stack.params.items()}
+        payload = {name: values[name][slots] for name in ("module.weight", "module.bias")}
+        payload["sources"] = ids(tasks)
+        payload["scores"] = torch.tensor([scores[u] for u in tasks], dtype=torch.float32)
+        if self.transfer_head:
+            payload |= {name: values[name][at] for name in ("head.weight", "head.bias")}
+            payload["classes"] = ids(np.array([world.streams[row][u].classes for u in tasks]))
+        if self.transfer_structure:
+            basis = values["structure"][at, : model.basis]
+            payload["structure"] = torch.cat([basis, values["structure"][at, slots][:, None]], 1)
+        return payload
+
+    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+        """The best offer becomes the candidate of the coming task, with its head and structure."""
+        world, stack = post.world, post.stack
+        offered = {world.row[lane]: sorted_offers(mails) for lane, mails in by_receiver(answers).items()}
+        tried = self.try_out(world, stack, offered) if self.choose == "tryout" else {}
+        for row, offers in sorted(offered.items()):
+            results = tried.get(row, [np.nan] * len(offers))
+            chosen = int(np.nanargmax(results)) if row in tried else 0
+            seed, agent = stack.lanes[row]
+            stack.offers.write(
+                [
+                    (seed, agent, stack.task, one.sender, one.source, one.score, results[at], at == chosen)
+                    for at, one in enumerate(offers)
+                ]
+            )
+            self.settle(world, stack, row, [offers[chosen]])
+            stack.origin[row, stack.task] = torch.tensor([offers[chosen].sender, offers[chosen].source])
+            if self.extra_random:
+                plant(world, stack, row, stack.task, 1)
+        if self.leak:
+            for question in questions:
+                stack.silent[world.row[question.receiver]] = True
+
+    def settle(self, world: World, stack: Stack, row: int, offers: Sequence[Offer]) -> None:
+        """Make offered modules a lane's candidates; head and structure are those of the first."""
+        task, model = stack.task, modular(world)
+        slot = model.slot(task)
+        for place, offer in enumerate(offers):
+            for name in ("module.weight", "module.bias"):
+                stack.params[name][row, slot + place] = offer.parts[name].to(world.device)
+            stack.alive[row, slot + place] = True
+            stack.frozen[row, slot + place] = self.frozen
+        first = offers[0].parts
+        if "head.weight" in first:
+            theirs = first["classes"].tolist()
+            for name in ("head.weight", "head.bias"):
+                own = stack.params[name][row, task]
+                own.zero_()
+                for local, one in enumerate(world.streams[world.row[stack.lanes[row]]][task].classes):
+                    if one in theirs:
+                        own[local] = first[name][theirs.index(one)].to(world.device)
+        if "structure" in first:
+            # The lane's own added modules count as little as a logit of 0; its own basis as the sender's.
+            own = stack.params["structure"][row, task]
+            own[:slot] = 0
+            own[: model.basis] = first["structure"][:-1].to(world.device)
+            own[slot] = first["structure"][-1].to(world.device)
+
+    def try_out(self, world: World, stack: Stack, offered: Mapping[int, Sequence[Offer]]) -> dict[int, list[float]]:
+        """The validation accuracy of every offer of lanes that have several, each after a short while of learning in
+        turn with a few others, on copies of the lane (the paper's TryOut)."""
+        groups = [
+            (row, offers[first : first + TOGETHER])
+            for row, offers in offered.items()
+            if len(offers) > 1
+            for first in range(0, len(offers), TOGETHER)
+        ]
+        if not groups:
+            return {}
+        rows = [row for row, _ in groups]
+        model = replace(modular(world), spare=TOGETHER - 1)
+        there = replace(world.piece(rows), model=model)
+        copies = widened(stack.take(rows, [stack.lanes[row] for row in rows]), model.slots)
+        for at, (_, offers) in enumerate(groups):
+            self.settle(there, copies, at, offers)
+        task = stack.task
+        if world.settings.learner.fresh_adam:
+            copies.forget_moments()
+
+        def learn(piece: tuple[World, Stack]) -> None:
+            for epoch in range(min(self.tryout, world.settings.learner.epochs)):
+                assimilation_epoch(*piece, task, epoch)
+
+        crew(copies.pieces(there), learn)
+        tried = candidates(there, copies, task)
+        turns = [accuracy(there, copies, "validation", [task], tried & ~one_of(tried, at)) for at in range(TOGETHER)]
+        found: dict[int, list[float]] = {}
+        for at, (row, offers) in enumerate(groups):
+            found.setdefault(row, []).extend(float(turn[at, 0]) for turn in turns[: len(offers)])
+        return found
+
+    @property
+    def asks(self) -> str:
+        return METRICS[self.metric].asks
+
+    def enough(self, score: float) -> bool:
+        """Is a module with this score worth sending?"""
+        least = METRICS[self.metric].floor if self.min_similarity == "metric" else self.min_similarity
+        return least is None or score > least
+
+    def price(self, world: World, images: int) -> int:
+        """The floats of a question."""
+        return floats(self.metric, world.settings.tasks.classes, images, pixels(world))
+
+    def module_price(self, world: World) -> int:
+        """The floats of one offered module with all that comes with it."""
+        expected = self.expects(world, "modules")
+        return sum(prod(size or 0 for size in one.shape[1:]) for one in expected.values())
+
+    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+        tasks, model = world.settings.tasks, world.model
+        if kind == "question":
+            if self.asks == "classes":
+                return {"classes": classes_of(world)}
+            labels = {"labels": Expected(torch.int32, (None,), tasks.classes)}
+            return {"images": images_of(world)} | (labels if self.asks == "labelled" else {})
+        found = {name: Expected(torch.float32, (None, *shape)) for name, shape in shapes(world).items()}
+        found["sources"] = Expected(torch.int32, (None,), tasks.count)
+        found["scores"] = Expected(torch.float32, (None,))
+        if self.transfer_head:
+            found["head.weight"] = Expected(torch.float32, (None, tasks.classes, model.block.features))
+            found["head.bias"] = Expected(torch.float32, (None, tasks.classes))
+            found["classes"] = Expected(torch.int32, (None, tasks.classes), len(world.bank.classes))
+        if self.transfer_structure:
+            found["structure"] = Expected(torch.float32, (None, modular(world).basis + 1, model.depth))
+        return found
+
+    def quote(self, world: World, budget: int | None) -> list[Quote]:
+        tasks, each = world.settings.tasks, self.module_price(world)
+        if self.asks == "classes":
+            asked = tasks.classes
+        else:
+            asked = fitting(tasks.classes * self.examples, self.price(world, 1), budget)
+        price = self.price(world, asked)
+        most = min(self.modules, max(1, tasks.count - tasks.initial - 1))
+        # A question that found no room, or was shorter, leaves more to the answer.
+        count = fitting(most, each, None if budget is None else budget - (price if self.asks == "classes" else 0))
+        return [
+            Quote("question", asked, price, 0),
+            Quote("modules", count, count * each, count * module_floats(world)),
+        ]
+
+
+def modular(world: World) -> Modular:
+    assert isinstance(world.model, Modular)
+    return world.model
+
+
+def sorted_offers(mails: Sequence[Mail]) -> list[Offer]:
+    """All modules in some mails, the best first."""
+    offers = [
+        Offer(float(mail.payload["scores"][at]), int(mail.payload["sources"][at]), mail.sender.agent, parts)
+        for mail in mails
+        for at in range(len(mail.payload["sources"]))
+        for parts in [{name: tensor[at] for name, tensor in mail.payload.items()}]
+    ]
+    return sorted(offers, key=lambda one: one.order)
+
+
+def widened(stack: Stack, slots: int) -> Stack:
+    """A stack with room for so many slots."""
+    flat = {}
+    for name, tensor in stack.tensors.items():
+        if name in ("alive", "frozen") or name.endswith(("/module.weight", "/module.bias")):
+            axis = 1
+        elif name.endswith("/structure") and not name.startswith("steps/"):
+            axis = 2
+        else:
+            flat[name] = tensor
+            continue
+        shape = list(tensor.shape)
+        shape[axis] = slots - shape[axis]
+        flat[name] = torch.cat([tensor, tensor.new_zeros(shape)], axis)
+    flat["params/structure"][:, :, stack.alive.shape[1] :] = 1
+    return Stack.of(stack.lanes, stack.task, stack.epoch, flat)
