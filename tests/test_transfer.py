@@ -213,6 +213,18 @@ def test_a_distance_by_hand() -> None:
     assert a_distance(Pair(own=column(0, 1, 2, 12), features=column(10, 11, 12, 13))) == -1.5
 
 
+def test_the_only_image_of_a_side_counts_as_half_an_error() -> None:
+    # The own ones are told without error: err = (0 + 1/2) / 2.
+    assert a_distance(Pair(own=column(0, 1, 2), features=column(50))) == -1
+    assert a_distance(Pair(own=column(0), features=column(50))) == 0
+
+
+def test_features_that_are_constant_up_to_rounding_tell_nothing_apart() -> None:
+    flat = Pair(own=torch.full((7, 3), 0.1).double(), features=torch.full((11, 3), 0.1).double() * (1 + 1e-15))
+    assert a_distance(flat) == 0
+    assert kl(flat) == 0
+
+
 def test_images_that_are_the_same_are_alike() -> None:
     x = normal(0, 20, 4)
     assert a_distance(Pair(features=x, own=x)) == 0
@@ -301,6 +313,8 @@ def test_discrepancy_by_hand() -> None:
     own, theirs = torch.tensor([[3.0, 0]]), torch.tensor([[5.0, 0], [0, -2]])
     assert discrepancy(Pair(features=theirs, own=own)) == pytest.approx(-0.5, abs=1e-12)
     assert discrepancy(Pair(features=torch.tensor([[0.0, 1]]), own=own)) == pytest.approx(-1, abs=1e-12)
+    # The greatest difference may be of either sign: diag(1, 1, 1) / 3 - diag(1, 0, 0).
+    assert discrepancy(Pair(features=torch.eye(3)[:1], own=torch.eye(3))) == pytest.approx(-2 / 3, abs=1e-12)
 
 
 def test_discrepancy_is_the_greatest_difference_over_all_directions() -> None:
@@ -391,7 +405,7 @@ def test_a_score_does_not_depend_on_the_order_of_images_or_classes_or_on_the_nam
 @pytest.mark.parametrize("name", WITH_OWN)
 def test_a_score_does_not_depend_on_the_unit_of_features(name: str) -> None:
     pair, score = made(0, shift=1.0), METRICS[name].score
-    for unit in (1e-6, 1e6):
+    for unit in (1e-30, 1e-6, 1e6):
         assert score(pair._replace(features=pair.features * unit, own=pair.own * unit)) == pytest.approx(
             score(pair), rel=1e-6
         )
