@@ -244,9 +244,10 @@ def by_seed(place: Path) -> dict[str, np.ndarray]:
     from shoal.stack import grid
 
     record = reopen(place)
-    stack = record.load(torch.device("cpu"))
-    if stack is None:
+    stacks = record.load(torch.device("cpu"))
+    if stacks is None:
         raise SettingsError(f"{place} has lost its checkpoint; remove the folder and reproduce the cell again")
+    (stack,) = stacks
     accuracy, epochs = stack.accuracy.double().numpy(), grid(record.settings.learner.epochs)
     curves = metrics.curve(accuracy, record.settings.tasks.initial)
     lanes = {"final_accuracy": 100 * metrics.final(accuracy), "auc": metrics.area(curves, epochs)}

@@ -16,8 +16,7 @@ from shoal.world import World
 GRID = 10  # epochs between two evaluations
 # Counters and results stay on the host, whatever the device.
 HOST = (
-    "memory_rows", "shared_marks", "shared_fill", "shared_seen", "moved",
-    "used", "carried", "total", "accuracy", "trial",
+    "memory_rows", "shared_marks", "shared_fill", "shared_seen", "moved", "accuracy", "trial",
 )  # fmt: skip
 
 
@@ -50,12 +49,9 @@ class Stack:
     kept: dict[str, Tensor]  # [L, ...]: what a sharing mode remembers from exchange to exchange
     silent: Tensor  # bool [L]: dropout has leaked off (only `sharing.recv.leak` does that)
     moved: Tensor  # bool [L]: something that earlier tasks use has changed since they were last tested
-    used: Tensor  # int64 [L, A]: when the edge from each agent to this lane was last used, in epochs; -1: never
-    carried: Tensor  # int64 [L, A]: the floats it carried then
-    total: Tensor  # int64 [L, A]: the floats it has carried in all
     accuracy: Tensor  # [L, T, G, T]: while learning task, at grid point, tested on task; NaN: not measured
     trial: Tensor  # [L, T, 2]: validation accuracy with and without the candidate, at the end of the task
-    ledger: Ledger  # every message so far
+    ledger: Ledger  # every message so far, of all stacks of the fleet
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -123,7 +119,6 @@ def start(world: World) -> Stack:
     points = len(grid(settings.learner.epochs))
     kept = (count, tasks, settings.learner.memory)
     room = (count, tasks, max((getattr(mode, "memory", 0) for mode in settings.sharing), default=0))
-    senders = (count, settings.agents if settings.sharing else 0)
     inputs = world.inputs
     return Stack(
         lanes=lanes,
@@ -149,9 +144,6 @@ def start(world: World) -> Stack:
         kept={},
         silent=torch.zeros(count, dtype=torch.bool, device=world.device),
         moved=torch.ones(count, dtype=torch.bool),
-        used=torch.full(senders, -1),
-        carried=torch.zeros(senders, dtype=torch.int64),
-        total=torch.zeros(senders, dtype=torch.int64),
         accuracy=torch.full((count, tasks, points, tasks), np.nan),
         trial=torch.full((count, tasks, 2), np.nan),
         ledger=Ledger(),

@@ -1,55 +1,74 @@
-"""A run's records as tables, and its summary: views of the stack, made when they are written."""
+"""A run's records as tables, and its summary: views of the stacks, made when they are written."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 
 from shoal import metrics
 from shoal.config import Settings
 from shoal.evaluate import Foreign
-from shoal.mail import ACCEPTED, AT_REST, COLUMNS, KINDS, OVER_BUDGET, VERDICTS
+from shoal.mail import ACCEPTED, AT_REST, COLUMNS, KINDS, OVER_BUDGET, VERDICTS, Ledger
 from shoal.stack import Stack, grid
+from shoal.tasks import Lane
 
 
-def accuracies(settings: Settings, stack: Stack) -> pl.DataFrame:
+def accuracies(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
     """A row per measurement."""
-    values = stack.accuracy.numpy()
-    lane, task, point, tested = np.nonzero(~np.isnan(values))
-    seeds, agents = np.array(stack.lanes).T
-    return pl.DataFrame(
-        {
-            "seed": seeds[lane],
-            "agent": agents[lane],
+
+    def one(stack: Stack) -> dict[str, np.ndarray]:
+        values = stack.accuracy.numpy()
+        lane, task, point, tested = np.nonzero(~np.isnan(values))
+        return {
+            **names(stack, lane),
             "task": task,
             "epoch": np.array(grid(settings.learner.epochs))[point],
             "tested": tested,
             "accuracy": values[lane, task, point, tested],
         }
-    )
+
+    return joined(settings, [one(stack) for stack in stacks])
 
 
-def growth(settings: Settings, stack: Stack) -> pl.DataFrame:
+def growth(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
     """A row per trial of a module (none in monolithic nets)."""
-    values = stack.trial.numpy()
-    lane, task = np.nonzero(~np.isnan(values[:, :, 0]))
-    seeds, agents = np.array(stack.lanes).T
-    first = settings.net.basis - settings.tasks.initial  # slot of task t: see Modular.slot
-    return pl.DataFrame(
-        {
-            "seed": seeds[lane],
-            "agent": agents[lane],
+
+    def one(kind: Settings, stack: Stack) -> dict[str, np.ndarray]:
+        values = stack.trial.numpy()
+        lane, task = np.nonzero(~np.isnan(values[:, :, 0]))
+        first = kind.net.basis - kind.tasks.initial  # slot of task t: see Modular.slot
+        return {
+            **names(stack, lane),
             "task": task,
             "with": values[lane, task, 0],
             "without": values[lane, task, 1],
             "kept": stack.alive.cpu().numpy()[lane, first + task] if len(lane) else np.zeros(0, bool),
         }
-    )
+
+    kinds = (settings.of(name) for name in settings.members())
+    return joined(settings, [one(*pair) for pair in zip(kinds, stacks, strict=True)])
 
 
-def posted(settings: Settings, stack: Stack) -> pl.DataFrame:
+def names(stack: Stack, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Seed and agent of each of some rows of a stack."""
+    seeds, agents = np.array(stack.lanes).T
+    return {"seed": seeds[rows], "agent": agents[rows]}
+
+
+def joined(settings: Settings, parts: Sequence[dict[str, np.ndarray]]) -> pl.DataFrame:
+    """One table of the columns of all stacks, in the order of lanes; with several kinds, it says of which each is."""
+    if not settings.kinds:
+        return pl.DataFrame(parts[0])
+    kinds = [pl.lit(name).alias("kind") for name in settings.members()]
+    tables = [pl.DataFrame(part).with_columns(kind) for part, kind in zip(parts, kinds, strict=True)]
+    return pl.concat(tables).sort("seed", "agent", maintain_order=True)
+
+
+def posted(settings: Settings, ledger: Ledger) -> pl.DataFrame:
     """A row per message, in the order of posting."""
-    rows = {name: stack.ledger.column(name) for name in COLUMNS}
+    rows = {name: ledger.column(name) for name in COLUMNS}
     words = {"mode": tuple(mode.mode for mode in settings.sharing), "kind": KINDS, "verdict": VERDICTS}
     columns = {
         name: pl.Series(np.array(words[name])[values] if len(values) else [], dtype=pl.String)
@@ -60,12 +79,11 @@ def posted(settings: Settings, stack: Stack) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def traffic(stack: Stack) -> dict[str, Any]:
+def traffic(ledger: Ledger) -> dict[str, Any]:
     """What sharing cost: messages that crossed an edge (their receiver may have refused them), and those that did not.
 
     Per edge and task: for every edge and every task in which a message was posted on it.
     """
-    ledger = stack.ledger
     verdict = ledger.column("verdict")
     crossed = ~np.isin(verdict, (AT_REST, OVER_BUDGET))
     uses = len(np.unique(np.stack([ledger.column(name) for name in ("seed", "sender", "receiver", "task")], 1), axis=0))
@@ -79,36 +97,30 @@ def traffic(stack: Stack) -> dict[str, Any]:
     }
 
 
-def strangers(stack: Stack, unmet: list[Foreign]) -> pl.DataFrame:
+def strangers(settings: Settings, unmet: list[Foreign]) -> pl.DataFrame:
     """A row per task that a lane knows from others' streams only."""
-    return pl.DataFrame(
+    table = pl.DataFrame(
         {
-            "seed": [stack.lanes[one.lane].seed for one in unmet],
-            "agent": [stack.lanes[one.lane].agent for one in unmet],
+            "seed": [one.lane.seed for one in unmet],
+            "agent": [one.lane.agent for one in unmet],
             "other": [one.other for one in unmet],
             "task": [one.task for one in unmet],
             "accuracy": [one.accuracy for one in unmet],
         },
         schema={"seed": pl.Int64, "agent": pl.Int64, "other": pl.Int64, "task": pl.Int64, "accuracy": pl.Float64},
     )
+    if not settings.kinds:
+        return table
+    kind_of = {agent: name for name, agents in settings.members().items() for agent in agents}
+    return table.with_columns(pl.Series("kind", [kind_of[one.lane.agent] for one in unmet], dtype=pl.String))
 
 
-def summarise(settings: Settings, stack: Stack, unmet: list[Foreign]) -> dict[str, Any]:
+def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]) -> dict[str, Any]:
     """All metrics of a finished run, and what it was."""
-    per_lane: list[list[float]] = [[] for _ in stack.lanes]
-    for one in unmet:
-        per_lane[one.lane].append(one.accuracy)
-    padded = np.full((len(per_lane), max(map(len, per_lane))), np.nan)
-    for row, values in enumerate(per_lane):
-        padded[row, : len(values)] = values
-    found = metrics.summary(
-        stack.accuracy.double().numpy(),
-        np.array(grid(settings.learner.epochs)),
-        seeds=np.array([lane.seed for lane in stack.lanes]),
-        initial=settings.tasks.initial,
-        classes=settings.tasks.classes,
-        others=padded,
-    )
+    kinds: dict[str, Any] = {}
+    for (name, agents), stack in zip(settings.members().items(), stacks, strict=True):
+        own = {"agents": list(agents), "model": settings.of(name).model}
+        kinds[name] = own | measured(settings, [stack], unmet)
     return {
         "dataset": settings.dataset,
         "model": settings.model,
@@ -116,9 +128,32 @@ def summarise(settings: Settings, stack: Stack, unmet: list[Foreign]) -> dict[st
         "agents": settings.agents,
         "seeds": settings.seeds,
         "tasks": settings.tasks.count,
-        **found,
-        "modules": float(stack.alive.sum(1).double().mean()),
+        **measured(settings, stacks, unmet),
+        **({"kinds": kinds} if settings.kinds else {}),
         "sharing": [mode.mode for mode in settings.sharing],
-        **traffic(stack),
+        **traffic(stacks[0].ledger),
         "identity": settings.identity(),
     }
+
+
+def measured(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]) -> dict[str, float | None]:
+    """The metrics of all lanes of some stacks."""
+    rows = sorted((lane, stack, row) for stack in range(len(stacks)) for row, lane in enumerate(stacks[stack].lanes))
+    lanes = [lane for lane, _, _ in rows]
+    per_lane: dict[Lane, list[float]] = {lane: [] for lane in lanes}
+    for one in unmet:
+        if one.lane in per_lane:
+            per_lane[one.lane].append(one.accuracy)
+    padded = np.full((len(lanes), max(map(len, per_lane.values()))), np.nan)
+    for at, values in enumerate(per_lane.values()):
+        padded[at, : len(values)] = values
+    found = metrics.summary(
+        torch.stack([stacks[stack].accuracy[row] for _, stack, row in rows]).double().numpy(),
+        np.array(grid(settings.learner.epochs)),
+        seeds=np.array([lane.seed for lane in lanes]),
+        initial=settings.tasks.initial,
+        classes=settings.tasks.classes,
+        others=padded,
+    )
+    modules = torch.stack([stacks[stack].alive[row].sum() for _, stack, row in rows])
+    return {**found, "modules": float(modules.double().mean())}

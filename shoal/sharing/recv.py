@@ -97,8 +97,6 @@ class Recv(Sharing):
             images = world.images(np.array([query.row for query in found[lane]], np.int64))
             labels = ids([query.label for query in found[lane]])
             for other in post.out(lane):
-                if not self.uses(world, lane, other):
-                    continue
                 count = fitting(self.queries, self.query_floats(world), self.part(post.left(lane, other)))
                 payload = {"images": images[:count]}
                 if self.prefilter == "label":
@@ -111,7 +109,7 @@ class Recv(Sharing):
         """Who asks whom: those that can answer."""
         sources = len(world.bank.sources)
         wanted = self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
-        return wanted and (receiver, sender) in world.edges
+        return wanted and (receiver, sender) in world.edges and super().uses(world, sender, receiver)
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """For every question the sender's own images that are nearest to its images."""
@@ -181,7 +179,7 @@ class Recv(Sharing):
             for question in questions:
                 post.stack.silent[world.row[question.receiver]] = True
 
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         expected = {"images": images_of(world)}
         if kind == "question":
             return expected | ({"labels": classes_of(world)} if self.prefilter == "label" else {})

@@ -51,7 +51,7 @@ class Simp(Sharing):
 
     def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
         """Who asks whom: those that can answer."""
-        return (receiver, sender) in world.edges
+        return (receiver, sender) in world.edges and super().uses(world, sender, receiver)
 
     def ask(self, post: Post) -> list[Mail]:
         """Every lane's classes and what they are worth, to all its neighbours."""
@@ -62,8 +62,6 @@ class Simp(Sharing):
             # The most wanted first: if not all fits the budget, these are asked for.
             classes = sorted(found[lane], key=lambda one, lane=lane: (-found[lane][one], one))  # type: ignore[misc]
             for other in post.out(lane):
-                if not self.uses(world, lane, other):
-                    continue
                 count = fitting(len(classes), 2, post.left(lane, other))
                 worth = torch.tensor([found[lane][one] for one in classes[:count]])
                 payload = {"classes": ids(classes[:count]), "worth": worth}
@@ -129,7 +127,7 @@ class Simp(Sharing):
         for lane, mails in by_receiver(answers).items():
             store(post, lane, sorted_in(post, lane, mails), self.buffer, self.once)
 
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         if kind == "question":
             return {"classes": classes_of(world), "worth": Expected(torch.float32, (None,))}
         return {"images": images_of(world), "labels": classes_of(world)}
