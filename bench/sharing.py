@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import cases
-from shoal.run import exchange, learn_epoch, measure, one_thread
-from shoal.sharing import MODES
+from shoal.run import learn_epoch, measure, one_thread
+from shoal.sharing import MODES, exchange
 from shoal.stack import Stack, grid
 from shoal.world import World
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal.config import Settings, read, resolve
     from shoal.record import create, reopen
-    from shoal.run import simulate
+    from shoal.run import simulate, train
     from shoal.session import carry_out, prepare
     from shoal.stack import Stack
 
@@ -23,6 +23,7 @@ HOMES = {
     "reopen": "shoal.record",
     "resolve": "shoal.config",
     "simulate": "shoal.run",
+    "train": "shoal.run",
 }
 __all__ = [
     "Settings",
@@ -35,6 +36,7 @@ __all__ = [
     "reopen",
     "resolve",
     "simulate",
+    "train",
 ]
 
 

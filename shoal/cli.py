@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -264,6 +264,10 @@ def list_(
         table = Table("setting", "default", "meaning", box=None)
         for name, field in config.fields():
             table.add_row(name, json.dumps(field.default), field.description)
+            if name == "kinds":
+                for own in ("name", "agents", "model"):
+                    table.add_row(f"  kinds.{own}", "", config.Kind.model_fields[own].description)
+                table.add_row("  kinds.net.*, kinds.learner.*", "", "else the fleet's; epochs are the same for all")
         console.print(table)
         console.print(
             "\nThe protocol sets what the user does not: `fair` and `paper` differ in these, for agents alone."
@@ -337,7 +341,7 @@ def get_data(
     console.print(f"{name} is in {folder}")
 
 
-def train(fleet: "World", record: "Record") -> dict[str, Any]:
+def train(fleet: Sequence["World"], record: "Record") -> dict[str, Any]:
     """Train with a progress bar."""
     from shoal.session import carry_out
 
@@ -352,37 +356,40 @@ def bar(settings: "Settings") -> Iterator[Any]:
     from shoal.session import done, units
 
     if not err.is_terminal:
-        yield lambda stack: line(settings, stack)
+        yield lambda stacks: line(settings, stacks)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
     with Progress(*columns, TimeRemainingColumn(), console=err) as progress:
-        job = progress.add_task(describe(settings, None), total=units(settings))
+        job = progress.add_task(describe(settings, ()), total=units(settings))
 
-        def show(stack: "Stack") -> None:
-            progress.update(job, completed=done(settings, stack), description=describe(settings, stack))
+        def show(stacks: tuple["Stack", ...]) -> None:
+            progress.update(job, completed=done(settings, stacks[0]), description=describe(settings, stacks))
 
         yield show
 
 
-def line(settings: "Settings", stack: "Stack") -> None:
-    if stack.epoch == 0:
-        say(describe(settings, stack))
+def line(settings: "Settings", stacks: tuple["Stack", ...]) -> None:
+    if stacks[0].epoch == 0:
+        say(describe(settings, stacks))
 
 
-def describe(settings: "Settings", stack: "Stack | None") -> str:
+def describe(settings: "Settings", stacks: tuple["Stack", ...]) -> str:
     """Where a run is and how well it does."""
-    if stack is None:
+    if not stacks:
         return "starting"
-    count = settings.tasks.count
-    lanes = f"{len(stack.lanes)} lane{'s' * (len(stack.lanes) > 1)}"
-    if stack.epoch == 0:
-        mean = stack.accuracy[:, stack.task - 1, -1, : stack.task].mean()
-        return f"{lanes}, task {stack.task}/{count} done, accuracy {100 * mean:.1f}%"
-    return f"{lanes}, task {stack.task + 1}/{count}, epoch {stack.epoch}/{settings.learner.epochs}"
+    count, number = settings.tasks.count, sum(len(stack.lanes) for stack in stacks)
+    task, epoch = stacks[0].task, stacks[0].epoch
+    lanes = f"{number} lane{'s' * (number > 1)}"
+    if epoch == 0:
+        mean = sum(float(stack.accuracy[:, task - 1, -1, :task].sum()) for stack in stacks) / number / task
+        return f"{lanes}, task {task}/{count} done, accuracy {100 * mean:.1f}%"
+    return f"{lanes}, task {task + 1}/{count}, epoch {epoch}/{settings.learner.epochs}"
 
 
 def report(summary: dict[str, Any], json: bool) -> None:
     """A finished run as a table, or as a JSON object on one line."""
+    from shoal.network import spans
+
     if json:
         print(dumps(summary), flush=True)
         return
@@ -401,6 +408,13 @@ def report(summary: dict[str, Any], json: bool) -> None:
         table.add_row(title, *(number(summary.get(f"{name}{ending}")) for ending in ("", "_se", "_se_seeds")))
     table.add_row("modules at the end", number(summary["modules"]))
     console.print(table)
+    for name, kind in summary.get("kinds", {}).items():
+        console.print(
+            f"{name} ({kind['model']}, agents {spans(kind['agents'])}): final accuracy "
+            f"{number(kind['final_accuracy'])} ± {number(kind['final_accuracy_se'])} %, "
+            f"AUC {number(kind['auc'])}, modules {number(kind['modules'])}",
+            highlight=False, markup=False, soft_wrap=True,
+        )  # fmt: skip
     if summary["sharing"]:
         console.print(
             f"shared by {', '.join(summary['sharing'])}: {summary['messages']:,} messages, "
@@ -413,18 +427,20 @@ def report(summary: dict[str, Any], json: bool) -> None:
     console.print(f"in {summary['out']}", highlight=False, markup=False, soft_wrap=True)
 
 
-def show_plan(fleet: "World") -> None:
+def show_plan(fleet: Sequence["World"]) -> None:
     """What sharing will cost, a table of limits and mail."""
     from shoal.sharing.plan import plan
 
-    settings, edges = fleet.settings, fleet.edges
+    settings, edges, lanes = fleet[0].fleet, fleet[0].edges, fleet[0].peers
     lines = plan(fleet)
-    alone = len(set(fleet.lanes) - {lane for pair in edges for lane in pair})
+    alone = len(set(lanes) - {lane for pair in edges for lane in pair})
     console.print(
-        f"{len(fleet.lanes)} lanes ({settings.agents} agents, {settings.seeds} seeds), graph {settings.network.graph}: "
+        f"{len(lanes)} lanes ({settings.agents} agents, {settings.seeds} seeds), graph {settings.network.graph}: "
         f"{len(edges)} directed edges, {alone} lanes without any",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
+    if settings.kinds:
+        show_kinds(fleet[0])
     if not settings.sharing:
         console.print("nothing is shared; say sharing=MODE, see `shoal list sharing`")
         return
@@ -433,7 +449,8 @@ def show_plan(fleet: "World") -> None:
         rhythm = "" if group.every == 1 else f", at least {group.every} epochs between exchanges"
         pairs = ", ".join(f"{sender} → {receiver}" for sender, receiver in group.pairs[:8])
         more = f" and {len(group.pairs) - 8} other pairs of agents" * (len(group.pairs) > 8)
-        console.print(f"\n{group.number:,} edges: {words}{rhythm}", highlight=False, soft_wrap=True)
+        kinds = f" from {group.kinds[0]} to {group.kinds[1]}" * bool(settings.kinds)
+        console.print(f"\n{group.number:,} edges{kinds}: {words}{rhythm}", highlight=False, soft_wrap=True)
         console.print(f"{pairs}{more}", highlight=False, soft_wrap=True)
         here = [one for one in lines if one.edges == group]
         table = Table("on each of them", *(f"{one.mode}, {one.kind}" for one in here), box=None)
@@ -450,6 +467,30 @@ def show_plan(fleet: "World") -> None:
     for mode in settings.sharing:
         if not any(one.mode == mode.mode for one in lines):
             console.print(f"{mode.mode} never sends anything: no edge carries it", highlight=False)
+
+
+def show_kinds(world: "World") -> None:
+    """The kinds of agents, and which modes go from whom to whom."""
+    from shoal.network import spans
+    from shoal.sharing.plan import table
+
+    fleet, modes = world.fleet, table(world)
+    groups = fleet.members()
+    about = Table("kind", "agents", "model", "width", "depth", "basis", box=None)
+    for name, agents in groups.items():
+        one = fleet.of(name)
+        basis = str(one.net.basis) if one.modular else ""
+        about.add_row(name, spans(agents), one.model, str(one.net.width), str(one.net.depth), basis)
+    console.print(about)
+    if not fleet.sharing:
+        return
+    console.print("\nwhat goes from whom (left) to whom (top):")
+    reach = Table("", *groups, box=None)
+    for sender in groups:
+        cells = (modes.get((sender, receiver), set()) for receiver in groups)
+        ordered = [", ".join(mode.mode for mode in fleet.sharing if mode.mode in cell) or "-" for cell in cells]
+        reach.add_row(sender, *ordered)
+    console.print(reach)
 
 
 def facts_of(lines: list["Line"]) -> dict[str, list[str]]:

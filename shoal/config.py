@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Model = Literal["mlp", "cnn", "modular-mlp", "modular-cnn"]
 MODELS: tuple[str, ...] = get_args(Model)
 Protocol = Literal["fair", "paper"]
+REST = "rest"  # the kind of agents that are of none
 
 
 class SettingsError(UserError):
@@ -134,6 +135,7 @@ class Sharing(Part):
     """What every sharing mode is: these settings and its own, and three verbs, for all lanes at once, of which only
     `absorb` writes. `shoal.sharing.MODES` lists the modes."""
 
+    between: ClassVar[str] = "any two agents"  # whom it connects, in words
     mode: str = Field(description="the name of the mode")
     every: PositiveInt | Literal["task"] = Field(description="epochs between exchanges; task: once, before a task")
     when: Literal["before", "after"] = Field(description="exchange before or after every so many epochs")
@@ -161,6 +163,10 @@ class Sharing(Part):
     def suits(self, settings: "Settings") -> None:
         """Raise if this mode cannot serve such a fleet."""
 
+    def fits(self, sender: "Settings", receiver: "Settings") -> bool:
+        """Can an agent of some kind send to one of another?"""
+        return serves(self, sender) and serves(self, receiver)
+
     def uses(self, world: "World", sender: "Lane", receiver: "Lane") -> bool:
         """Does it send anything over this edge?"""
         return self.wants(world, sender, receiver)
@@ -168,7 +174,8 @@ class Sharing(Part):
     def wants(self, world: "World", sender: "Lane", receiver: "Lane") -> bool:
         """Does it take these two for neighbours?"""
         sources = len(world.bank.sources)
-        return self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
+        near = self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
+        return near and self.fits(world.of(sender), world.of(receiver))
 
     def objects(self, post: "Post", mail: "Mail") -> int:
         """A receiver's verdict on mail that looks as expected; zero accepts it."""
@@ -187,12 +194,22 @@ class Sharing(Part):
         """Make use of the answers that have arrived to the questions that were asked."""
 
     @abstractmethod
-    def expects(self, world: "World", kind: str) -> Mapping[str, "Expected"]:
-        """What a message of some kind must look like."""
+    def expects(self, world: "World", kind: str, sender: "Lane") -> Mapping[str, "Expected"]:
+        """What a message of some kind from `sender` must look like to a receiver of this world."""
 
     @abstractmethod
     def quote(self, world: "World", budget: int | None) -> list["Quote"]:
-        """The largest mail of each kind that one directed edge with such a budget carries at one exchange."""
+        """The largest mail of each kind that one directed edge with such a budget carries at one exchange, from a
+        sender of this world."""
+
+
+def serves(mode: Sharing, settings: "Settings") -> bool:
+    """Can a mode serve agents of such a kind?"""
+    try:
+        mode.suits(settings)
+    except SettingsError:
+        return False
+    return True
 
 
 class Machine(Part):
@@ -203,6 +220,18 @@ class Machine(Part):
     threads: NonNegativeInt = Field(0, description="threads for pieces of the stack; 0: one for each core")
     data: str = Field("", description="folder to look for data first; --data sets it")
     checkpoint: PositiveFloat = Field(30.0, description="seconds between checkpoints inside a task")
+
+
+class Kind(Part):
+    """Agents that differ from the rest of the fleet in what is said here. Resolved, it says all of it."""
+
+    name: str = Field(pattern=r"^[A-Za-z][\w-]*$", description="a word, another for each kind, and not `rest`")
+    agents: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field(
+        min_length=1, description="a list of agents, counted from 0"
+    )
+    model: Model = Field("modular-mlp", description="else the fleet's model")
+    net: Net = Net()
+    learner: Learner = Learner()
 
 
 class Settings(Part):
@@ -222,6 +251,21 @@ class Settings(Part):
         (), description="what agents share, in the order of acting: modes with their settings; see `shoal list sharing`"
     )
     machine: Machine = Machine()
+    kinds: tuple[Kind, ...] = Field(
+        (), description="agents with a model, net or learner of their own: name, agents, and only what differs"
+    )
+
+    def members(self) -> dict[str, tuple[int, ...]]:
+        """The agents of each kind; those of none come first, as `rest`."""
+        named = {kind.name: kind.agents for kind in self.kinds}
+        taken = {agent for agents in named.values() for agent in agents}
+        rest = tuple(agent for agent in range(self.agents) if agent not in taken)
+        return ({REST: rest} if rest else {}) | named
+
+    def of(self, name: str) -> "Settings":
+        """The settings of the agents of one kind, as if all were of it."""
+        own = next((kind for kind in self.kinds if kind.name == name), self)
+        return self.model_copy(update={"model": own.model, "net": own.net, "learner": own.learner, "kinds": ()})
 
     @property
     def modular(self) -> bool:
@@ -235,7 +279,8 @@ class Settings(Part):
     def identity(self) -> str:
         """Eight letters that name all that can change a result."""
         idle = set() if self.sharing else {"network", "sharing"}  # a network that nobody uses
-        content = self.model_dump(mode="json", exclude={"machine", *idle})
+        plain = set() if self.kinds else {"kinds"}
+        content = self.model_dump(mode="json", exclude={"machine", *idle, *plain})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -274,7 +319,7 @@ def resolve(raw: dict[str, Any]) -> Settings:
     from shoal.network import edges, settle
 
     raw = dict(raw)
-    listed = raw.pop("sharing", ())
+    listed, kinds = raw.pop("sharing", ()), raw.pop("kinds", ())
     if isinstance(raw.get("network"), str):
         raw["network"] = {"graph": raw["network"]}
     known(raw)
@@ -284,14 +329,15 @@ def resolve(raw: dict[str, Any]) -> Settings:
             made(Link, link, f"network.edges[{at}].")
     said = made(Settings, raw)
     tables = listing(listed)
-    modes = tuple(mode_of(one, said, tuple(table["mode"] for table in tables)) for one in tables)
-    merged = dict(raw)
-    for part, values in switches(said.protocol, said.model, said.dataset, tuple(one.mode for one in modes)).items():
-        merged[part] = {**values, **raw.get(part, {})}
-    settings = Settings(**{**merged, "network": settle(said.network), "sharing": modes})
+    names = tuple(table["mode"] for table in tables)
+    modes = tuple(mode_of(one, said, names) for one in tables)
+    merged = {**raw, **completed(raw, said, said.model, names)}
+    settings = Settings(
+        **{**merged, "network": settle(said.network), "sharing": modes, "kinds": kinds_of(kinds, raw, said, names)}
+    )
     edges(said.network, said.agents, said.seed)  # says what is wrong with them before anything is written
     for mode in modes:
-        mode.suits(settings)
+        suitable(mode, settings)
         if mode.every != "task" and mode.every > settings.learner.epochs:
             raise SettingsError(
                 f"sharing.{mode.mode}.every = {mode.every} is more than learner.epochs = {settings.learner.epochs}, so "
@@ -313,18 +359,90 @@ def resolve(raw: dict[str, Any]) -> Settings:
             f"tasks.initial = {settings.tasks.initial} is more than tasks.count = {settings.tasks.count}; "
             "lower tasks.initial or raise tasks.count"
         )
+    for name in settings.members():
+        possible(settings.of(name), "" if name == REST else f"kinds.{name}.")
+    return settings
+
+
+def completed(raw: dict[str, Any], said: Settings, model: str, modes: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """The groups of settings that the protocol has a say in, for a model: the user's words win."""
+    found = switches(said.protocol, model, said.dataset, modes)
+    return {part: {**values, **raw.get(part, {})} for part, values in found.items()}
+
+
+def kinds_of(tables: Any, raw: dict[str, Any], said: Settings, modes: tuple[str, ...]) -> tuple[Kind, ...]:
+    """The kinds that the user describes, with the fleet's settings where they are silent and the protocol's where the
+    fleet is silent too, which depends on the kind's model."""
+    if not isinstance(tables, (list, tuple)) or not all(isinstance(one, (dict, Kind)) for one in tables):
+        raise SettingsError(f"`kinds` cannot be {tables!r}; write a [[kinds]] table with name and agents for each kind")
+    found: list[Kind] = []
+    owner: dict[int, str] = {}
+    for at, one in enumerate(tables):
+        path = f"kinds[{at}]."
+        table = one.model_dump() if isinstance(one, Kind) else one
+        known(table, Kind, path)
+        for name in ("name", "agents"):
+            if name not in table:
+                raise SettingsError(f"`{path}{name}` is missing; every [[kinds]] table needs a name and agents")
+        model = made(Kind, {"model": said.model, **table}, path).model
+        fleet = completed(raw, said, model, modes)
+        parts = {part: {**fleet[part], **table.get(part, {})} for part in ("net", "learner")}
+        kind = made(Kind, {**table, "model": model, **parts}, path)
+        if kind.name in (REST, *(other.name for other in found)):
+            taken = "what agents of no kind are called" if kind.name == REST else "another kind's name"
+            raise SettingsError(f"`{path}name` cannot be {kind.name!r}, which is {taken}; choose another word")
+        if kind.learner.epochs != said.learner.epochs:
+            raise SettingsError(
+                f"`{path}learner.epochs` cannot be {kind.learner.epochs}, because learner.epochs = "
+                f"{said.learner.epochs} and all agents have one clock; leave it out, or change learner.epochs"
+            )
+        for agent in kind.agents:
+            if agent >= said.agents:
+                raise SettingsError(
+                    f"`{path}agents` has agent {agent}, but with agents = {said.agents} the last agent is "
+                    f"{said.agents - 1}; raise agents, or take it out"
+                )
+            if agent in owner:
+                where = "twice" if owner[agent] == kind.name else f"which is of kind `{owner[agent]}` already"
+                raise SettingsError(f"`{path}agents` has agent {agent} {where}; an agent is of one kind: list it once")
+            owner[agent] = kind.name
+        found.append(kind.model_copy(update={"agents": tuple(sorted(kind.agents))}))
+    return tuple(found)
+
+
+def suitable(mode: Sharing, settings: Settings) -> None:
+    """Raise if a mode can serve no kind of agents, or none that are connected."""
+    from shoal.network import edges
+
+    groups = settings.members()
+    kinds = {name: settings.of(name) for name in groups}
+    if not any(serves(mode, kind) for kind in kinds.values()):
+        mode.suits(next(iter(kinds.values())))
+    if not settings.kinds:
+        return
+    kind_of = {agent: kinds[name] for name, agents in groups.items() for agent in agents}
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    drawn = [edge for seed in seeds for edge in edges(settings.network, settings.agents, seed)]
+    if drawn and not any(mode.fits(kind_of[edge.sender], kind_of[edge.receiver]) for edge in drawn):
+        raise SettingsError(
+            f"no two agents that could exchange by `{mode.mode}` are connected: it goes between {mode.between}; "
+            "connect such agents, change their kinds, or share by another mode"
+        )
+
+
+def possible(settings: Settings, path: str) -> None:
+    """Raise if agents of such a kind cannot be."""
     held = settings.tasks.train * settings.tasks.classes
     if settings.learner.memory > held:
         raise SettingsError(
-            f"learner.memory = {settings.learner.memory} is more than the {held} training images of a task "
-            f"(tasks.train x tasks.classes); lower learner.memory or raise tasks.train"
+            f"{path}learner.memory = {settings.learner.memory} is more than the {held} training images of a task "
+            f"(tasks.train x tasks.classes); lower {path}learner.memory or raise tasks.train"
         )
     if settings.modular and settings.net.initial_structure == "own" and settings.net.basis < settings.tasks.initial:
         raise SettingsError(
-            f'net.initial_structure = "own" needs a basis module for each initial task, got net.basis = '
+            f'{path}net.initial_structure = "own" needs a basis module for each initial task, got {path}net.basis = '
             f"{settings.net.basis} and tasks.initial = {settings.tasks.initial}"
         )
-    return settings
 
 
 M = TypeVar("M", bound=Part)
@@ -483,6 +601,8 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
         at = result
         if groups[:1] == ["sharing"]:
             at, groups = shared(result, groups[1:], word), []
+        elif groups[:1] == ["kinds"]:
+            at, groups = described(result, groups[1:], word), groups[2:]
         for group in groups:
             at = at.setdefault(group, {})
             if not isinstance(at, dict):
@@ -506,3 +626,12 @@ def shared(raw: dict[str, Any], groups: list[str], word: str) -> dict[str, Any]:
         which = f"say which: sharing.{names[0]}.KEY=VALUE" if tables else "say sharing=MODE first"
         raise SettingsError(f"`{word}` is for one of {len(tables)} sharing modes; {which}")
     return tables[0]
+
+
+def described(raw: dict[str, Any], groups: list[str], word: str) -> dict[str, Any]:
+    """The [[kinds]] table that `kinds.NAME.KEY=VALUE` means."""
+    tables: dict[str, dict[str, Any]] = {str(one.get("name")): one for one in raw.get("kinds", ())}
+    if not groups or groups[0] not in tables:
+        known = f"the kinds are {', '.join(tables)}" if tables else "no kinds are described"
+        raise SettingsError(f"`{word}` is for one kind of agents; say kinds.NAME.KEY=VALUE, {known}")
+    return tables[groups[0]]

@@ -41,9 +41,9 @@ def show(out: Path, seeds: int, console: Console) -> None:
     summaries: dict[str, dict[str, Any]] = {}
     with Live(console=console, refresh_per_second=4) as live:
 
-        def watch(settings: Settings, stack: Stack) -> None:
-            seen[settings.model] = stack
-            share = done(settings, stack) / units(settings)
+        def watch(settings: Settings, stacks: tuple[Stack, ...]) -> None:
+            (seen[settings.model],) = stacks
+            share = done(settings, stacks[0]) / units(settings)
             live.update(picture(seen, f"training {FLEETS[settings.model]}: {100 * share:.0f} %"))
 
         for model in FLEETS:

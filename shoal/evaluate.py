@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,6 +11,7 @@ from shoal.engine import crew
 from shoal.learn import slots
 from shoal.models import Linear, Modular, Params, Slots
 from shoal.stack import Stack
+from shoal.tasks import Lane, Task
 from shoal.world import Split, World
 
 OTHERS = 200  # test images of each task that only others have met
@@ -31,6 +33,11 @@ class Trained:
         params, extra = self.composed(task)
         model, inputs = self.world.model, self.world.inputs
         return torch.cat([model.logits(params, inputs[at], task, **extra) for at in rows.split(self.piece)])
+
+    def read(self, x: Tensor, task: int) -> Tensor:
+        """Logits [n, K] of inputs x[n, ...] by the head of `task`."""
+        params, extra = self.composed(task)
+        return torch.cat([self.world.model.logits(params, one, task, **extra) for one in x.split(self.piece)])
 
     def features(self, x: Tensor, task: int) -> Tensor:
         """What the head of `task` would read for inputs x[n, ...]: [n, F]."""
@@ -76,53 +83,63 @@ def accuracy_of(world: World, stack: Stack, name: str, tasks: Sequence[int], hid
 class Foreign(NamedTuple):
     """The accuracy of a lane on a task of another agent of its seed."""
 
-    lane: int
+    lane: Lane
     other: int
     task: int
     accuracy: float
 
 
 @torch.inference_mode()
-def others(world: World, stack: Stack) -> list[Foreign]:
-    """Every lane on the tasks that only other agents of its seed have met: combinations of classes new to it.
+def others(fleet: Sequence[tuple[World, Stack]]) -> list[Foreign]:
+    """Every lane on the tasks that only other agents of its seed have met, of whatever kind they are: combinations of
+    classes new to it.
 
     It has no head for them. For each class it asks the last of its own tasks that has the class how likely it is, and
     takes the likeliest; a class it never met is as likely as chance. If it met none of them its accuracy is chance.
     """
-    found = []
-    used = slots(world, stack, stack.alive.shape[1]).get("slots")
-    for row, lane in enumerate(world.lanes):
-        net = Trained(world, stack, row, used)
-        own = [frozenset(task.classes) for task in world.streams[row]]
-        met = set(own)
-        for column, other in enumerate(world.lanes):
-            if other.seed != lane.seed or column == row:
-                continue
-            for at, task in enumerate(world.streams[column]):
-                if frozenset(task.classes) in met:
+    streams = {lane: stream for world, _ in fleet for lane, stream in zip(world.lanes, world.streams, strict=True)}
+    peers = fleet[0][0].peers
+    found: dict[Lane, list[Foreign]] = {lane: [] for lane in peers}
+    for world, stack in fleet:
+        used = slots(world, stack, stack.alive.shape[1]).get("slots")
+        seen: dict[tuple[Lane, int], Tensor] = {}  # every question as this kind of model reads it
+        for row, lane in enumerate(world.lanes):
+            net = Trained(world, stack, row, used)
+            met = {frozenset(task.classes) for task in world.streams[row]}
+            for other in peers:
+                if other.seed != lane.seed or other == lane:
                     continue
-                met.add(frozenset(task.classes))  # the same classes at a third agent are the same question
-                found.append(Foreign(row, other.agent, at, foreign(world, net, row, column, at)))
-    return found
+                for at, task in enumerate(streams[other]):
+                    if frozenset(task.classes) in met:
+                        continue
+                    met.add(frozenset(task.classes))  # the same classes at a third agent are the same question
+                    if (other, at) not in seen:
+                        seen[other, at] = world.encode(world.images(sample(task)), lane.seed)
+                    found[lane].append(Foreign(lane, other.agent, at, foreign(world, net, row, task, seen[other, at])))
+    return [one for lane in peers for one in found[lane]]
 
 
-def foreign(world: World, net: Trained, row: int, column: int, at: int) -> float:
-    """The accuracy of lane `row` on task `at` of lane `column`."""
-    classes = world.streams[column][at].classes
-    size = min(OTHERS, int(world.test.sizes[column, at]))
-    # Test images lie in the order of the file; a step through all of them meets every class.
-    pick = torch.linspace(0, int(world.test.sizes[column, at]) - 1, size, device=world.device).long()
-    rows, labels = world.test.rows[column, at][pick], world.test.labels[column, at][pick]
-    chance = torch.full((size,), 1 / len(classes), device=world.device)
+def sample(task: Task) -> np.ndarray:
+    """Test images of a task, as rows of the bank. They lie in the order of the file; a step through all of them meets
+    every class."""
+    steps = torch.linspace(0, len(task.test) - 1, min(OTHERS, len(task.test))).long()
+    rows: np.ndarray = task.test[steps.numpy()]
+    return rows
+
+
+def foreign(world: World, net: Trained, row: int, task: Task, x: Tensor) -> float:
+    """The accuracy of the lane at `row` on the sample x[n, ...] of another lane's task."""
+    labels = torch.from_numpy(task.labels(world.bank, sample(task))).to(world.device)
+    chance = torch.full((len(x),), 1 / len(task.classes), device=world.device)
     likely, known = [], False
-    for wanted in classes:
-        own = [u for u, task in enumerate(world.streams[row]) if wanted in task.classes]
+    for wanted in task.classes:
+        own = [u for u, mine in enumerate(world.streams[row]) if wanted in mine.classes]
         known |= bool(own)
         if not own:
             likely.append(chance)
             continue
         place = world.streams[row][own[-1]].classes.index(wanted)
-        likely.append(net.logits(rows, own[-1]).softmax(1)[:, place])
+        likely.append(net.read(x, own[-1]).softmax(1)[:, place])
     if not known:
-        return 1 / len(classes)
+        return 1 / len(task.classes)
     return float((torch.stack(likely, 1).argmax(1) == labels).double().mean())

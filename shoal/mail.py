@@ -93,11 +93,56 @@ COLUMNS = (
 )  # fmt: skip
 
 
+class Use(NamedTuple):
+    """What a directed edge has carried."""
+
+    last: int = -1  # when, in epochs since the first task; -1: never
+    carried: int = 0  # floats, then
+    total: int = 0  # floats, in all
+
+
+UNUSED = Use()
+
+
 @dataclass
 class Ledger:
-    """Every message of a run, in the order of posting: int64 rows of COLUMNS. `mode` is its place in the settings."""
+    """Every message of a run, in the order of posting: int64 rows of COLUMNS. `mode` is its place in the settings.
+
+    All stacks of a fleet write to one ledger. It knows what every directed edge (sender, receiver) has carried.
+    """
 
     blocks: list[np.ndarray] = field(default_factory=list)
+    uses: dict[tuple[Lane, Lane], Use] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: np.ndarray, epochs: int) -> "Ledger":
+        """The ledger that has these rows, of a run with so many epochs per task."""
+        if not len(rows):
+            return cls()
+        column = {name: rows[:, at] for at, name in enumerate(COLUMNS)}
+        crossed = ~np.isin(column["verdict"], (AT_REST, OVER_BUDGET))
+        ends = np.stack([column[name][crossed] for name in ("seed", "sender", "receiver")], 1)
+        edges, edge = np.unique(ends, axis=0, return_inverse=True)
+        edge, floats = edge.reshape(-1), column["floats"][crossed]
+        now = (column["task"] * epochs + column["epoch"])[crossed]
+        last = np.full(len(edges), -1)
+        np.maximum.at(last, edge, now)
+        carried, total = np.zeros((2, len(edges)), np.int64)
+        np.add.at(total, edge, floats)
+        np.add.at(carried, edge, np.where(now == last[edge], floats, 0))
+        names = ((Lane(seed, sender), Lane(seed, receiver)) for seed, sender, receiver in edges.tolist())
+        found = zip(last.tolist(), carried.tolist(), total.tolist(), strict=True)
+        return cls([rows], {name: Use(*use) for name, use in zip(names, found, strict=True)})
+
+    def use(self, sender: Lane, receiver: Lane) -> Use:
+        """What an edge has carried so far."""
+        return self.uses.get((sender, receiver), UNUSED)
+
+    def carry(self, mail: Mail, now: int) -> None:
+        """Note that a message crosses its edge."""
+        last, carried, total = self.use(mail.sender, mail.receiver)
+        here = mail.floats + (carried if last == now else 0)
+        self.uses[mail.sender, mail.receiver] = Use(now, here, total + mail.floats)
 
     @property
     def rows(self) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 settings.toml             all settings, resolved; `shoal run` accepts it as it is
 about.json                shoal's version and commit, versions of what it runs on, when
-checkpoint.safetensors    the stack, at most `machine.checkpoint` seconds or one epoch old
+checkpoint.safetensors    the stacks, at most `machine.checkpoint` seconds or one epoch old
 accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
 growth.parquet            a row per trial of a module: seed, agent, task, accuracy with and without it, kept; the
                           agent and task it was received from, and those where it began, so many hops ago
@@ -11,6 +11,7 @@ candidates.parquet        a row per module that an agent was offered: seed, agen
 ledger.parquet            a row per message: seed, task, epoch, sender, receiver, mode, kind, items, floats, bytes,
                           floats by the paper's rule, accepted or why refused (only if agents share)
 others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
+                          (in a fleet of several kinds, these tables have a column `kind`, the ledger not)
 summary.json              the metrics; there when the run is finished
 """
 
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -41,7 +42,7 @@ from shoal.config import Settings, SettingsError, read
 from shoal.errors import UserError
 from shoal.evaluate import others
 from shoal.mail import Ledger
-from shoal.stack import HOST, Stack, offers
+from shoal.stack import HOST, Offered, Stack
 from shoal.tables import accuracies, candidates, growth, posted, strangers, summarise
 from shoal.tasks import Lane
 from shoal.world import World
@@ -125,23 +126,28 @@ class Record:
         made.setdefault("resumed", []).append({name: now[name] for name in ("started", "commit", "python", "packages")})
         self.write("about.json", text(made))
 
-    def save(self, stack: Stack) -> None:
-        """Write the checkpoint."""
+    def save(self, stacks: Sequence[Stack]) -> None:
+        """Write the checkpoint: one clock, one ledger, and the tensors of every stack."""
+        stack = stacks[0]
         about = {
             "format": str(FORMAT),
             "identity": self.settings.identity(),
             "task": str(stack.task),
             "epoch": str(stack.epoch),
-            "lanes": json.dumps(stack.lanes),
+            "lanes": json.dumps([one.lanes for one in stacks]),
             "seconds": repr(self.elapsed()),
         }
-        tensors = {name: tensor.contiguous() for name, tensor in stack.tensors.items()}
-        tensors["ledger"], tensors["offers"] = (torch.from_numpy(log.rows) for log in (stack.ledger, stack.offers))
+        tensors = {
+            f"{mark(at, len(stacks))}{name}": tensor.contiguous()
+            for at, one in enumerate(stacks)
+            for name, tensor in (one.tensors | {"offers": rows_of(one.offers)}).items()
+        }
+        tensors["ledger"] = torch.from_numpy(stack.ledger.rows)
         about["digest"] = digest(about, tensors)
         self.write(self.checkpoint.name, save(tensors, about))
 
-    def load(self, device: torch.device) -> Stack | None:
-        """The stack of the last checkpoint, or None if there is none yet."""
+    def load(self, device: torch.device) -> tuple[Stack, ...] | None:
+        """The stacks of the last checkpoint, or None if there is none yet."""
         if not self.checkpoint.exists():
             return None
         try:
@@ -160,39 +166,45 @@ class Record:
                 "restore the settings as they were, or start a new run"
             )
         self.seconds, self.since = float(about["seconds"]), time.monotonic()
-        lanes = [Lane(*lane) for lane in json.loads(about["lanes"])]
-        for name in HOST:
-            flat[name] = flat[name].cpu()
-        ledger, offered = Ledger([flat.pop("ledger").cpu().numpy()]), offers()
-        offered.blocks = [flat.pop("offers").cpu().numpy()]
-        return Stack.of(lanes, int(about["task"]), int(about["epoch"]), flat, ledger, offered)
+        lanes = [[Lane(*lane) for lane in one] for one in json.loads(about["lanes"])]
+        ledger = Ledger.of(flat.pop("ledger").cpu().numpy(), self.settings.learner.epochs)
+        stacks = []
+        for at, mine in enumerate(lanes):
+            head = mark(at, len(lanes))
+            own = {name.removeprefix(head): tensor for name, tensor in flat.items() if name.startswith(head)}
+            own |= {name: own[name].cpu() for name in HOST}
+            offers = own.pop("offers").tolist()
+            stacks.append(Stack.of(mine, int(about["task"]), int(about["epoch"]), own))
+            stacks[-1].ledger = ledger
+            stacks[-1].offers = [offered(row) for row in offers]
+        return tuple(stacks)
 
     def damaged(self, why: object) -> RecordError:
         return RecordError(
             f"{self.checkpoint} is damaged ({why}); delete it and `shoal resume {self.folder}` starts again"
         )
 
-    def tables(self, stack: Stack) -> None:
+    def tables(self, stacks: Sequence[Stack]) -> None:
         """Write the records up to now."""
-        self.table("accuracy", accuracies(self.settings, stack))
-        self.table("growth", growth(self.settings, stack))
+        self.table("accuracy", accuracies(self.settings, stacks))
+        self.table("growth", growth(self.settings, stacks))
         if self.settings.sharing:
-            self.table("ledger", posted(self.settings, stack))
+            self.table("ledger", posted(self.settings, stacks[0].ledger))
         if any(mode.mode == "modmod" for mode in self.settings.sharing):
-            self.table("candidates", candidates(self.settings, stack))
+            self.table("candidates", candidates(self.settings, stacks))
 
     def table(self, name: str, table: pl.DataFrame) -> None:
         content = io.BytesIO()
         table.write_parquet(content)
         self.write(f"{name}.parquet", content.getvalue())
 
-    def finish(self, world: World, stack: Stack) -> dict[str, Any]:
+    def finish(self, worlds: Sequence[World], stacks: Sequence[Stack]) -> dict[str, Any]:
         """Write the last records and the summary, which says that the run is finished."""
-        self.save(stack)
-        self.tables(stack)
-        unmet = others(world, stack)
-        self.table("others", strangers(stack, unmet))
-        summary = summarise(self.settings, stack, unmet)
+        self.save(stacks)
+        self.tables(stacks)
+        unmet = others(list(zip(worlds, stacks, strict=True)))
+        self.table("others", strangers(self.settings, unmet))
+        summary = summarise(self.settings, stacks, unmet)
         summary |= {"seconds": round(self.elapsed(), 1), "out": str(self.folder)}
         self.write(self.summary.name, text(summary))
         return summary
@@ -239,6 +251,22 @@ def reopen(folder: Path) -> Record:
     except SettingsError as error:
         raise RecordError(f"{folder / 'settings.toml'}: {error}") from None
     return Record(folder, settings)
+
+
+def mark(at: int, count: int) -> str:
+    """What the names of a stack's tensors begin with in a checkpoint of several stacks."""
+    return "" if count == 1 else f"{at}:"
+
+
+def rows_of(offers: Sequence[Offered]) -> torch.Tensor:
+    """Offers as a checkpoint keeps them."""
+    return torch.tensor(offers, dtype=torch.float64).reshape(-1, len(Offered._fields))
+
+
+def offered(row: Sequence[float]) -> Offered:
+    """An offer from a row of numbers."""
+    seed, agent, task, sender, source = (int(one) for one in row[:5])
+    return Offered(seed, agent, task, sender, source, row[5], row[6], bool(row[7]))
 
 
 def text(content: dict[str, Any]) -> bytes:
@@ -304,10 +332,14 @@ def toml(settings: Settings) -> str:
     """Settings as TOML: single values first, then a table per group."""
     content = settings.model_dump(mode="json", exclude_none=True)
     tables = content.pop("sharing")
+    kinds = content.pop("kinds")
+    for kind in kinds:
+        del kind["learner"]["epochs"]  # is the fleet's
     single = {name: value for name, value in content.items() if not isinstance(value, dict)}
     lines = [f"{name} = {literal(value)}" for name, value in single.items()]
     named = [(f"[{name}]", group) for name, group in content.items() if isinstance(group, dict)]
-    for title, group in named + [("[[sharing]]", table) for table in tables]:
+    named += [("[[sharing]]", table) for table in tables] + [("[[kinds]]", kind) for kind in kinds]
+    for title, group in named:
         lines += ["", title, *(f"{inner} = {literal(value)}" for inner, value in group.items())]
     return "\n".join(lines) + "\n"
 

@@ -1,6 +1,6 @@
-"""The one loop: every lane learns its stream, task after task."""
+"""The one loop: every lane learns its stream, task after task, all stacks of a fleet in lock-step."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -11,35 +11,56 @@ from shoal.engine import crew
 from shoal.evaluate import accuracy
 from shoal.learn import adaptation_epoch, assimilation_epoch, initial_epoch, replay_epoch
 from shoal.models import Modular
-from shoal.sharing import exchange
+from shoal.sharing import meet
 from shoal.stack import Stack, grid, remember, start
 from shoal.world import World, joint_lanes, world
 
-# Called after every epoch and at the end of every task with the stack as it then is; it may save it, not change it.
-Watch = Callable[[Stack], None]
+# Called after every epoch and at the end of every task with the stacks as they then are; it may save, not change them.
+Watch = Callable[[tuple[Stack, ...]], None]
+Fleet = Sequence[tuple[World, Stack]]
 
 
-def simulate(fleet: World, stack: Stack | None = None, watch: Watch = lambda stack: None) -> Stack:
-    """Train a fleet from the start, or on from `stack`, and return it at the end of its stream.
+def simulate(world: World, stack: Stack | None = None, watch: Callable[[Stack], None] = lambda stack: None) -> Stack:
+    """`train` a fleet of one kind, which is one stack."""
+    (done,) = train([world], None if stack is None else [stack], lambda stacks: watch(stacks[0]))
+    return done
 
-    With a common start, one joint agent per seed learns the initial tasks and every agent begins as its copy.
+
+def train(
+    worlds: Sequence[World], stacks: Sequence[Stack] | None = None, watch: Watch = lambda stacks: None
+) -> tuple[Stack, ...]:
+    """Train a fleet from the start, or on from `stacks`, one for each kind of agents, and return them at the end of
+    their streams. They go in lock-step.
+
+    With a common start, one joint agent per seed and kind learns the initial tasks and every agent begins as its copy.
     """
-    settings = fleet.settings
-    first = joint_lanes(fleet.lanes) if settings.tasks.common else fleet.lanes
-    if stack is not None and stack.lanes not in (first, fleet.lanes):
-        raise ValueError(f"the stack is of other lanes ({stack.lanes[0]}, ...) than the fleet ({fleet.lanes[0]}, ...)")
-    lanes = first if stack is None else stack.lanes
-    here = fleet if lanes == fleet.lanes else world(settings, fleet.bank, lanes)
+    tasks = worlds[0].settings.tasks
     with one_thread():
-        if stack is None:
-            stack = start(here)
-        while stack.task < settings.tasks.count:
-            if stack.task == settings.tasks.initial and stack.lanes != fleet.lanes:
-                stack, here = spread(fleet, stack), fleet
-            learn_task(here, stack, watch)
-            check(stack)
-            watch(stack)
-        return stack if stack.lanes == fleet.lanes else spread(fleet, stack)
+        fleet = together(worlds, stacks)
+        while fleet[0][1].task < tasks.count:
+            if fleet[0][1].task == tasks.initial:
+                fleet = spread(worlds, fleet)
+            learn_task(fleet, watch)
+            for _, stack in fleet:
+                check(stack)
+            watch(tuple(stack for _, stack in fleet))
+        return tuple(stack for _, stack in spread(worlds, fleet))
+
+
+def together(worlds: Sequence[World], stacks: Sequence[Stack] | None) -> Fleet:
+    """Every stack with the world that it is in at first: that of the joint agents, or of all. They get one ledger."""
+    common = worlds[0].settings.tasks.common
+    fleet = []
+    for at, whole in enumerate(worlds):
+        first = joint_lanes(whole.lanes) if common else whole.lanes
+        lanes = first if stacks is None else stacks[at].lanes
+        if lanes not in (first, whole.lanes):
+            raise ValueError(f"the stack is of other lanes ({lanes[0]}, ...) than the fleet ({whole.lanes[0]}, ...)")
+        here = whole if lanes == whole.lanes else world(whole.settings, whole.bank, lanes)
+        fleet.append((here, start(here) if stacks is None else stacks[at]))
+    for _, stack in fleet[1:]:
+        stack.ledger = fleet[0][1].ledger
+    return fleet
 
 
 @contextmanager
@@ -65,43 +86,80 @@ def check(stack: Stack) -> None:
         )
 
 
-def spread(fleet: World, stack: Stack) -> Stack:
-    """Every agent of a seed as a copy of the seed's joint agent, with its own replay and a new Adam (protocol 1)."""
+def spread(worlds: Sequence[World], fleet: Fleet) -> Fleet:
+    """Every agent of a seed as a copy of its kind's joint agent, with its own replay and a new Adam (protocol 1).
+
+    What has no joint agents is as it was.
+    """
+    ends = [(whole, copies(whole, stack)) for whole, (_, stack) in zip(worlds, fleet, strict=True)]
+    for _, stack in ends:
+        stack.ledger = fleet[0][1].ledger
+    return ends
+
+
+def copies(whole: World, stack: Stack) -> Stack:
+    """The stack of a world's lanes, from that of their joint agents."""
+    if stack.lanes == whole.lanes:
+        return stack
     row = {lane.seed: at for at, lane in enumerate(stack.lanes)}
-    copies = stack.take([row[lane.seed] for lane in fleet.lanes], fleet.lanes)
-    copies.forget_moments()
+    made = stack.take([row[lane.seed] for lane in whole.lanes], whole.lanes)
+    made.forget_moments()
     for task in range(stack.task):
-        remember(fleet, copies, task)
-    return copies
+        remember(whole, made, task)
+    return made
 
 
-def learn_task(world: World, stack: Stack, watch: Watch) -> None:
-    """All epochs of the stack's current task that are still to do, and its end."""
-    settings, task = world.settings, stack.task
-    labels = grid(settings.learner.epochs)
-    growing = isinstance(world.model, Modular) and task >= settings.tasks.initial
-    if stack.epoch == 0:
-        exchange(world, stack)
-        measure(world, stack, 0, growing=False)
-        if settings.learner.fresh_adam and task >= settings.tasks.initial:
-            stack.forget_moments()
-        if growing:
-            grow.begin(world, stack, task)
-    if task >= settings.tasks.initial - 1:  # the initial tasks before it are only met: they are learned together
-        for epoch in range(stack.epoch, settings.learner.epochs):
+def learn_task(fleet: Fleet, watch: Watch) -> None:
+    """All epochs of the stacks' current task that are still to do, and its end."""
+    settings, clock = fleet[0][0].settings, fleet[0][1]
+    if clock.epoch == 0:
+        meet(fleet)
+        for world, stack in fleet:
+            begin(world, stack)
+    if clock.task >= settings.tasks.initial - 1:  # the initial tasks before it are only met: they are learned together
+        for epoch in range(clock.epoch, settings.learner.epochs):
             if epoch:
-                exchange(world, stack)
-            learn_epoch(world, stack, task, epoch)
-            stack.epoch = epoch + 1
-            if stack.epoch in labels[:-1]:
-                measure(world, stack, labels.index(stack.epoch), growing)
-            watch(stack)
-    if growing:
-        grow.end(world, stack, task)
-    measure(world, stack, len(labels) - 1, growing=False)
-    remember(world, stack, task)
-    exchange(world, stack, ended=True)
-    stack.task, stack.epoch = task + 1, 0
+                meet(fleet)
+            for world, stack in fleet:
+                go_on(world, stack)
+            watch(tuple(stack for _, stack in fleet))
+    for world, stack in fleet:
+        end(world, stack)
+    meet(fleet, ended=True)
+    for _, stack in fleet:
+        stack.task, stack.epoch = stack.task + 1, 0
+
+
+def grows(world: World, stack: Stack) -> bool:
+    """Is there a candidate module in the current task?"""
+    return isinstance(world.model, Modular) and stack.task >= world.settings.tasks.initial
+
+
+def begin(world: World, stack: Stack) -> None:
+    """What comes before the first epoch of a task."""
+    settings, task = world.settings, stack.task
+    measure(world, stack, 0, growing=False)
+    if settings.learner.fresh_adam and task >= settings.tasks.initial:
+        stack.forget_moments()
+    if grows(world, stack):
+        grow.begin(world, stack, task)
+
+
+def go_on(world: World, stack: Stack) -> None:
+    """The next epoch of a task."""
+    labels = grid(world.settings.learner.epochs)
+    learn_epoch(world, stack, stack.task, stack.epoch)
+    stack.epoch += 1
+    if stack.epoch in labels[:-1]:
+        measure(world, stack, labels.index(stack.epoch), grows(world, stack))
+
+
+def end(world: World, stack: Stack) -> None:
+    """What comes after the last epoch of a task."""
+    if grows(world, stack):
+        grow.end(world, stack, stack.task)
+    measure(world, stack, len(grid(world.settings.learner.epochs)) - 1, growing=False)
+    remember(world, stack, stack.task)
 
 
 def learn_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,41 +13,42 @@ from shoal.config import Settings
 from shoal.engine import keep_memory
 from shoal.errors import Stopped
 from shoal.record import Record
-from shoal.run import simulate
+from shoal.run import Watch, train
 from shoal.stack import Stack
-from shoal.world import World, world
+from shoal.world import World, worlds
 
 
-def prepare(settings: Settings, folder: Path | None = None) -> World:
-    """The data and streams of a run, before anything is written. `folder` wins over `machine.data`."""
+def prepare(settings: Settings, folder: Path | None = None) -> tuple[World, ...]:
+    """The data and streams of a run, a world for each kind of agents, before anything is written. `folder` wins over
+    `machine.data`."""
     said = Path(settings.machine.data) if settings.machine.data else None
-    return world(settings, data.load(settings.dataset, folder or said))
+    return worlds(settings, data.load(settings.dataset, folder or said))
 
 
-def carry_out(fleet: World, record: Record, show: Callable[[Stack], None] = lambda stack: None) -> dict[str, Any]:
+def carry_out(fleet: Sequence[World], record: Record, show: Watch = lambda stacks: None) -> dict[str, Any]:
     """Train until the end, save on the way, and return the summary."""
     settings = record.settings
     keep_memory()
     with record.alone(), interrupts() as asked:
-        stack = record.load(fleet.device)
-        if stack is not None:
+        stacks = record.load(fleet[0].device)
+        if stacks is not None:
             record.again()
         saved = time.monotonic()
 
-        def watch(stack: Stack) -> None:
+        def watch(stacks: tuple[Stack, ...]) -> None:
             nonlocal saved
-            show(stack)
-            ended = stack.epoch == 0
+            show(stacks)
+            ended = stacks[0].epoch == 0
             if ended or asked() or time.monotonic() - saved > settings.machine.checkpoint:
-                record.save(stack)
+                record.save(stacks)
                 saved = time.monotonic()
             if ended:
-                record.tables(stack)
+                record.tables(stacks)
             if asked():
                 raise Stopped(f"stopped and saved; go on with `shoal resume {record.folder}`")
 
         try:
-            return record.finish(fleet, simulate(fleet, stack, watch))
+            return record.finish(fleet, train(fleet, stacks, watch))
         except KeyboardInterrupt:
             raise Stopped(f"stopped at once; `shoal resume {record.folder}` goes on from the last checkpoint") from None
 

@@ -1,14 +1,13 @@
 """The stack: all that changes in a run, one row per lane. A checkpoint is this object and nothing else."""
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.log import Log
 from shoal.mail import Ledger
 from shoal.models import Modular
 from shoal.rng import key
@@ -18,18 +17,21 @@ from shoal.world import World
 GRID = 10  # epochs between two evaluations
 # Counters and results stay on the host, whatever the device.
 HOST = (
-    "memory_rows", "shared_marks", "shared_fill", "shared_seen", "moved",
-    "used", "carried", "total", "accuracy", "trial", "origin",
+    "memory_rows", "shared_marks", "shared_fill", "shared_seen", "moved", "accuracy", "trial", "origin",
 )  # fmt: skip
 
 
-# A module that a lane was offered for its coming task: who offered it, for which of its own tasks it was grown, how
-# well it promises to transfer, its accuracy on validation data in a tryout (NaN: not tried), whether the lane took it.
-OFFER = ("seed", "agent", "task", "sender", "source", "score", "tried", "chosen")
+class Offered(NamedTuple):
+    """A module that a lane was offered for its coming task."""
 
-
-def offers() -> Log:
-    return Log(OFFER, np.float64)
+    seed: int
+    agent: int
+    task: int
+    sender: int
+    source: int  # the sender's task that it was grown for
+    score: float  # how well it promises to transfer
+    tried: float  # its accuracy on validation data in a tryout; NaN: it was not tried
+    chosen: bool
 
 
 def grid(epochs: int) -> list[int]:
@@ -62,36 +64,27 @@ class Stack:
     kept: dict[str, Tensor]  # [L, ...]: what a sharing mode remembers from exchange to exchange
     silent: Tensor  # bool [L]: dropout has leaked off (only `sharing.recv.leak` does that)
     moved: Tensor  # bool [L]: something that earlier tasks use has changed since they were last tested
-    used: Tensor  # int64 [L, A]: when the edge from each agent to this lane was last used, in epochs; -1: never
-    carried: Tensor  # int64 [L, A]: the floats it carried then
-    total: Tensor  # int64 [L, A]: the floats it has carried in all
     accuracy: Tensor  # [L, T, G, T]: while learning task, at grid point, tested on task; NaN: not measured
     trial: Tensor  # [L, T, 2]: validation accuracy with and without the candidate, at the end of the task
     origin: Tensor  # int64 [L, T, 2]: agent and task that the task's candidate was received from; -1: a fresh one
-    ledger: Ledger  # every message so far
-    offers: Log = dataclasses.field(default_factory=offers)  # every module that lanes were offered
+    ledger: Ledger  # every message so far, of all stacks of the fleet
+    offers: list[Offered] = field(default_factory=list)  # every module that lanes were offered
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by a flat name; row l of each is lane l's."""
         flat: dict[str, Tensor] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for one in fields(self):
+            value = getattr(self, one.name)
             if isinstance(value, Tensor):
-                flat[field.name] = value
+                flat[one.name] = value
             elif isinstance(value, dict):
-                flat |= {f"{field.name}/{name}": tensor for name, tensor in value.items()}
+                flat |= {f"{one.name}/{name}": tensor for name, tensor in value.items()}
         return flat
 
     @classmethod
     def of(
-        cls,
-        lanes: Sequence[Lane],
-        task: int,
-        epoch: int,
-        flat: dict[str, Tensor],
-        ledger: Ledger | None = None,
-        offered: Log | None = None,
+        cls, lanes: Sequence[Lane], task: int, epoch: int, flat: dict[str, Tensor], ledger: Ledger | None = None
     ) -> "Stack":
         """The stack whose `tensors` are `flat`."""
         parts: dict[str, dict[str, Tensor]] = {"kept": {}}
@@ -100,8 +93,7 @@ class Stack:
             if slash:
                 parts.setdefault(group, {})[inner] = tensor
         single = {name: tensor for name, tensor in flat.items() if "/" not in name}
-        logs = {"ledger": ledger or Ledger(), "offers": offered or offers()}
-        return cls(tuple(lanes), task, epoch, **parts, **single, **logs)  # type: ignore[arg-type]
+        return cls(tuple(lanes), task, epoch, ledger=ledger or Ledger(), **parts, **single)  # type: ignore[arg-type]
 
     def take(self, rows: Sequence[int], lanes: Sequence[Lane]) -> "Stack":
         """A new stack of copies of some rows, renamed to `lanes`."""
@@ -144,7 +136,6 @@ def start(world: World) -> Stack:
     points = len(grid(settings.learner.epochs))
     kept = (count, tasks, settings.learner.memory)
     room = (count, tasks, max((getattr(mode, "memory", 0) for mode in settings.sharing), default=0))
-    senders = (count, settings.agents if settings.sharing else 0)
     inputs = world.inputs
     return Stack(
         lanes=lanes,
@@ -171,9 +162,6 @@ def start(world: World) -> Stack:
         kept={},
         silent=torch.zeros(count, dtype=torch.bool, device=world.device),
         moved=torch.ones(count, dtype=torch.bool),
-        used=torch.full(senders, -1),
-        carried=torch.zeros(senders, dtype=torch.int64),
-        total=torch.zeros(senders, dtype=torch.int64),
         accuracy=torch.full((count, tasks, points, tasks), np.nan),
         trial=torch.full((count, tasks, 2), np.nan),
         origin=torch.full((count, tasks, 2), -1),

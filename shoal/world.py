@@ -44,9 +44,11 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Settings, data and model of a set of lanes."""
+    """Settings, data and model of a set of lanes: those of one kind, among all lanes of a fleet."""
 
-    settings: Settings
+    settings: Settings  # of this kind
+    fleet: Settings  # of all kinds
+    peers: tuple[Lane, ...]  # all lanes of the fleet, those that are here too
     bank: Bank
     model: Monolithic | Modular
     lanes: tuple[Lane, ...]
@@ -71,13 +73,23 @@ class World:
         return {lane: row for row, lane in enumerate(self.lanes)}
 
     @cached_property
+    def agents(self) -> dict[int, Settings]:
+        """The settings of every agent of the fleet."""
+        kinds = ((self.fleet.of(name), agents) for name, agents in self.fleet.members().items())
+        return {agent: settings for settings, agents in kinds for agent in agents}
+
+    def of(self, lane: Lane) -> Settings:
+        """The settings of a lane, here or elsewhere in the fleet."""
+        return self.agents[lane.agent]
+
+    @cached_property
     def edges(self) -> dict[tuple[Lane, Lane], Edge]:
-        """The directed edges, by (sender, receiver), between lanes that are here. Seeds never meet."""
-        seeds = sorted({lane.seed for lane in self.lanes})
-        network, agents = self.settings.network, self.settings.agents
+        """The directed edges, by (sender, receiver), between all lanes of the fleet. Seeds never meet."""
+        seeds, there = sorted({lane.seed for lane in self.peers}), set(self.peers)
+        network, agents = self.fleet.network, self.fleet.agents
         every = ((seed, edge) for seed in seeds for edge in edges(network, agents, seed))
         ends = ((Lane(seed, edge.sender), Lane(seed, edge.receiver), edge) for seed, edge in every)
-        return {(a, b): edge for a, b, edge in ends if a in self.row and b in self.row}
+        return {(a, b): edge for a, b, edge in ends if a in there and b in there}
 
     @cached_property
     def receivers(self) -> dict[Lane, list[Lane]]:
@@ -132,15 +144,29 @@ def joint_lanes(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
     return tuple(Lane(seed, JOINT) for seed in sorted({lane.seed for lane in lanes}))
 
 
+def worlds(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -> tuple[World, ...]:
+    """A world for each kind of agents, with its part of `lanes` (all of the settings' lanes if not given)."""
+    lanes = tuple(lanes_of(settings) if lanes is None else lanes)
+    found = []
+    for name, agents in settings.members().items():
+        part = [lane for lane in lanes if lane.agent in agents]
+        if part:
+            found.append(replace(world(settings.of(name), bank, part), fleet=settings, peers=lanes))
+    return tuple(found)
+
+
 def world(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -> World:
-    """The world of `lanes` (all of the settings' lanes if not given)."""
+    """The world of `lanes` (all of the settings' lanes if not given), all of one kind."""
+    if settings.kinds:
+        raise ValueError("agents of several kinds have a world for each kind; use `worlds`")
     lanes = tuple(lanes_of(settings) if lanes is None else lanes)
     device = device_of(settings)
     model = models.build(settings, bank)
     drawn = streams(bank, settings.tasks, lanes)
     inputs, places = read(bank, model, lanes, drawn)
     train, validation, test = (split(bank, name, lanes, drawn, places, device) for name in NAMES)
-    return World(settings, bank, model, lanes, drawn, device, inputs.to(device), train, validation, test)
+    place = bank, model, lanes, drawn, device, inputs.to(device)
+    return World(settings, settings, lanes, *place, train, validation, test)
 
 
 def read(

@@ -247,6 +247,7 @@ def another(name: str, field: Any) -> object:
         "dataset": "mnist", "learner.adaptation": 5, "machine.device": "cuda", "machine.data": "elsewhere",
         "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],
         "sharing": [{"mode": "recv"}], "start": 6, "budget": 100, "min_similarity": 0.5,
+        "kinds": [{"name": "flat", "agents": [1]}],
     }  # fmt: skip
     if name in special:
         return special[name]

@@ -27,7 +27,7 @@ from shoal.sharing import federated as federated_modes
 from shoal.sharing.federated import FedCurv, FedFish, FedProx, normalised, scale
 from shoal.sharing.fisher import NAMES, fisher, units
 from shoal.sharing.images import Arrived, Held, digest, held, slot, store
-from shoal.sharing.post import Post
+from shoal.sharing.post import Post, carry
 from shoal.sharing.recv import Query, Recv, nearness, score
 from shoal.sharing.simp import Simp, quotas
 from shoal.stack import Stack, remember, start
@@ -207,7 +207,7 @@ def test_if_not_all_fits_every_query_still_gets_its_nearest() -> None:
     world, _, post = ready({"mode": "recv", "queries": 6, "nearest": 3, "prefilter": "none"}, network=network)
     mode = world.settings.sharing[0]
     # A quarter of the budget is for the question: 1560/4 = 390, which are 6 queries of 64 (their class is not sent).
-    questions = post.carry(mode.ask(post), lambda mail: ACCEPTED)
+    (questions,) = carry([post], mode.ask(post))
     assert {len(mail.payload["images"]) for mail in questions} == {6}
     for answer in mode.answer(post, questions):
         # 1560 - 6 * 64 = 1176 floats are left, which are 17 images of 66.
@@ -233,7 +233,7 @@ def test_received_images_are_filtered_and_labelled(receive: str, labels: str, wa
     strange = next(one for one in range(10) if one not in classes)
     rows = np.array([np.flatnonzero(world.bank.labels == one)[0] for one in (classes[0], classes[1], strange)])
     payload = {"images": world.images(rows), "queries": torch.zeros(3, dtype=torch.int32)}
-    if "labels" in mode.expects(world, "answer"):
+    if "labels" in mode.expects(world, "answer", world.lanes[1]):
         payload["labels"] = torch.tensor([classes[0], classes[1], strange], dtype=torch.int32)
     else:
         assert (receive, labels) == ("none", "query")

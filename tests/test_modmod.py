@@ -22,7 +22,7 @@ from shoal.sharing.images import nets
 from shoal.sharing.modmod import TOGETHER, ModMod
 from shoal.sharing.post import Post
 from shoal.sharing.transfer import METRICS
-from shoal.stack import OFFER, Stack, remember, start
+from shoal.stack import Stack, remember, start
 from shoal.tables import candidates as candidates_table
 from shoal.tables import growth, lineage
 from shoal.tasks import Lane, Stream, Task
@@ -132,8 +132,12 @@ def test_only_tasks_that_kept_a_module_are_offered_and_of_equals_the_earlier() -
         (2, 0, 1, ACCEPTED),
         (2, 1, 1, ACCEPTED),
     ]
-    taken = stack.offers.rows[:, [OFFER.index(name) for name in ("agent", "sender", "source", "chosen")]]
-    assert taken.tolist() == [[0, 2, 3, 1], [1, 0, 2, 1], [1, 2, 3, 0], [2, 0, 2, 1]]
+    assert [[one.agent, one.sender, one.source, one.chosen] for one in stack.offers] == [
+        [0, 2, 3, 1],
+        [1, 0, 2, 1],
+        [1, 2, 3, 0],
+        [2, 0, 2, 1],
+    ]
     assert stack.origin[:, TASK].tolist() == [[2, 3], [0, 2], [0, 2]]
 
 
@@ -142,9 +146,9 @@ def test_the_score_is_the_share_of_classes_in_common() -> None:
     classes |= {(2, task): (0, 4, 6) for task in range(6)}
     world, stack = ready(classes, grown={1: (1, 2, 3), 2: (1,)}, modules=3)
     exchange(world, stack)
-    mine = stack.offers.column("agent") == 0
-    assert stack.offers.column("score")[mine].tolist() == pytest.approx([1.0, 0.2])  # nothing in common: not sent
-    assert stack.offers.column("source")[mine].tolist() == [1, 2]
+    mine = [one for one in stack.offers if one.agent == 0]
+    assert [one.score for one in mine] == pytest.approx([1.0, 0.2])  # nothing in common: not sent
+    assert [one.source for one in mine] == [1, 2]
 
 
 @pytest.mark.parametrize(("least", "count"), [("metric", 2), (-1.0, 3), (0.2, 1), (1.0, 0)])
@@ -161,9 +165,10 @@ def test_every_metric_scores_the_coming_task(metric: str, model: str) -> None:
     world, stack = ready(model=model, metric=metric, min_similarity=-1e9, modules=3)
     exchange(world, stack)
     assert len(stack.offers) == 3 * 2 * 3
-    assert np.isfinite(stack.offers.column("score")).all()
+    scores = [one.score for one in stack.offers]
+    assert np.isfinite(scores).all()
     if metric != "iou":
-        assert len(np.unique(stack.offers.column("score"))) > 6
+        assert len(set(scores)) > 6
 
 
 def test_leep_is_that_of_the_senders_head_on_the_receivers_images() -> None:
@@ -196,7 +201,7 @@ def test_modules_that_do_not_fit_the_budget_stay() -> None:
     world, _ = ready(modules=3, min_similarity=-1.0)
     mode = world.settings.sharing[0]
     assert isinstance(mode, ModMod)
-    each = mode.module_price(world)
+    each = mode.module_price(world, alike=True)
     for room, count in ((3 + each, 1), (3 + 2 * each, 2), (2 + 3 * each, 2), (3 + 9 * each, 3)):
         limited, copy = ready(modules=3, min_similarity=-1.0, budget=room)
         exchange(limited, copy)
@@ -355,11 +360,10 @@ def test_a_tryout_takes_what_is_best_on_validation_data_whatever_its_score() -> 
         stack.params["structure"][1, past, model.slot(past)] = 9
     before = deepcopy(stack)
     offers_of(world, stack, s1_1=1.0, s1_2=1.0, s1_3=1.0, s2_1=0.1, s2_2=0.1, s2_3=0.1)
-    mine = stack.offers.column("agent") == 0
-    tried, chosen = stack.offers.column("tried")[mine], stack.offers.column("chosen")[mine]
-    assert stack.offers.column("score")[mine].tolist() == pytest.approx([1.0, 0.1])
-    assert chosen.tolist() == [float(tried.argmax() == at) for at in range(2)]
-    assert tried[1] > tried[0]
+    first, second = (one for one in stack.offers if one.agent == 0)
+    assert (first.score, second.score) == pytest.approx((1.0, 0.1))
+    assert (first.chosen, second.chosen) == (False, True)
+    assert second.tried > first.tried
     assert stack.origin[0, TASK, 0] == 2
     # The tryout was on copies: the candidate begins as it was received, and nothing else has learned.
     source = int(stack.origin[0, TASK, 1])
@@ -378,11 +382,11 @@ def test_a_tryout_of_many_goes_in_groups() -> None:
     world, stack = ready(agents=4, modules=3, min_similarity=-1.0, choose="tryout", tryout=1)
     exchange(world, stack)
     assert len(stack.offers) == 4 * 9 > TOGETHER
-    assert not np.isnan(stack.offers.column("tried")).any()
     for agent in range(4):
-        mine = stack.offers.column("agent") == agent
-        tried = stack.offers.column("tried")[mine]
-        assert stack.offers.column("chosen")[mine].argmax() == tried.argmax()
+        tried = [one.tried for one in stack.offers if one.agent == agent]
+        chosen = [one.chosen for one in stack.offers if one.agent == agent]
+        assert chosen.index(True) == tried.index(max(tried))
+        assert chosen.count(True) == 1
 
 
 def test_candidates_take_turns() -> None:
@@ -480,7 +484,7 @@ def test_records_say_what_was_offered_chosen_and_kept_and_where_it_came_from() -
     tables = [{"mode": "modmod", "min_similarity": -1.0}]
     world = fleet("modular-mlp", tasks=few, learner={"epochs": 2, "accept": -1.0}, sharing=tables)
     stack = simulate(world)
-    grew, offered = growth(world.settings, stack), candidates_table(world.settings, stack)
+    grew, offered = growth(world.settings, [stack]), candidates_table(world.settings, [stack])
     assert len(grew) == 3 * 4
     assert len(offered) == 3 * 3 * 2
     assert offered["kept"].to_list() == offered["chosen"].to_list()

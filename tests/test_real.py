@@ -18,7 +18,7 @@ pytestmark = pytest.mark.data
 @pytest.mark.parametrize("model", ["mlp", "modular-mlp"])
 def test_agents_learn_mnist_task_by_task(model: str, real_data: Path) -> None:
     raw = {"dataset": "mnist", "model": model, "agents": 2, "tasks": {"count": 6}}
-    stack = simulate(prepare(resolve(raw), real_data))
+    stack = simulate(*prepare(resolve(raw), real_data))
     own = stack.accuracy[:, 4:, :, 4:].diagonal(dim1=1, dim2=3)  # [lane, grid point, task]
     assert own[:, 0].mean() < 0.7, "a task nobody has trained is near chance"
     assert own[:, -1].mean() > 0.85
@@ -35,13 +35,13 @@ def test_agents_learn_cifar100(model: str, real_data: Path) -> None:
         "net": {"width": 16},
         "learner": {"epochs": 10, "rate": 3e-3},
     }
-    stack = simulate(prepare(resolve(raw), real_data))
+    stack = simulate(*prepare(resolve(raw), real_data))
     assert stack.accuracy[:, -1, -1, :4].mean() > 0.3, "chance is 0.2"
 
 
 def test_a_mixed_fleet_starts_together_and_goes_separate_ways(real_data: Path) -> None:
     raw = {"dataset": "combined", "model": "mlp", "agents": 4, "tasks": {"count": 6}, "learner": {"epochs": 2}}
-    fleet = prepare(resolve(raw), real_data)
+    (fleet,) = prepare(resolve(raw), real_data)
     sources = np.array([[fleet.bank.source[task.train[0]] for task in stream] for stream in fleet.streams])
     assert sources[:, :4].tolist() == [[0, 1, 2, 0]] * 4
     assert sources[:, 4:].tolist() == [[0, 0], [1, 1], [2, 2], [0, 0]]
@@ -61,7 +61,7 @@ def test_one_seed_of_mnist_ends_where_the_paper_does(model: str, real_data: Path
 
 def test_agents_gain_from_each_others_images_on_mnist(real_data: Path) -> None:
     raw = {"dataset": "mnist", "model": "mlp", "agents": 6, "tasks": {"count": 6}}
-    alone, shared = (simulate(prepare(resolve(raw | more), real_data)) for more in ({}, {"sharing": "recv"}))
+    alone, shared = (simulate(*prepare(resolve(raw | more), real_data)) for more in ({}, {"sharing": "recv"}))
     assert len(shared.ledger)
     assert shared.accuracy[:, -1, -1].mean() > alone.accuracy[:, -1, -1].mean()
 
@@ -75,7 +75,7 @@ def test_a_mixed_fleet_shares_what_its_neighbours_can_use(real_data: Path) -> No
         "learner": {"epochs": 4, "batch": 16, "memory": 8},
         "sharing": [{"mode": "recv", "every": 2, "queries": 5, "scope": "current"}],
     }
-    fleet = prepare(resolve(raw), real_data)
+    (fleet,) = prepare(resolve(raw), real_data)
     stack = simulate(fleet)
     column = stack.ledger.column
     across = column("sender") % 3 != column("receiver") % 3

@@ -41,9 +41,9 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     settings = read(DIGITS, [*TINY, f"model={request.param}"])
     record = create(tmp_path_factory.mktemp("runs") / request.param, settings)
     carry_out(prepare(settings), record)
-    stack = record.load(CPU)
-    assert stack is not None
-    return record, stack
+    stacks = record.load(CPU)
+    assert stacks is not None
+    return record, stacks[0]
 
 
 def table(record: Record, name: str) -> pl.DataFrame:
@@ -218,10 +218,10 @@ def test_a_writer_is_seen_only_when_it_is_done(
 def test_a_checkpoint_is_the_stack(finished: tuple[Record, Stack], tmp_path: Path) -> None:
     record, stack = finished
     copy = create(tmp_path / "copy", record.settings)
-    copy.save(stack)
+    copy.save([stack])
     again = copy.load(CPU)
     assert again is not None
-    assert same(again, stack)
+    assert same(*again, stack)
     assert copy.seconds >= 0
 
 
@@ -276,7 +276,7 @@ def test_where_it_ran_does_not_matter_to_a_checkpoint(finished: tuple[Record, St
     copy.checkpoint.write_bytes(record.checkpoint.read_bytes())
     again = copy.load(CPU)
     assert again is not None
-    assert same(again, stack)
+    assert same(*again, stack)
 
 
 def test_an_empty_folder_can_become_a_run(settings: Settings, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -15,19 +15,25 @@ from shoal import session
 from shoal.config import read
 from shoal.errors import Stopped
 from shoal.record import create, reopen
-from shoal.run import simulate
+from shoal.run import Watch, train
 from shoal.session import carry_out, prepare
 from shoal.stack import Stack
 from shoal.world import World
 from tests.command import DIGITS, TINY, call, fork, launch
 
 OFTEN = "machine.checkpoint=0.0001"  # a checkpoint after every epoch
-KINDS = {
+KINDS: dict[str, tuple[str, ...]] = {
     "modular, common start": ("model=modular-mlp", "tasks.common=true"),
     "modular, own start": ("model=modular-mlp", "protocol=paper"),
     "monolithic, own start": ("model=mlp", "tasks.common=false"),
     "nothing but a common start": ("model=mlp", "tasks.common=true", "tasks.count=4"),
     "images shared": ("model=modular-mlp", "sharing=recv", "sharing.every=2", "network.every=3"),
+    "several kinds": (
+        "agents=3",
+        'kinds=[{name = "flat", agents = [1], model = "mlp"}]',
+        "sharing=recv",
+        "sharing.every=2",
+    ),
     "models shared": ("model=mlp", "sharing=fedprox,fedcurv", "sharing.fedprox.every=1", "sharing.fedcurv.every=2"),
 }
 
@@ -74,8 +80,8 @@ def words_for(folder: Path, words: tuple[str, ...]) -> tuple[object, ...]:
 def clock(folder: Path) -> tuple[int, int]:
     """How far the checkpoint is."""
     record = reopen(folder)
-    stack = record.load(prepare(record.settings).device)
-    return (stack.task, stack.epoch) if stack else (-1, -1)
+    stacks = record.load(prepare(record.settings)[0].device)
+    return (stacks[0].task, stacks[0].epoch) if stacks else (-1, -1)
 
 
 def test_killed_at_random_moments_it_ends_the_same(unbroken: tuple[Path, tuple[str, ...]], tmp_path: Path) -> None:
@@ -210,20 +216,20 @@ def test_a_polite_kill_saves_and_the_run_ends_the_same(
     broken = tmp_path / "run"
     stops = 0
 
-    def disturbed(fleet: World, stack: Stack | None, watch: Callable[[Stack], None]) -> Stack:
+    def disturbed(fleet: Sequence[World], stacks: Sequence[Stack] | None, watch: Watch) -> tuple[Stack, ...]:
         epochs = 0
 
-        def tell(stack: Stack) -> None:
+        def tell(stacks: tuple[Stack, ...]) -> None:
             nonlocal epochs, stops
             epochs += 1
             if epochs == 2 and stops < 3:
                 stops += 1
                 signal.raise_signal(number)
-            watch(stack)
+            watch(stacks)
 
-        return simulate(fleet, stack, tell)
+        return train(fleet, stacks, tell)
 
-    monkeypatch.setattr(session, "simulate", disturbed)
+    monkeypatch.setattr(session, "train", disturbed)
     before = signal.getsignal(number)
     clocks = []
     for _ in range(3):
@@ -241,8 +247,8 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     settings = read(DIGITS, [*TINY, "machine.checkpoint=1000.0"])
     record = create(tmp_path / "run", settings)
 
-    def impatient(stack: Stack) -> None:
-        if stack.epoch == 3:
+    def impatient(stacks: tuple[Stack, ...]) -> None:
+        if stacks[0].epoch == 3:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
 
@@ -255,7 +261,9 @@ def test_a_run_saves_as_often_as_it_says(tmp_path: Path, monkeypatch: pytest.Mon
     """Seldom: at the end of every task, and when it is done. Often: after every epoch."""
     saved: list[tuple[int, int]] = []
     settings = read(DIGITS, [*TINY, "machine.checkpoint=1000.0"])
-    monkeypatch.setattr("shoal.record.Record.save", lambda record, stack: saved.append((stack.task, stack.epoch)))
+    monkeypatch.setattr(
+        "shoal.record.Record.save", lambda record, stacks: saved.append((stacks[0].task, stacks[0].epoch))
+    )
     carry_out(prepare(settings), create(tmp_path / "seldom", settings))
     assert saved == [*((task, 0) for task in range(1, 7)), (6, 0)]
     saved.clear()
@@ -270,7 +278,7 @@ def test_the_time_of_all_sessions_is_counted(tmp_path: Path) -> None:
     record = create(tmp_path / "run", settings)
     record.seconds = 1000.0
 
-    def stop(stack: Stack) -> None:
+    def stop(stacks: tuple[Stack, ...]) -> None:
         signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(Stopped):

@@ -18,15 +18,21 @@ from shoal.sharing.fisher import NAMES, Tensors, fisher, snapshot, units
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
 from shoal.stack import Stack
+from shoal.tasks import Lane
 from shoal.world import World
 
 
 class Federated(Sharing):
     """What the four have in common: everybody sends its modules to everybody's neighbours."""
 
+    between: ClassVar[str] = "agents of the same model, net.width, net.depth and net.basis"
     copies: ClassVar[int] = 1  # numbers sent for each weight
     every: PositiveInt = Field(5, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
+
+    def fits(self, sender: Settings, receiver: Settings) -> bool:
+        """Only modules of the same shape in the same place can be averaged."""
+        return super().fits(sender, receiver) and net_of(sender) == net_of(receiver)
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         return models(post, snapshot(post.world, post.stack))
@@ -36,7 +42,7 @@ class Federated(Sharing):
         modules = mail.payload["modules"]
         return ACCEPTED if 0 < len(modules) == len(modules.unique()) else OUT_OF_RANGE
 
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         found = {name: Expected(torch.float32, (None, *shape)) for name, shape in shapes(world).items()}
         fisher = {f"fisher.{name}": found[name] for name in NAMES} if self.copies == 2 else {}
         return found | fisher | {"modules": Expected(torch.int32, (None,), units(world))}
@@ -187,6 +193,11 @@ class FedFish(Federated):
             write(post.stack, row, {name: torch.where(same[name], mean[name], mixed[name]) for name in NAMES})
 
 
+def net_of(settings: Settings) -> tuple[str, int, int, int]:
+    """What two agents that average their modules have in common."""
+    return settings.model, settings.net.width, settings.net.depth, settings.net.basis
+
+
 def module_floats(world: World) -> int:
     """The numbers in one module."""
     return sum(prod(shape) for shape in shapes(world).values())
@@ -211,7 +222,7 @@ def models(post: Post, values: Tensors, matters: Tensors | None = None) -> list[
         letters: dict[tuple[int, int], Tensors] = {}
         for other in post.out(lane):
             fits = fitting(count, each_one + 1, post.left(lane, other))
-            first = 0 if turns is None or fits == count else int(turns[world.row[other], lane.agent])
+            first = 0 if turns is None or fits == count else int(turns[row, other.agent])
             if (first, fits) not in letters:
                 at = torch.arange(first, first + fits) % count
                 chosen = {name: tensor[row, at].cpu() for name, tensor in content.items()}
@@ -220,16 +231,16 @@ def models(post: Post, values: Tensors, matters: Tensors | None = None) -> list[
     return mails
 
 
-def turn(post: Post, answers: Sequence[Mail]) -> None:
-    """Remember for every edge over which not all modules went, with which one it goes on."""
+def turn(post: Post) -> None:
+    """Remember at its sender, for every edge over which not all modules went, with which one it goes on."""
     count, name = units(post.world), f"{post.mode.mode}.turn"
-    for mail in answers:
+    for mail in post.sent:
         if len(mail.payload["modules"]) < count:
             if name not in post.stack.kept:
                 post.stack.kept[name] = torch.zeros(
                     len(post.stack.lanes), post.world.settings.agents, dtype=torch.int64
                 )
-            at = post.world.row[mail.receiver], mail.sender.agent
+            at = post.world.row[mail.sender], mail.receiver.agent
             post.stack.kept[name][at] = (int(mail.payload["modules"][-1]) + 1) % count
 
 
@@ -240,7 +251,7 @@ def means(post: Post, answers: Sequence[Mail]) -> dict[int, Tensors]:
     of equal weights is these weights.
     """
     world, stack, count = post.world, post.stack, units(post.world)
-    turn(post, answers)
+    turn(post)
     found = {}
     for lane, mails in by_receiver(answers).items():
         row = world.row[lane]

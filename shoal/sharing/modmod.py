@@ -7,7 +7,7 @@ what is needed to use them; the best of all becomes the candidate of the task.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,12 +23,12 @@ from shoal.learn import assimilation_epoch, candidates, one_of
 from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.models import Modular
 from shoal.rng import key
-from shoal.sharing.federated import module_floats, shapes
+from shoal.sharing.federated import module_floats, net_of, shapes
 from shoal.sharing.images import classes_of, held, ids, images_of, nets, per_lane, pixels
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
 from shoal.sharing.transfer import METRICS, Pair, floats
-from shoal.stack import Stack
+from shoal.stack import Offered, Stack
 from shoal.tasks import Lane
 from shoal.world import World
 
@@ -44,14 +44,16 @@ class Offer(NamedTuple):
     parts: Mapping[str, Tensor]
 
     @property
-    def order(self) -> tuple[float, int, int]:
-        """The best first; of equals that of the earlier task, then of the agent with the lower number."""
-        return -self.score, self.source, self.sender
+    def order(self) -> tuple[float, int, int, int]:
+        """The best first; of equals one that comes with more, then that of the earlier task, then of the agent with the
+        lower number."""
+        return -self.score, -len(self.parts), self.source, self.sender
 
 
 class ModMod(Sharing):
     """Sharing of modules (Le et al. 2024)."""
 
+    between: ClassVar[str] = "agents of modular nets of the same kind of module and net.width"
     mode: Literal["modmod"] = "modmod"
     every: Literal["task"] = Field("task", description="once, before a task")
     when: Literal["before"] = Field("before", description="before the task")
@@ -97,6 +99,13 @@ class ModMod(Sharing):
                 f"mode `modmod` needs a modular model, got `{settings.model}`; use model = "
                 f'"modular-{settings.model}" or drop the mode'
             )
+
+    def fits(self, sender: Settings, receiver: Settings) -> bool:
+        """A module fits wherever it has the same shape, in nets of whatever depth."""
+        return super().fits(sender, receiver) and (sender.block, sender.net.width) == (
+            receiver.block,
+            receiver.net.width,
+        )
 
     def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
         """Who asks whom: those that can answer."""
@@ -162,12 +171,12 @@ class ModMod(Sharing):
             scores = {u: METRICS[self.metric].score(self.pair(post, lane, question, u, net)) for u in grown}
             ranked = sorted((u for u in grown if self.enough(scores[u])), key=lambda u: (-scores[u], u))
             wanted = ranked[: self.modules]
-            count = fitting(len(wanted), self.module_price(world), post.left(lane, question.sender))
             if not wanted:
                 continue
-            payload = self.pack(world, stack, row, wanted[:count], scores)
-            paper = len(wanted[:count]) * module_floats(world)
-            mails.append(Mail(lane, question.sender, "modules", payload, len(wanted[:count]), paper))
+            alike = self.alike(world, question.sender)
+            count = fitting(len(wanted), self.module_price(world, alike), post.left(lane, question.sender))
+            payload = self.pack(world, stack, row, wanted[:count], scores, alike)
+            mails.append(Mail(lane, question.sender, "modules", payload, count, count * module_floats(world)))
         return mails
 
     def pair(self, post: Post, lane: Lane, question: Mail, own: int, net: Any) -> Pair:
@@ -176,30 +185,37 @@ class ModMod(Sharing):
         classes = torch.tensor(world.streams[row][own].classes)
         if self.asks == "classes":
             return Pair(theirs=question.payload["classes"].long(), mine=classes)
-        x = world.encode(question.payload["images"], lane.seed)
-        mine = held(world, post.stack, row)
-        here = mine.task == own
-        labels = torch.from_numpy(world.streams[row][own].labels(world.bank, mine.rows[here]))
         trained = net(row)
-        features = trained.features(x, own)
+        features = trained.features(world.encode(question.payload["images"], lane.seed), own)
         logits = F.linear(features, trained.params["head.weight"][own], trained.params["head.bias"][own])
-        theirs = question.payload["labels"].long() if self.asks == "labelled" else torch.empty(0)
-        return Pair(theirs, classes, theirs, logits, features, trained.features(mine.x[here], own), labels)
+        pair = Pair(mine=classes, logits=logits, features=features)
+        if self.asks == "labelled":
+            pair = pair._replace(labels=question.payload["labels"].long())
+        if METRICS[self.metric].compares:
+            images = held(world, post.stack, row)
+            here = images.task == own
+            labels = world.streams[row][own].labels(world.bank, images.rows[here])
+            pair = pair._replace(own=trained.features(images.x[here], own), own_labels=torch.from_numpy(labels))
+        return pair
+
+    def alike(self, world: World, other: Lane) -> bool:
+        """Has an agent elsewhere the same net? Heads and structures mean nothing to others."""
+        return net_of(world.settings) == net_of(world.of(other))
 
     def pack(
-        self, world: World, stack: Stack, row: int, tasks: Sequence[int], scores: Mapping[int, float]
+        self, world: World, stack: Stack, row: int, tasks: Sequence[int], scores: Mapping[int, float], alike: bool
     ) -> dict[str, Tensor]:
-        """What a lane sends of its modules for some of its tasks."""
+        """What a lane sends of its modules for some of its tasks, to one that is alike or not."""
         model, at = modular(world), torch.tensor(tasks)
         slots = torch.tensor([model.slot(u) for u in tasks])
         values = {name: tensor[row].cpu() for name, tensor in stack.params.items()}
         payload = {name: values[name][slots] for name in ("module.weight", "module.bias")}
         payload["sources"] = ids(tasks)
         payload["scores"] = torch.tensor([scores[u] for u in tasks], dtype=torch.float32)
-        if self.transfer_head:
+        if self.transfer_head and alike:
             payload |= {name: values[name][at] for name in ("head.weight", "head.bias")}
             payload["classes"] = ids(np.array([world.streams[row][u].classes for u in tasks]))
-        if self.transfer_structure:
+        if self.transfer_structure and alike:
             basis = values["structure"][at, : model.basis]
             payload["structure"] = torch.cat([basis, values["structure"][at, slots][:, None]], 1)
         return payload
@@ -213,12 +229,10 @@ class ModMod(Sharing):
             results = tried.get(row, [np.nan] * len(offers))
             chosen = int(np.nanargmax(results)) if row in tried else 0
             seed, agent = stack.lanes[row]
-            stack.offers.write(
-                [
-                    (seed, agent, stack.task, one.sender, one.source, one.score, results[at], at == chosen)
-                    for at, one in enumerate(offers)
-                ]
-            )
+            stack.offers += [
+                Offered(seed, agent, stack.task, one.sender, one.source, one.score, results[at], at == chosen)
+                for at, one in enumerate(offers)
+            ]
             self.settle(world, stack, row, [offers[chosen]])
             stack.origin[row, stack.task] = torch.tensor([offers[chosen].sender, offers[chosen].source])
             if self.extra_random:
@@ -298,31 +312,35 @@ class ModMod(Sharing):
         """The floats of a question."""
         return floats(self.metric, world.settings.tasks.classes, images, pixels(world))
 
-    def module_price(self, world: World) -> int:
+    def module_price(self, world: World, alike: bool) -> int:
         """The floats of one offered module with all that comes with it."""
-        expected = self.expects(world, "modules")
-        return sum(prod(size or 0 for size in one.shape[1:]) for one in expected.values())
+        return sum(prod(size or 0 for size in one.shape[1:]) for one in self.parts(world, alike).values())
 
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
-        tasks, model = world.settings.tasks, world.model
+    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
+        tasks = world.settings.tasks
         if kind == "question":
             if self.asks == "classes":
                 return {"classes": classes_of(world)}
             labels = {"labels": Expected(torch.int32, (None,), tasks.classes)}
             return {"images": images_of(world)} | (labels if self.asks == "labelled" else {})
+        return self.parts(world, self.alike(world, sender))
+
+    def parts(self, world: World, alike: bool) -> dict[str, Expected]:
+        """What an offer consists of, from agents that are alike or not."""
+        tasks, model = world.settings.tasks, world.model
         found = {name: Expected(torch.float32, (None, *shape)) for name, shape in shapes(world).items()}
         found["sources"] = Expected(torch.int32, (None,), tasks.count)
         found["scores"] = Expected(torch.float32, (None,))
-        if self.transfer_head:
+        if self.transfer_head and alike:
             found["head.weight"] = Expected(torch.float32, (None, tasks.classes, model.block.features))
             found["head.bias"] = Expected(torch.float32, (None, tasks.classes))
             found["classes"] = Expected(torch.int32, (None, tasks.classes), len(world.bank.classes))
-        if self.transfer_structure:
+        if self.transfer_structure and alike:
             found["structure"] = Expected(torch.float32, (None, modular(world).basis + 1, model.depth))
         return found
 
     def quote(self, world: World, budget: int | None) -> list[Quote]:
-        tasks, each = world.settings.tasks, self.module_price(world)
+        tasks, each = world.settings.tasks, self.module_price(world, alike=True)
         if self.asks == "classes":
             asked = tasks.classes
         else:

@@ -1,10 +1,11 @@
 """What a run's sharing will cost and what will be refused, told before anything runs: `shoal check`."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.config import Settings, Sharing
-from shoal.mail import wire
+from shoal.mail import Expected, wire
 from shoal.sharing.clock import due
 from shoal.sharing.quote import Quote
 from shoal.tasks import Lane
@@ -12,11 +13,12 @@ from shoal.world import World
 
 
 class Edges(NamedTuple):
-    """Edges with the same limits that the same modes use."""
+    """Edges with the same limits, between agents of the same kinds, that the same modes use."""
 
     budget: int | None
     every: int
     modes: tuple[str, ...]
+    kinds: tuple[str, str]  # of the sender and the receiver
     number: int  # of all seeds
     pairs: tuple[tuple[int, int], ...]  # the agents at their ends
 
@@ -41,14 +43,31 @@ class Line(NamedTuple):
     total_bytes: int
 
 
-def plan(world: World) -> list[Line]:
+def plan(worlds: Sequence[World]) -> list[Line]:
     """All lines of a run, modes in the order of acting."""
-    groups: dict[tuple[int | None, int, tuple[str, ...]], list[tuple[int, int]]] = {}
+    world = worlds[0]
+    names = {agent: name for name, agents in world.fleet.members().items() for agent in agents}
+    groups: dict[tuple[int | None, int, tuple[str, ...], tuple[str, str]], list[tuple[Lane, Lane]]] = {}
     for (sender, receiver), edge in world.edges.items():
-        key = edge.budget, edge.every, users(world, sender, receiver)
-        groups.setdefault(key, []).append((sender.agent, receiver.agent))
-    found = [Edges(*key, len(pairs), tuple(sorted(set(pairs)))) for key, pairs in groups.items()]
-    return [line for edges in found for line in along(world, edges)]
+        kinds = names[sender.agent], names[receiver.agent]
+        key = edge.budget, edge.every, users(world, sender, receiver), kinds
+        groups.setdefault(key, []).append((sender, receiver))
+    home = {lane: one for one in worlds for lane in one.lanes}
+    lines = []
+    for key, ends in groups.items():
+        pairs = sorted({(sender.agent, receiver.agent) for sender, receiver in ends})
+        sender, receiver = ends[0]  # all are alike
+        lines += along(home[sender], home[receiver], sender, Edges(*key, len(ends), tuple(pairs)))
+    return lines
+
+
+def table(world: World) -> dict[tuple[str, str], set[str]]:
+    """The modes that go from agents of one kind to those of another, over some edge."""
+    names = {agent: name for name, agents in world.fleet.members().items() for agent in agents}
+    found: dict[tuple[str, str], set[str]] = {}
+    for sender, receiver in world.edges:
+        found.setdefault((names[sender.agent], names[receiver.agent]), set()).update(users(world, sender, receiver))
+    return found
 
 
 def users(world: World, sender: Lane, receiver: Lane) -> tuple[str, ...]:
@@ -56,8 +75,9 @@ def users(world: World, sender: Lane, receiver: Lane) -> tuple[str, ...]:
     return tuple(mode.mode for mode in world.settings.sharing if mode.uses(world, sender, receiver))
 
 
-def along(world: World, edges: Edges) -> list[Line]:
-    """What goes over one edge with these limits in a whole run: the post's rules, on the largest mail.
+def along(world: World, other: World, sender: Lane, edges: Edges) -> list[Line]:
+    """What goes over one edge with these limits in a whole run, from a `sender` in `world` to a receiver in the
+    `other`: the post's rules, on the largest mail.
 
     Every mode is told the whole budget, because others that act at the same moment may find nothing to send.
     """
@@ -87,7 +107,7 @@ def along(world: World, edges: Edges) -> list[Line]:
             else:
                 used = True
                 total[name] += quote.floats
-                size[name] += weight(mode, world, quote.kind, quote.items)
+                size[name] += weight(mode.expects(other, quote.kind, sender), quote.items)
         if used:
             last = now
     lines = []
@@ -98,15 +118,15 @@ def along(world: World, edges: Edges) -> list[Line]:
             if name not in largest:
                 continue
             one = largest[name]
-            price = one.items, free.items, one.floats, weight(mode, world, free.kind, one.items), one.paper
+            length = weight(mode.expects(other, free.kind, sender), one.items)
+            price = one.items, free.items, one.floats, length, one.paper
             times = tasks.count(tasks[-1]), len(set(tasks)), posted[name], resting[name], over[name]
             lines.append(Line(*name, edges, *price, *times, total[name], size[name]))
     return lines
 
 
-def weight(mode: Sharing, world: World, kind: str, items: int) -> int:
-    """The bytes of a message with so many items."""
-    expected = mode.expects(world, kind)
+def weight(expected: Mapping[str, Expected], items: int) -> int:
+    """The bytes of a message with so many items that looks as expected."""
     layout = ((name, one.dtype, tuple(items if n is None else n for n in one.shape)) for name, one in expected.items())
     return wire(tuple(sorted(layout, key=lambda part: part[0])))
 

@@ -1,11 +1,11 @@
 """The post: the only way from one agent to another. It prices, refuses, records and delivers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.config import Sharing
-from shoal.mail import ACCEPTED, AT_REST, KINDS, OVER_BUDGET, Mail
+from shoal.mail import ACCEPTED, AT_REST, KINDS, OVER_BUDGET, Mail, fault
 from shoal.stack import Stack
 from shoal.tasks import Lane
 from shoal.world import World
@@ -13,14 +13,15 @@ from shoal.world import World
 
 @dataclass
 class Post:
-    """The post at one moment, for one mode."""
+    """The post of one stack at one moment, for one mode."""
 
     world: World
     stack: Stack
     mode: Sharing
     spent: dict[tuple[Lane, Lane], int] = field(default_factory=dict)  # by this mode, now
     notes: dict[Lane, Any] = field(default_factory=dict)  # what a lane notes for itself between two verbs
-    asked: dict[tuple[Lane, Lane], Mail] = field(default_factory=dict)  # questions that have arrived
+    asked: dict[tuple[Lane, Lane], Mail] = field(default_factory=dict)  # questions that have arrived, here or elsewhere
+    sent: list[Mail] = field(default_factory=list)  # what lanes that are here have sent and its receivers accepted
 
     @property
     def now(self) -> int:
@@ -28,8 +29,9 @@ class Post:
         return self.stack.task * self.world.settings.learner.epochs + self.stack.epoch
 
     def out(self, lane: Lane) -> list[Lane]:
-        """Whom a lane can send to, and the mode does."""
-        return [other for other in self.world.receivers.get(lane, []) if self.mode.uses(self.world, lane, other)]
+        """Whom a lane can send to by this mode."""
+        there = self.world.receivers.get(lane, [])
+        return [other for other in there if self.mode.uses(self.world, lane, other)]
 
     def left(self, sender: Lane, receiver: Lane) -> int | None:
         """The floats that the edge still carries now: zero while it rests, None without a limit."""
@@ -37,44 +39,38 @@ class Post:
             return 0
         edge, limits = self.world.edges[sender, receiver], []
         if edge.budget is not None:
-            row, column = self.world.row[receiver], sender.agent
-            again = int(self.stack.used[row, column]) == self.now
-            limits.append(edge.budget - (int(self.stack.carried[row, column]) if again else 0))
+            use = self.stack.ledger.use(sender, receiver)
+            limits.append(edge.budget - (use.carried if use.last == self.now else 0))
         if self.mode.budget != "unlimited":
             limits.append(self.mode.budget - self.spent.get((sender, receiver), 0))
         return min(limits) if limits else None
 
     def rests(self, sender: Lane, receiver: Lane) -> bool:
         """Was the edge used not long ago? (Now is not long ago, but the same moment.)"""
-        last = int(self.stack.used[self.world.row[receiver], sender.agent])
+        last = self.stack.ledger.use(sender, receiver).last
         return 0 <= last < self.now < last + self.world.edges[sender, receiver].every
 
-    def carry(self, mails: Sequence[Mail], judge: Callable[[Mail], int]) -> list[Mail]:
-        """Post all mails; those that leave, arrive and make sense to `judge` are delivered, in the same order."""
-        used, carried, total = (tensor.numpy() for tensor in (self.stack.used, self.stack.carried, self.stack.total))
-        task, epoch = self.stack.task, self.stack.epoch
-        mode = self.world.settings.sharing.index(self.mode)
-        judged: dict[int, int] = {}  # the same payload goes to many
-        delivered, rows = [], []
-        for mail in mails:
-            verdict = self.stamp(mail)
-            if verdict == ACCEPTED:
-                row, column = self.world.row[mail.receiver], mail.sender.agent
-                carried[row, column] = mail.floats + (carried[row, column] if used[row, column] == self.now else 0)
-                used[row, column] = self.now
-                total[row, column] += mail.floats
-                edge = mail.sender, mail.receiver
-                self.spent[edge] = self.spent.get(edge, 0) + mail.floats
-                if id(mail.payload) not in judged:
-                    judged[id(mail.payload)] = judge(mail)
-                verdict = judged[id(mail.payload)]
-            if verdict == ACCEPTED:
-                delivered.append(mail)
-            ends = mail.sender.agent, mail.receiver.agent
-            size = mail.items, mail.floats, mail.bytes, mail.paper
-            rows.append((mail.sender.seed, task, epoch, *ends, mode, KINDS.index(mail.kind), *size, verdict))
-        self.stack.ledger.write(rows)
-        return delivered
+    def send(self, mail: Mail) -> int:
+        """Let a mail of a lane that is here leave, if it may: it is paid for, whatever its receiver will say."""
+        verdict = self.stamp(mail)
+        if verdict == ACCEPTED:
+            self.stack.ledger.carry(mail, self.now)
+            edge = mail.sender, mail.receiver
+            self.spent[edge] = self.spent.get(edge, 0) + mail.floats
+        return verdict
+
+    def judge(self, mail: Mail) -> int:
+        """The verdict of a receiver that is here."""
+        return fault(mail.payload, self.mode.expects(self.world, mail.kind, mail.sender)) or self.mode.objects(
+            self, mail
+        )
+
+    def row(self, mail: Mail, verdict: int) -> tuple[int, ...]:
+        """The ledger's row of a mail."""
+        when, mode = (self.stack.task, self.stack.epoch), self.world.settings.sharing.index(self.mode)
+        ends = mail.sender.agent, mail.receiver.agent
+        size = mail.items, mail.floats, mail.bytes, mail.paper
+        return (mail.sender.seed, *when, *ends, mode, KINDS.index(mail.kind), *size, verdict)
 
     def stamp(self, mail: Mail) -> int:
         """May this mail leave now?"""
@@ -90,9 +86,36 @@ class Post:
         """The constraint of the paper's equation 1, size(K_ji) <= b_ji f_ji C, for every edge, with 1 / `every` as the
         frequency: an edge can have been used once at the start and once for each of its periods that have passed."""
         for (sender, receiver), edge in self.world.edges.items():
-            if edge.budget is None:
+            if edge.budget is None or sender not in self.world.row:
                 continue
-            sent = int(self.stack.total[self.world.row[receiver], sender.agent])
+            sent = self.stack.ledger.use(sender, receiver).total
             allowed = edge.budget * (self.now // edge.every + 1)
             if sent > allowed:
                 raise RuntimeError(f"edge {sender} -> {receiver} carried {sent} floats where {allowed} are allowed")
+
+
+def carry(posts: Sequence[Post], mails: Iterable[Mail]) -> list[list[Mail]]:
+    """Post the mails of all stacks; those that leave, arrive and make sense to their receivers are delivered to the
+    stacks that these are in.
+
+    In the order of their senders in the fleet, however it is cut into stacks.
+    """
+    home = {lane: at for at, post in enumerate(posts) for lane in post.world.lanes}
+    place = {lane: at for at, lane in enumerate(posts[0].world.peers)}
+    judged: dict[tuple[int, int], int] = {}  # the same payload goes to many
+    boxes: list[list[Mail]] = [[] for _ in posts]
+    rows = []
+    for mail in sorted(mails, key=lambda mail: place[mail.sender]):
+        sender, to = posts[home[mail.sender]], home[mail.receiver]
+        verdict = sender.send(mail)
+        if verdict == ACCEPTED:
+            name = id(mail.payload), to
+            if name not in judged:
+                judged[name] = posts[to].judge(mail)
+            verdict = judged[name]
+        if verdict == ACCEPTED:
+            sender.sent.append(mail)
+            boxes[to].append(mail)
+        rows.append(sender.row(mail, verdict))
+    posts[0].stack.ledger.write(rows)
+    return boxes

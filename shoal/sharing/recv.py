@@ -175,7 +175,7 @@ class Recv(Sharing):
             for question in questions:
                 post.stack.silent[world.row[question.receiver]] = True
 
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         expected = {"images": images_of(world)}
         if kind == "question":
             return expected | ({"labels": classes_of(world)} if self.prefilter == "label" else {})

@@ -127,7 +127,7 @@ class Simp(Sharing):
         for lane, mails in by_receiver(answers).items():
             store(post, lane, sorted_in(post, lane, mails), self.buffer, self.once)
 
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         if kind == "question":
             return {"classes": classes_of(world), "worth": Expected(torch.float32, (None,))}
         return {"images": images_of(world), "labels": classes_of(world)}

@@ -57,6 +57,7 @@ class Metric:
     score: Callable[[Pair], float]
     asks: Literal["classes", "images", "labelled"]
     floor: float | None = None
+    compares: bool = False  # reads the own task's images too
 
 
 def iou(pair: Pair) -> float:
@@ -235,10 +236,10 @@ METRICS: dict[str, Metric] = {
     "iou": Metric(iou, "classes", 0.0),
     "leep": Metric(leep, "labelled"),
     "logme": Metric(logme, "labelled"),
-    "a_distance": Metric(a_distance, "images"),
-    "otce": Metric(otce, "labelled"),
-    "discrepancy": Metric(discrepancy, "images"),
-    "kl": Metric(kl, "images"),
+    "a_distance": Metric(a_distance, "images", compares=True),
+    "otce": Metric(otce, "labelled", compares=True),
+    "discrepancy": Metric(discrepancy, "images", compares=True),
+    "kl": Metric(kl, "images", compares=True),
 }
 
 

@@ -13,6 +13,7 @@ from shoal.sharing.images import classes_of, held, ids, images_of, pixels, store
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
 from shoal.sharing.simp import sorted_in
+from shoal.tasks import Lane
 from shoal.world import World
 
 
@@ -49,7 +50,7 @@ class Uniform(Sharing):
         for lane, mails in by_receiver(answers).items():
             store(post, lane, sorted_in(post, lane, mails), self.buffer, self.once)
 
-    def expects(self, world: World, kind: str) -> Mapping[str, Expected]:
+    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         return {"images": images_of(world), "labels": classes_of(world)}
 
     def quote(self, world: World, budget: int | None) -> list[Quote]:
