@@ -198,9 +198,9 @@ class Sharing(Part):
         """What a message of some kind from `sender` must look like to a receiver of this world."""
 
     @abstractmethod
-    def quote(self, world: "World", budget: int | None) -> list["Quote"]:
-        """The largest mail of each kind that one directed edge with such a budget carries at one exchange, from a
-        sender of this world."""
+    def quote(self, world: "World", budget: int | None, other: "World | None" = None) -> list["Quote"]:
+        """The largest mail of each kind that one directed edge with such a budget carries at one exchange, from a lane
+        that is in `world` to one that is in the `other` (the same, if not given)."""
 
 
 def serves(mode: Sharing, settings: "Settings") -> bool:

@@ -572,7 +572,9 @@ def test_what_crosses_is_never_more_than_quoted(mode: str, budget: int, whose: s
     check_quotes(world, stack, world.settings.sharing[0], budget)
 
 
-@every_pair
+@pytest.mark.parametrize(
+    ("model", "mode"), [(model, mode) for model in MODELS for mode in MODES if suited(model, mode)]
+)
 def test_without_a_limit_no_more_than_quoted_crosses_either(model: str, mode: str) -> None:
     world, stack = ready(model, [{"mode": mode}])
     check_quotes(world, stack, world.settings.sharing[0], None)
@@ -784,8 +786,13 @@ def test_bad_mail_is_refused_and_is_as_if_it_had_never_come(
     assert total(spoilt) > total(lost)
 
 
-@pytest.mark.parametrize("how", ["a tensor is missing", "an id is too large", "a tensor is shorter than the others"])
-@pytest.mark.parametrize("mode", ["recv", "simp", "modmod"])
+@pytest.mark.parametrize(
+    ("how", "mode"),
+    [
+        *((how, mode) for how in ("a tensor is missing", "an id is too large") for mode in ("recv", "simp", "modmod")),
+        *(("a tensor is shorter than the others", mode) for mode in ("recv", "simp")),  # modmod's has one tensor only
+    ],
+)
 def test_a_bad_question_is_refused_and_has_no_answer(how: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world, stack = ready(model_of(mode), [{"mode": mode}])
     assert tampering(monkeypatch, mode, spoil(how), "ask") == []
@@ -793,7 +800,7 @@ def test_a_bad_question_is_refused_and_has_no_answer(how: str, mode: str, monkey
     found = entries(stack.ledger)
     asked = [row for row in found if KINDS[row["kind"]] == "question" and (row["sender"], row["receiver"]) == (1, 0)]
     assert {row["verdict"] for row in asked} == {HARM[how]}
-    answered = {(row["sender"], row["receiver"]) for row in found if KINDS[row["kind"]] == "answer"}
+    answered = {(row["sender"], row["receiver"]) for row in found if KINDS[row["kind"]] != "question"}
     assert answered == set(COMPLETE) - {(0, 1)}
 
 

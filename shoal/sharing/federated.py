@@ -47,7 +47,7 @@ class Federated(Sharing):
         fisher = {f"fisher.{name}": found[name] for name in NAMES} if self.copies == 2 else {}
         return found | fisher | {"modules": Expected(torch.int32, (None,), units(world))}
 
-    def quote(self, world: World, budget: int | None) -> list[Quote]:
+    def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
         each_one = self.copies * module_floats(world)
         count = fitting(units(world), each_one + 1, budget)
         return [Quote("model", count, count * (each_one + 1), count * each_one)]

@@ -339,8 +339,9 @@ class ModMod(Sharing):
             found["structure"] = Expected(torch.float32, (None, modular(world).basis + 1, model.depth))
         return found
 
-    def quote(self, world: World, budget: int | None) -> list[Quote]:
-        tasks, each = world.settings.tasks, self.module_price(world, alike=True)
+    def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
+        alike = other is None or net_of(world.settings) == net_of(other.settings)
+        tasks, each = world.settings.tasks, self.module_price(world, alike)
         if self.asks == "classes":
             asked = tasks.classes
         else:

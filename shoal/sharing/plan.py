@@ -96,7 +96,7 @@ def along(world: World, other: World, sender: Lane, edges: Edges) -> list[Line]:
             limits.append(mode.budget)
         left = 0 if rests else min(limits, default=None)
         used = False
-        for quote in mode.quote(world, left):
+        for quote in mode.quote(world, left, other):
             name = mode.mode, quote.kind
             posted[name] += 1
             largest[name] = max(largest.get(name, quote), quote, key=lambda one: one.floats)
@@ -112,8 +112,10 @@ def along(world: World, other: World, sender: Lane, edges: Edges) -> list[Line]:
             last = now
     lines = []
     for mode in settings.sharing:
+        if mode.mode not in edges.modes:
+            continue
         tasks = [task for task, _, one in moments(settings) if one == mode]
-        for free in mode.quote(world, None):
+        for free in mode.quote(world, None, other):
             name = mode.mode, free.kind
             if name not in largest:
                 continue

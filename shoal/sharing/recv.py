@@ -192,7 +192,7 @@ class Recv(Sharing):
     def item_floats(self, world: World) -> int:
         return pixels(world) + 1 + (self.receive == "class")
 
-    def quote(self, world: World, budget: int | None) -> list[Quote]:
+    def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
         queries = fitting(self.queries, self.query_floats(world), self.part(budget))
         left = None if budget is None else budget - queries * self.query_floats(world)
         # The answer is to a question in the other direction, which may have had more room.

@@ -132,7 +132,7 @@ class Simp(Sharing):
             return {"classes": classes_of(world), "worth": Expected(torch.float32, (None,))}
         return {"images": images_of(world), "labels": classes_of(world)}
 
-    def quote(self, world: World, budget: int | None) -> list[Quote]:
+    def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
         settings, size = world.settings, pixels(world)
         classes = settings.tasks.classes * (1 if self.scope == "current" else settings.tasks.count)
         asked = fitting(min(classes, len(world.bank.classes)), 2, budget)

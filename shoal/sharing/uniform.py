@@ -53,7 +53,7 @@ class Uniform(Sharing):
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         return {"images": images_of(world), "labels": classes_of(world)}
 
-    def quote(self, world: World, budget: int | None) -> list[Quote]:
+    def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
         size = pixels(world)
         images = fitting(self.images, size + 1, budget)
         return [Quote("images", images, images * (size + 1), images * size)]
