@@ -240,7 +240,7 @@ def sections(options: Options) -> dict[str, Section]:
             lambda found: tables.evaluation(found["rows"]),
         ),
         "sharing": Section(
-            2 * options.turns * (len(MODES) + 1),
+            options.turns * (2 * len(MODES) + 1),  # modmod is for one of the two models
             lambda tick: measure_sharing(options, tick),
             lambda found: tables.sharing(options.fleet, found["rows"]),
         ),
