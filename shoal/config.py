@@ -384,8 +384,8 @@ def kinds_of(tables: Any, raw: dict[str, Any], said: Settings, modes: tuple[str,
                     f"{said.agents - 1}; raise agents, or take it out"
                 )
             if agent in owner:
-                where = "twice" if owner[agent] == kind.name else f"which is of kind `{owner[agent]}` already"
-                raise SettingsError(f"`{path}agents` has agent {agent} {where}; an agent is of one kind: list it once")
+                where = "listed twice" if owner[agent] == kind.name else f"of kind `{owner[agent]}` already"
+                raise SettingsError(f"`{path}agents` has agent {agent}, which is {where}; list every agent once")
             owner[agent] = kind.name
         found.append(kind.model_copy(update={"agents": tuple(sorted(kind.agents))}))
     return tuple(found)
