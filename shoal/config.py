@@ -128,8 +128,8 @@ class Network(Part):
 
 
 class Sharing(Part):
-    """What every sharing mode is: these settings and its own, and three verbs, for all lanes at once, of which only
-    `absorb` writes. `shoal.sharing.MODES` lists the modes."""
+    """What every sharing mode is: these settings and its own, and three verbs, for all lanes of a stack at once, of
+    which only `absorb` writes. `shoal.sharing.MODES` lists the modes."""
 
     between: ClassVar[str] = "any two agents"  # whom it connects, in words
     mode: str = Field(description="the name of the mode")
@@ -172,7 +172,7 @@ class Sharing(Part):
 
     @abstractmethod
     def absorb(self, post: "Post", questions: Sequence["Mail"], answers: Sequence["Mail"]) -> None:
-        """Make use of the answers that have arrived to the questions that were asked."""
+        """Make use of the answers that have arrived; `questions` are those that `answer` was given."""
 
     @abstractmethod
     def expects(self, world: "World", kind: str, sender: "Lane") -> Mapping[str, "Expected"]:

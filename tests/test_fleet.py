@@ -124,6 +124,13 @@ def test_zero_shot_on_others_tasks_asks_about_agents_of_all_kinds() -> None:
     assert {(row.lane.agent, row.other) for row in found} > {(0, 2), (2, 0), (1, 3)}
 
 
+def test_the_number_of_threads_changes_nothing() -> None:
+    """Pieces of all stacks go side by side: small stacks share the threads that one large stack would have."""
+    one, two = (train(fleet("recv", [FLAT], machine={"threads": threads})) for threads in (1, 3))
+    for stack, other in zip(one, two, strict=True):
+        same(stack, other)
+
+
 # Kinds that differ
 
 
