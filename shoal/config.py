@@ -245,7 +245,8 @@ class Settings(Part):
 
     def of(self, name: str) -> "Settings":
         """The settings of the agents of one kind, as if all were of it."""
-        own = next((kind for kind in self.kinds if kind.name == name), self)
+        kinds: dict[str, Kind | Settings] = {REST: self, **{kind.name: kind for kind in self.kinds}}
+        own = kinds[name]
         return self.model_copy(update={"model": own.model, "net": own.net, "learner": own.learner, "kinds": ()})
 
     @property
