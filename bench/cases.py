@@ -98,7 +98,7 @@ def epochs(fleet: World, stack: Stack) -> Work:
 
     def work() -> int:
         nonlocal count
-        learn_epoch(fleet, mine, TASK, count)
+        learn_epoch([(fleet, mine)], TASK, count)
         count = (count + 1) % (fleet.settings.learner.epochs - 1)  # the last one adapts
         return total
 

@@ -37,7 +37,7 @@ def task(fleet: World) -> dict[str, float]:
     with one_thread():
         for epoch in range(EPOCHS):
             timed("exchange", lambda: exchange(fleet, stack))
-            timed("training", lambda epoch=epoch: learn_epoch(fleet, stack, stack.task, epoch))  # type: ignore[misc]
+            timed("training", lambda epoch=epoch: learn_epoch([(fleet, stack)], stack.task, epoch))  # type: ignore[misc]
             stack.epoch = epoch + 1
             timed("testing", lambda: test(fleet, stack))
         timed("exchange", lambda: exchange(fleet, stack, ended=True))

@@ -449,8 +449,7 @@ def show_plan(fleet: Sequence["World"]) -> None:
         rhythm = "" if group.every == 1 else f", at least {group.every} epochs between exchanges"
         pairs = ", ".join(f"{sender} → {receiver}" for sender, receiver in group.pairs[:8])
         more = f" and {len(group.pairs) - 8} other pairs of agents" * (len(group.pairs) > 8)
-        kinds = f" from {group.kinds[0]} to {group.kinds[1]}" * bool(settings.kinds)
-        console.print(f"\n{group.number:,} edges{kinds}: {words}{rhythm}", highlight=False, soft_wrap=True)
+        console.print(f"\n{group.number:,} edges: {words}{rhythm}", highlight=False, soft_wrap=True)
         console.print(f"{pairs}{more}", highlight=False, soft_wrap=True)
         here = [one for one in lines if one.edges == group]
         table = Table("on each of them", *(f"{one.mode}, {one.kind}" for one in here), box=None)

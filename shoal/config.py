@@ -132,8 +132,8 @@ class Network(Part):
 
 
 class Sharing(Part):
-    """What every sharing mode is: these settings and its own, and three verbs, for all lanes at once, of which only
-    `absorb` writes. `shoal.sharing.MODES` lists the modes."""
+    """What every sharing mode is: these settings and its own, and three verbs, for all lanes of a stack at once, of
+    which only `absorb` writes. `shoal.sharing.MODES` lists the modes."""
 
     between: ClassVar[str] = "any two agents"  # whom it connects, in words
     mode: str = Field(description="the name of the mode")
@@ -191,7 +191,7 @@ class Sharing(Part):
 
     @abstractmethod
     def absorb(self, post: "Post", questions: Sequence["Mail"], answers: Sequence["Mail"]) -> None:
-        """Make use of the answers that have arrived to the questions that were asked."""
+        """Make use of the answers that have arrived; `questions` are those that `answer` was given."""
 
     @abstractmethod
     def expects(self, world: "World", kind: str, sender: "Lane") -> Mapping[str, "Expected"]:
@@ -264,7 +264,8 @@ class Settings(Part):
 
     def of(self, name: str) -> "Settings":
         """The settings of the agents of one kind, as if all were of it."""
-        own = next((kind for kind in self.kinds if kind.name == name), self)
+        kinds: dict[str, Kind | Settings] = {REST: self, **{kind.name: kind for kind in self.kinds}}
+        own = kinds[name]
         return self.model_copy(update={"model": own.model, "net": own.net, "learner": own.learner, "kinds": ()})
 
     @property
@@ -403,8 +404,8 @@ def kinds_of(tables: Any, raw: dict[str, Any], said: Settings, modes: tuple[str,
                     f"{said.agents - 1}; raise agents, or take it out"
                 )
             if agent in owner:
-                where = "twice" if owner[agent] == kind.name else f"which is of kind `{owner[agent]}` already"
-                raise SettingsError(f"`{path}agents` has agent {agent} {where}; an agent is of one kind: list it once")
+                where = "listed twice" if owner[agent] == kind.name else f"of kind `{owner[agent]}` already"
+                raise SettingsError(f"`{path}agents` has agent {agent}, which is {where}; list every agent once")
             owner[agent] = kind.name
         found.append(kind.model_copy(update={"agents": tuple(sorted(kind.agents))}))
     return tuple(found)

@@ -38,15 +38,16 @@ def each(function: Callable[..., Tensor], engine: str) -> Callable[..., Tensor]:
     return loop
 
 
-def crew(pieces: Sequence[T], work: Callable[[T], Any]) -> list[Any]:
-    """`work` on every piece, each in a thread of its own.
+def crew(pieces: Sequence[T], work: Callable[[T], Any], most: int | None = None) -> list[Any]:
+    """`work` on every piece, each in a thread of its own, or in one of at most so many.
 
     Torch's own threads wait for each other in every operation, which on a busy machine can take many times longer
     than one thread alone; lanes never wait for each other, so pieces of a stack do not either.
     """
-    if len(pieces) == 1:
-        return [work(pieces[0])]
-    return list(threads(len(pieces), os.getpid()).map(work, pieces))
+    count = min(len(pieces), most or len(pieces))
+    if count == 1:
+        return [work(piece) for piece in pieces]
+    return list(threads(count, os.getpid()).map(work, pieces))
 
 
 @cache

@@ -121,16 +121,21 @@ class Ledger:
             return cls()
         column = {name: rows[:, at] for at, name in enumerate(COLUMNS)}
         crossed = ~np.isin(column["verdict"], (AT_REST, OVER_BUDGET))
-        ends = np.stack([column[name][crossed] for name in ("seed", "sender", "receiver")], 1)
-        edges, edge = np.unique(ends, axis=0, return_inverse=True)
-        edge, floats = edge.reshape(-1), column["floats"][crossed]
+        ends = [column[name][crossed] for name in ("seed", "sender", "receiver")]
+        agents = 1 + max(int(column["sender"].max()), int(column["receiver"].max()))
+        # One number for each edge: a run can have a million rows, and sorting rows takes seconds.
+        edges, first, edge = np.unique(
+            (ends[0] * agents + ends[1]) * agents + ends[2], return_index=True, return_inverse=True
+        )
+        floats = column["floats"][crossed]
         now = (column["task"] * epochs + column["epoch"])[crossed]
         last = np.full(len(edges), -1)
         np.maximum.at(last, edge, now)
         carried, total = np.zeros((2, len(edges)), np.int64)
         np.add.at(total, edge, floats)
         np.add.at(carried, edge, np.where(now == last[edge], floats, 0))
-        names = ((Lane(seed, sender), Lane(seed, receiver)) for seed, sender, receiver in edges.tolist())
+        there = zip(*(end[first].tolist() for end in ends), strict=True)
+        names = ((Lane(seed, sender), Lane(seed, receiver)) for seed, sender, receiver in there)
         found = zip(last.tolist(), carried.tolist(), total.tolist(), strict=True)
         return cls([rows], {name: Use(*use) for name, use in zip(names, found, strict=True)})
 

@@ -7,7 +7,7 @@ import torch
 
 from shoal import grow
 from shoal.config import Settings, SettingsError
-from shoal.engine import crew
+from shoal.engine import THREADS, crew
 from shoal.evaluate import accuracy
 from shoal.learn import adaptation_epoch, assimilation_epoch, initial_epoch, replay_epoch
 from shoal.models import Modular
@@ -112,6 +112,7 @@ def copies(whole: World, stack: Stack) -> Stack:
 def learn_task(fleet: Fleet, watch: Watch) -> None:
     """All epochs of the stacks' current task that are still to do, and its end."""
     settings, clock = fleet[0][0].settings, fleet[0][1]
+    labels = grid(settings.learner.epochs)
     if clock.epoch == 0:
         meet(fleet)
         for world, stack in fleet:
@@ -120,8 +121,11 @@ def learn_task(fleet: Fleet, watch: Watch) -> None:
         for epoch in range(clock.epoch, settings.learner.epochs):
             if epoch:
                 meet(fleet)
+            learn_epoch(fleet, clock.task, epoch)
             for world, stack in fleet:
-                go_on(world, stack)
+                stack.epoch = epoch + 1
+                if stack.epoch in labels[:-1]:
+                    measure(world, stack, labels.index(stack.epoch), grows(world, stack))
             watch(tuple(stack for _, stack in fleet))
     for world, stack in fleet:
         end(world, stack)
@@ -145,15 +149,6 @@ def begin(world: World, stack: Stack) -> None:
         grow.begin(world, stack, task)
 
 
-def go_on(world: World, stack: Stack) -> None:
-    """The next epoch of a task."""
-    labels = grid(world.settings.learner.epochs)
-    learn_epoch(world, stack, stack.task, stack.epoch)
-    stack.epoch += 1
-    if stack.epoch in labels[:-1]:
-        measure(world, stack, labels.index(stack.epoch), grows(world, stack))
-
-
 def end(world: World, stack: Stack) -> None:
     """What comes after the last epoch of a task."""
     if grows(world, stack):
@@ -162,9 +157,10 @@ def end(world: World, stack: Stack) -> None:
     remember(world, stack, stack.task)
 
 
-def learn_epoch(world: World, stack: Stack, task: int, epoch: int) -> None:
-    """One epoch of every lane, pieces of the stack side by side."""
-    crew(stack.pieces(world), lambda piece: lesson(*piece, task, epoch))
+def learn_epoch(fleet: Fleet, task: int, epoch: int) -> None:
+    """One epoch of every lane, pieces of the stacks side by side."""
+    pieces = [piece for world, stack in fleet for piece in stack.pieces(world)]
+    crew(pieces, lambda piece: lesson(*piece, task, epoch), fleet[0][0].settings.machine.threads or THREADS)
 
 
 def lesson(world: World, stack: Stack, task: int, epoch: int) -> None:

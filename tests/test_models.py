@@ -193,7 +193,7 @@ def test_assimilation_moves_the_candidate_the_structure_and_the_head_alone() -> 
     stack.task = 4
     grow.begin(made, stack, 4)
     before = {name: tensor.clone() for name, tensor in stack.params.items()}
-    learn_epoch(made, stack, 4, 0)
+    learn_epoch([(made, stack)], 4, 0)
     for name, tensor in stack.params.items():
         moved = (tensor != before[name]).flatten(2).any(2)
         assert moved[:, 4].all(), name
@@ -207,7 +207,7 @@ def test_adaptation_moves_living_modules_alone() -> None:
     stack.task = 5
     grow.begin(made, stack, 5)  # slot 4 stays empty
     before = {name: tensor.clone() for name, tensor in stack.params.items()}
-    learn_epoch(made, stack, 5, made.settings.learner.epochs - 1)
+    learn_epoch([(made, stack)], 5, made.settings.learner.epochs - 1)
     assert torch.equal(stack.params["structure"], before["structure"])
     assert torch.equal(stack.params["head.weight"], before["head.weight"])
     moved = (stack.params["module.weight"] != before["module.weight"]).flatten(2).any(2)

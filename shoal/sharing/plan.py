@@ -1,8 +1,8 @@
 """What a run's sharing will cost and what will be refused, told before anything runs: `shoal check`."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from shoal.config import Settings, Sharing
 from shoal.mail import Expected, wire
@@ -13,12 +13,11 @@ from shoal.world import World
 
 
 class Edges(NamedTuple):
-    """Edges with the same limits, between agents of the same kinds, that the same modes use."""
+    """Edges with the same limits that the same modes use at the same price."""
 
     budget: int | None
     every: int
     modes: tuple[str, ...]
-    kinds: tuple[str, str]  # of the sender and the receiver
     number: int  # of all seeds
     pairs: tuple[tuple[int, int], ...]  # the agents at their ends
 
@@ -45,20 +44,24 @@ class Line(NamedTuple):
 
 def plan(worlds: Sequence[World]) -> list[Line]:
     """All lines of a run, modes in the order of acting."""
-    world = worlds[0]
-    names = {agent: name for name, agents in world.fleet.members().items() for agent in agents}
-    groups: dict[tuple[int | None, int, tuple[str, ...], tuple[str, str]], list[tuple[Lane, Lane]]] = {}
-    for (sender, receiver), edge in world.edges.items():
-        kinds = names[sender.agent], names[receiver.agent]
-        key = edge.budget, edge.every, users(world, sender, receiver), kinds
-        groups.setdefault(key, []).append((sender, receiver))
-    home = {lane: one for one in worlds for lane in one.lanes}
-    lines = []
-    for key, ends in groups.items():
-        pairs = sorted({(sender.agent, receiver.agent) for sender, receiver in ends})
-        sender, receiver = ends[0]  # all are alike
-        lines += along(home[sender], home[receiver], sender, Edges(*key, len(ends), tuple(pairs)))
-    return lines
+    world, home = worlds[0], {lane: one for one in worlds for lane in one.lanes}
+    alike: dict[tuple[Any, ...], list[tuple[Lane, Lane]]] = {}
+    for ends, edge in world.edges.items():
+        key = Edges(edge.budget, edge.every, users(world, *ends), 0, ()), *(home[lane] for lane in ends)
+        alike.setdefault(key, []).append(ends)
+    groups: dict[tuple[Line, ...], list[tuple[Lane, Lane]]] = {}  # kinds of agents that cost the same go together
+    for (edges, sender, receiver), found in alike.items():
+        groups.setdefault(tuple(along(sender, receiver, found[0][0], edges)), []).extend(found)
+    return [
+        line._replace(edges=line.edges._replace(number=len(found), pairs=pairs(found)))
+        for lines, found in groups.items()
+        for line in lines
+    ]
+
+
+def pairs(ends: Iterable[tuple[Lane, Lane]]) -> tuple[tuple[int, int], ...]:
+    """The agents at the ends of edges of any seed."""
+    return tuple(sorted({(sender.agent, receiver.agent) for sender, receiver in ends}))
 
 
 def table(world: World) -> dict[tuple[str, str], set[str]]:

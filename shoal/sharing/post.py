@@ -61,9 +61,8 @@ class Post:
 
     def judge(self, mail: Mail) -> int:
         """The verdict of a receiver that is here."""
-        return fault(mail.payload, self.mode.expects(self.world, mail.kind, mail.sender)) or self.mode.objects(
-            self, mail
-        )
+        expected = self.mode.expects(self.world, mail.kind, mail.sender)
+        return fault(mail.payload, expected) or self.mode.objects(self, mail)
 
     def row(self, mail: Mail, verdict: int) -> tuple[int, ...]:
         """The ledger's row of a mail."""
