@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from shoal import data
-from shoal.config import Settings, SettingsError, Sharing, override, read, resolve, serves
+from shoal.config import Settings, SettingsError, Sharing, override, read, resolve
 from shoal.evaluate import others
 from shoal.mail import ACCEPTED, KINDS, OVER_BUDGET, Ledger
 from shoal.record import Record, toml
@@ -23,14 +23,14 @@ from shoal.stack import Stack
 from shoal.tasks import Lane
 from shoal.world import World, world, worlds
 from tests.command import ROOT, call
-from tests.test_sharing import QUICK, same, total
+from tests.test_sharing import HYBRIDS, QUICK, same, suited, tables_of, total
 
 RAW: dict[str, Any] = {
     "dataset": "digits",
     "agents": 4,
     "tasks": {"count": 3, "classes": 4, "initial": 1, "train": 6, "validation": 4, "common": False},
     "net": {"width": 16},
-    "learner": {"epochs": 2, "batch": 16, "memory": 4, "rate": 3e-3, "accept": 0.0},
+    "learner": {"epochs": 2, "batch": 16, "memory": 4, "rate": 3e-3, "accept": -1.0},
 }
 # The same fleet in two stacks and in three: nothing about its agents differs.
 SPLITS = (
@@ -38,16 +38,11 @@ SPLITS = (
     [{"name": "first", "agents": [0]}, {"name": "others", "agents": [2, 3]}],
 )
 FLAT = {"name": "flat", "agents": [2, 3], "model": "mlp"}
-SUITED = [
-    (model, mode)
-    for model in ("mlp", "modular-mlp")
-    for mode in MODES
-    if serves(MODES[mode](), Settings(model=model))  # type: ignore[call-arg, arg-type]
-]
+SUITED = [(model, mode) for model in ("mlp", "modular-mlp") for mode in (*MODES, *HYBRIDS) if suited(model, mode)]
 
 
 def settings_of(mode: str | None, kinds: Sequence[dict[str, Any]] = (), **changes: Any) -> Settings:
-    raw = {**RAW, "sharing": [{"mode": mode, "every": 1, **QUICK.get(mode, {})}] if mode else [], "kinds": list(kinds)}
+    raw = {**RAW, "sharing": tables_of(mode, 1) if mode else [], "kinds": list(kinds)}
     for name, value in changes.items():
         raw[name] = {**raw.get(name, {}), **value} if isinstance(value, dict) else value
     return resolve(raw)
@@ -84,6 +79,7 @@ def same_as_one(one: World, want: Stack, parts: Sequence[World], found: Sequence
         turns = {name for name in rows.kept if name.endswith(".turn") and name not in stack.kept}
         assert all(rows.kept.pop(name).sum() == 0 for name in turns)
         same(stack, rows)
+        assert stack.offers == [one for one in want.offers if Lane(one.seed, one.agent) in part.lanes]
         assert stack.ledger is found[0].ledger
     assert np.array_equal(found[0].ledger.rows, want.ledger.rows)
     assert found[0].ledger.uses == want.ledger.uses
@@ -132,6 +128,35 @@ def test_the_number_of_threads_changes_nothing() -> None:
 
 
 # Kinds that differ
+
+
+def test_modules_go_between_nets_of_any_depth_with_head_and_structure_only_among_the_same() -> None:
+    deep, flat = {"name": "deep", "agents": [1, 3], "net": {"depth": 5}}, {**FLAT, "agents": [0]}
+    parts = fleet("modmod", [deep, flat], agents=5, model="modular-mlp")
+    stacks = train(parts)
+    ledger = stacks[0].ledger
+    modules = ledger.column("kind") == KINDS.index("modules")
+    senders, receivers = (ledger.column(end)[modules] for end in ("sender", "receiver"))
+    assert set(zip(senders.tolist(), receivers.tolist(), strict=True)) == {
+        (a, b) for a in (1, 2, 3, 4) for b in (1, 2, 3, 4) if a != b
+    }  # agent 0 has no modules
+    assert (ledger.column("verdict") == ACCEPTED).all()
+    same_net = np.isin(senders, (1, 3)) == np.isin(receivers, (1, 3))
+    module, head, structure = 16 * 16 + 16 + 2, 4 * 16 + 4 + 4, {True: 5 * 5, False: 5 * 4}
+    whole = {module + head + structure[deep] for deep in (True, False)}
+    assert set(ledger.column("floats")[modules][~same_net].tolist()) == {module}
+    assert set(ledger.column("floats")[modules][same_net].tolist()) == whole
+    homes = {lane.agent: stack for part, stack in zip(parts, stacks, strict=True) for lane in part.lanes}
+    assert not homes[0].offers
+    assert all({one.sender for one in homes[agent].offers if one.agent == agent} for agent in (1, 2, 3, 4))
+
+
+def test_modules_whose_shapes_fit_nobody_are_refused_before_anything_runs() -> None:
+    with pytest.raises(SettingsError, match="no two agents that could exchange by `modmod` are connected"):
+        settings_of("modmod", [{"name": "wide", "agents": [1], "net": {"width": 32}}], agents=2)
+    wide = [{"name": f"kind{agent}", "agents": [agent], "net": {"width": 16 + 2 * agent}} for agent in (1, 2, 3)]
+    with pytest.raises(SettingsError, match="agents of modular nets of the same kind of module and net.width"):
+        settings_of("modmod", wide)
 
 
 def test_agents_that_share_nothing_learn_as_in_a_fleet_of_their_kind() -> None:
