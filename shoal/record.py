@@ -168,9 +168,10 @@ class Record:
         return Stack.of(lanes, int(about["task"]), int(about["epoch"]), flat, ledger, offered)
 
     def damaged(self, why: object) -> RecordError:
-        return RecordError(
-            f"{self.checkpoint} is damaged ({why}); delete it and `shoal resume {self.folder}` starts again"
-        )
+        advice = f"delete it and `shoal resume {self.folder}` starts again"
+        if self.finished:
+            advice = f"make the run again with `shoal run {self.folder / 'settings.toml'}`"
+        return RecordError(f"{self.checkpoint} is damaged ({why}); {advice}")
 
     def tables(self, stack: Stack) -> None:
         """Write the records up to now."""

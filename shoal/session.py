@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -15,13 +15,14 @@ from shoal.errors import Stopped
 from shoal.record import Record
 from shoal.run import simulate
 from shoal.stack import Stack
+from shoal.tasks import Lane
 from shoal.world import World, world
 
 
-def prepare(settings: Settings, folder: Path | None = None) -> World:
-    """The data and streams of a run, before anything is written. `folder` wins over `machine.data`."""
+def prepare(settings: Settings, folder: Path | None = None, lanes: Sequence[Lane] | None = None) -> World:
+    """The data and streams of a run, or of some of its lanes. `folder` wins over `machine.data`."""
     said = Path(settings.machine.data) if settings.machine.data else None
-    return world(settings, data.load(settings.dataset, folder or said))
+    return world(settings, data.load(settings.dataset, folder or said), lanes)
 
 
 def carry_out(fleet: World, record: Record, show: Callable[[Stack], None] = lambda stack: None) -> dict[str, Any]:
