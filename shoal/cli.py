@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,7 @@ from shoal.errors import Stopped, UserError
 if TYPE_CHECKING:
     from shoal.config import Settings
     from shoal.network import Facts
+    from shoal.promise import Found
     from shoal.record import Record
     from shoal.sharing.plan import Line
     from shoal.stack import Stack
@@ -238,6 +239,50 @@ def network(
 
 
 @app.command()
+def transfer(
+    folder: Annotated[Path, typer.Argument(help="The directory of a finished run of modular nets.", metavar="RUN")],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="One or more of iou, leep, logme, a_distance, otce, discrepancy, kl (default: iou).",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The seed to look at (default: the run's first).", show_default=False)
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of learning for a gain.")] = 20,
+    out: Annotated[
+        Path | None, typer.Option(help="The picture (default: NAME-transfer.svg).", show_default=False)
+    ] = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show how well the modules of a run promise to transfer between its tasks, and how well they do.
+
+    Every task is learned again for some epochs with each module that another agent kept from an earlier one, and with a
+    fresh module. The picture has score and gain of all these pairs side by side, a table beside it (.csv) the numbers.
+    The rank correlation (Spearman) of both is over all pairs, and the mean of those **within** one receiving task: to
+    choose among offers, a score only has to rank those for one task.
+    """
+    from shoal.promise import measure, summary, write
+
+    file = out or Path(f"{folder.resolve().name}-transfer.svg")
+    if file.suffix != ".svg":
+        raise UserError(f"the picture cannot be {file}; give --out a name that ends in .svg")
+    if not file.absolute().parent.is_dir():  # said now, not after minutes of learning
+        raise UserError(f"cannot write {file}: there is no folder {file.parent}; give --out another place")
+    with steps("learning again") as tell:
+        found = measure(folder, metric or ["iou"], seed, epochs, data, tell)
+    table = write(found, f"{folder.resolve().name}, seed {found.seed}: what scores promise, what modules deliver", file)
+    if json:
+        print(dumps(summary(found) | {"out": str(file), "csv": str(table)}), flush=True)
+    else:
+        show_ranks(found)
+    say(f"written to {file} and {table}")
+
+
+@app.command()
 def check(
     file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/mnist.toml.")],
     words: Words = None,
@@ -366,6 +411,18 @@ def bar(settings: "Settings") -> Iterator[Any]:
             progress.update(job, completed=done(settings, stacks[0]), description=describe(settings, stacks))
 
         yield show
+
+
+@contextmanager
+def steps(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, nothing elsewhere; it is told how much of how much is done."""
+    if not err.is_terminal:
+        yield lambda done, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
+    with Progress(*columns, TimeRemainingColumn(), console=err) as progress:
+        job = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(job, completed=done, total=total)
 
 
 def line(settings: "Settings", stacks: tuple["Stack", ...]) -> None:
@@ -521,6 +578,23 @@ def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
             f"{number(row['auc'])} ± {number(row['auc_se'])}", number(row["paper_auc"]), f"{row['seconds']:.0f}",
         )  # fmt: skip
     where.print(table)
+
+
+def show_ranks(found: "Found") -> None:
+    """How well metrics rank the modules of a run."""
+    from shoal.promise import number as spoken
+
+    table = Table("metric", "rho, all pairs", "rho, within a task", "tasks", "pairs", "left out", box=None)
+    for metric, one in found.ranks.items():
+        table.add_row(metric, *(spoken(rho, ".3f") for rho in one[:2]), *map(str, one[2:]))
+    console.print(table)
+    console.print(
+        f"seed {found.seed}, {len(found.trials)} pairs: after {found.epochs} epoch{'s' * (found.epochs > 1)} a "
+        f"received module gains {spoken(found.gain, '+.2f')} points over a fresh one, on average",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    for why in found.why.values():
+        console.print(f"left out because {why}", highlight=False, markup=False, soft_wrap=True)
 
 
 def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:

@@ -180,9 +180,10 @@ class Record:
         return tuple(stacks)
 
     def damaged(self, why: object) -> RecordError:
-        return RecordError(
-            f"{self.checkpoint} is damaged ({why}); delete it and `shoal resume {self.folder}` starts again"
-        )
+        advice = f"delete it and `shoal resume {self.folder}` starts again"
+        if self.finished:
+            advice = f"make the run again with `shoal run {self.folder / 'settings.toml'}`"
+        return RecordError(f"{self.checkpoint} is damaged ({why}); {advice}")
 
     def tables(self, stacks: Sequence[Stack]) -> None:
         """Write the records up to now."""

@@ -15,14 +15,15 @@ from shoal.errors import Stopped
 from shoal.record import Record
 from shoal.run import Watch, train
 from shoal.stack import Stack
+from shoal.tasks import Lane
 from shoal.world import World, worlds
 
 
-def prepare(settings: Settings, folder: Path | None = None) -> tuple[World, ...]:
-    """The data and streams of a run, a world for each kind of agents, before anything is written. `folder` wins over
-    `machine.data`."""
+def prepare(settings: Settings, folder: Path | None = None, lanes: Sequence[Lane] | None = None) -> tuple[World, ...]:
+    """The data and streams of a run, or of some of its lanes, a world for each kind of agents, before anything is
+    written. `folder` wins over `machine.data`."""
     said = Path(settings.machine.data) if settings.machine.data else None
-    return worlds(settings, data.load(settings.dataset, folder or said))
+    return worlds(settings, data.load(settings.dataset, folder or said), lanes)
 
 
 def carry_out(fleet: Sequence[World], record: Record, show: Watch = lambda stacks: None) -> dict[str, Any]:

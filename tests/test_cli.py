@@ -74,7 +74,7 @@ def test_help_and_lists_do_not_wait_for_torch(words: list[str]) -> None:
 def test_help_names_every_command() -> None:
     done = call("--help")
     assert done.code == 0
-    for name in ("run", "resume", "demo", "check", "network", "reproduce", "list", "data"):
+    for name in ("run", "resume", "demo", "check", "network", "transfer", "reproduce", "list", "data"):
         assert name in done.out
 
 

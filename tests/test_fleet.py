@@ -137,9 +137,8 @@ def test_modules_go_between_nets_of_any_depth_with_head_and_structure_only_among
     ledger = stacks[0].ledger
     modules = ledger.column("kind") == KINDS.index("modules")
     senders, receivers = (ledger.column(end)[modules] for end in ("sender", "receiver"))
-    assert set(zip(senders.tolist(), receivers.tolist(), strict=True)) == {
-        (a, b) for a in (1, 2, 3, 4) for b in (1, 2, 3, 4) if a != b
-    }  # agent 0 has no modules
+    pairs = {(a, b) for a in (1, 2, 3, 4) for b in (1, 2, 3, 4) if a != b}  # agent 0 has no modules
+    assert set(zip(senders.tolist(), receivers.tolist(), strict=True)) == pairs
     assert (ledger.column("verdict") == ACCEPTED).all()
     same_net = np.isin(senders, (1, 3)) == np.isin(receivers, (1, 3))
     module, head, structure = 16 * 16 + 16 + 2, 4 * 16 + 4 + 4, {True: 5 * 5, False: 5 * 4}
@@ -155,7 +154,7 @@ def test_modules_whose_shapes_fit_nobody_are_refused_before_anything_runs() -> N
     with pytest.raises(SettingsError, match="no two agents that could exchange by `modmod` are connected"):
         settings_of("modmod", [{"name": "wide", "agents": [1], "net": {"width": 32}}], agents=2)
     wide = [{"name": f"kind{agent}", "agents": [agent], "net": {"width": 16 + 2 * agent}} for agent in (1, 2, 3)]
-    with pytest.raises(SettingsError, match="agents of modular nets of the same kind of module and net.width"):
+    with pytest.raises(SettingsError, match=r"agents of modular nets of the same kind of module and net\.width"):
         settings_of("modmod", wide)
 
 
