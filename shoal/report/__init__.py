@@ -1,0 +1,1 @@
+"""A report of finished runs: run directories in, one HTML page and figures out. Never needs torch or a live run."""
