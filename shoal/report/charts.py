@@ -22,6 +22,7 @@ DARK = ("#ffffff", "#4aa5e0", "#f0772a", "#1fbf90", "#de92bb", "#e69f00", "#9ad6
 # With three lengths that have no common divisor, 7 x 5 x 8 runs look different, also without colours.
 DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 2, 1, 2))
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+HEAD = "M0-1L.8.9L0 .5L-.8.9Z"  # of an arrow that points up
 FLAT = {"ink": "#1f2430", "good": "#0072b2", "given": "#d55e00", "none": "#9aa1ad", "paper": "#ffffff"}
 
 
@@ -93,8 +94,6 @@ def config(style: Style) -> dict[str, Any]:
             "gridOpacity": 0.13, "domainOpacity": 0.4, "tickOpacity": 0.4, "labelFontSize": 12, "titleFontSize": 12,
             "titleFontWeight": "normal", "labelOverlap": True,
         },
-        "axisY": {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end", "titleBaseline": "bottom",
-                  "titleY": -10, "titleX": 0, "domain": False, "ticks": False, "labelPadding": 6},
         "legend": {"labelColor": ink, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 12,
                    "titleFontWeight": "normal", "labelLimit": 260, "symbolStrokeWidth": 2},
         "header": {"labelColor": ink, "labelFontSize": 12, "labelFontWeight": "bold", "title": None},
@@ -109,6 +108,14 @@ def finish(chart: alt.TopLevelMixin, style: Style, padding: int = 4) -> dict[str
     spec["config"] = config(style) | {name: inner[name] for name in inner if name not in ("view",)}
     spec["padding"] = padding if style.page else 16
     return spec
+
+
+def upright(**more: Any) -> alt.Axis:
+    """A vertical axis whose title lies above it, where it can be read and takes no width."""
+    return alt.Axis(
+        titleAngle=0, titleAlign="left", titleAnchor="end", titleBaseline="bottom", titleY=-10, titleX=0, domain=False,
+        ticks=False, labelPadding=6, **more,
+    )  # fmt: skip
 
 
 def rows(name: str = "rows") -> alt.NamedData:
@@ -136,9 +143,9 @@ def figures(group: Group, style: Style) -> list[Figure]:
     found = [
         learning(group, style),
         matrix(group, style),
+        network(group, style),
         cost(group, style, "final"),
         cost(group, style, "auc"),
-        network(group, style),
         growth(group, style),
         origin(group, style),
     ]
@@ -163,8 +170,11 @@ def learning(group: Group, style: Style) -> Figure | None:
         return None
     names = [entry.label for entry in group.entries]
     colour, dash, shape = look(style, names)
-    x = alt.X("epoch:Q", title="epochs within a task", axis=alt.Axis(grid=False, tickCount=6))
-    y = alt.Y("mean:Q", title="mean test accuracy over the tasks so far, %", scale=alt.Scale(zero=False, nice=True))
+    x = alt.X(
+        "epoch:Q", title="epochs within a task", axis=alt.Axis(grid=False, tickCount=6), scale=alt.Scale(nice=False)
+    )
+    title, scale = "mean test accuracy over the tasks so far, %", alt.Scale(zero=False, nice=True)
+    y = alt.Y("mean:Q", title=title, scale=scale, axis=upright())
     tips = [
         alt.Tooltip("run:N", title="run"),
         alt.Tooltip("epoch:Q", title="epoch"),
@@ -173,8 +183,8 @@ def learning(group: Group, style: Style) -> Figure | None:
         alt.Tooltip("high:Q", title="mean + error", format=".2f"),
     ]
     base = alt.Chart(rows())
-    band = base.mark_area(opacity=0.16, strokeWidth=0).encode(
-        x=x, y=alt.Y("low:Q", title=None), y2="high:Q", color=colour
+    band = base.mark_area(opacity=0.13, strokeWidth=0).encode(
+        x=x, y=alt.Y("low:Q", title=title, scale=scale, axis=upright()), y2="high:Q", color=colour
     )
     line = base.mark_line(strokeWidth=2).encode(x=x, y=y, color=colour, strokeDash=dash)
     point = base.mark_point(size=46, filled=True, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tips)
@@ -208,13 +218,15 @@ def matrix(group: Group, style: Style) -> Figure | None:
     if not table:
         return None
     count = 1 + max(row["task"] for row in table)
+    initial = group.entries[0].run.initial
     values = [row["mean"] for row in table if row["agent"] == ALL]
-    low, high = min(values), max(values)
+    # Before the initial tasks are learned all is chance, which would take all the colours there are.
+    later = [row["mean"] for row in table if row["agent"] == ALL and row["task"] >= initial - 1]
+    low, high = min(later or values), max(later or values)
     domain = [low, high if high > low else low + 1]
     ticks = alt.Axis(labelAngle=0, domain=False, ticks=False, orient="top")
     x = alt.X("task:O", title="at the end of task", axis=ticks, scale=alt.Scale(domain=list(range(count))))
-    side = alt.Axis(domain=False, ticks=False, titleAngle=-90, titleAlign="center", titleAnchor="middle",
-                    titleX=alt.Undefined, titleY=alt.Undefined, title="tested on task")  # fmt: skip
+    side = alt.Axis(domain=False, ticks=False, title="tested on task")
     y = alt.Y("tested:O", axis=side, scale=alt.Scale(domain=list(range(count))))
     tips = [
         alt.Tooltip("task:O", title="at the end of task"),
@@ -242,7 +254,6 @@ def matrix(group: Group, style: Style) -> Figure | None:
     switch = runs_switch(table, group)
     first = [row for row in table if row["run"] == switch.options[0][0] and row["agent"] == ALL]
     end = [row["mean"] for row in first if row["task"] == max(row["task"] for row in first)]
-    initial = group.entries[0].run.initial
     return Figure(
         "accuracy-matrix",
         "Accuracy of every task over time",
@@ -285,7 +296,9 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
     sent = [row["sent"] for row in table if row["sent"]]
     scale = alt.Scale(type="symlog", constant=min(sent) / 2) if max(sent) > 40 * min(sent) else alt.Scale(zero=True)
     x = alt.X("sent:Q", title="MB sent per agent, in the whole run", scale=scale, axis=alt.Axis(grid=False, tickCount=6))
-    y = alt.Y("mean:Q", title=unit, scale=alt.Scale(zero=False, nice=True))
+    height = alt.Scale(zero=False, nice=True)
+    y = alt.Y("mean:Q", title=unit, scale=height, axis=upright())
+    aside = alt.ExprRef("datum.aside")
     tips = [
         alt.Tooltip("run:N", title="run"),
         alt.Tooltip("mean:Q", title=unit, format=".2f"),
@@ -300,17 +313,20 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
         interpolate="step-after", strokeWidth=1.5, strokeDash=[5, 4], color=style.colour("ink"), opacity=0.55
     ).encode(x=x, y=y)  # fmt: skip
     base = alt.Chart(rows())
-    bars = base.mark_rule(strokeWidth=1.5, opacity=0.7).encode(
-        x=x, y=alt.Y("low:Q", title=None), y2="high:Q", color=colour
+    bars = base.mark_rule(strokeWidth=1.5, opacity=0.7, xOffset=aside).encode(
+        x=x, y=alt.Y("low:Q", title=unit, scale=height, axis=upright()), y2="high:Q", color=colour
     )
-    points = base.mark_point(size=110, filled=True, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tips)
+    points = base.mark_point(size=110, filled=True, opacity=1, xOffset=aside).encode(
+        x=x, y=y, color=colour, shape=shape, tooltip=tips
+    )
     chart = alt.layer(steps, bars, points).properties(**size(style, 300, 460))
     names = ", ".join(f"{row['run']} ({row['mean']:.2f} for {row['sent']:.3g} MB)" for row in best)
     return Figure(
         f"{name}-against-bytes",
         f"{word[0].upper()}{word[1:]} against bytes on the wire",
         "Up and left is better. The dashed line is the Pareto front, the runs that no other run beats at the same cost or "
-        f"less: {', '.join(row['run'] for row in best)}. Bars: ± one standard error over seeds.",
+        f"less: {', '.join(row['run'] for row in best)}. Bars: ± one standard error over seeds; runs of the same cost stand "
+        "beside each other.",
         f"Points of {word} over megabytes sent per agent. On the Pareto front: {names}.",
         finish(chart, style),
         {"rows": table, "front": line},
@@ -380,12 +396,12 @@ def graph(style: Style, picture: compare.Picture, edge_rows: str, agent_rows: st
         alt.datum.refused > 0, alt.value(style.colour("given")), alt.value(style.colour("good"))
     )
     edges = alt.Chart(rows(edge_rows))
-    lines = edges.mark_rule(opacity=0.75).encode(
+    lines = edges.mark_rule(opacity=0.6).encode(
         x=alt.X("x:Q", **flat), y=alt.Y("y:Q", **flat), x2="x2:Q", y2="y2:Q", color=tint, tooltip=tips,
         strokeWidth=alt.StrokeWidth("width:Q", scale=None),
         strokeDash=alt.condition(alt.datum.silent, alt.value([2, 3]), alt.value([1, 0])),
     )  # fmt: skip
-    heads = edges.mark_point(shape="triangle", filled=True, opacity=0.9, size=radius * 3.2).encode(
+    heads = edges.mark_point(shape=HEAD, filled=True, opacity=1, size=radius * 5).encode(
         x=alt.X("x2:Q", **flat), y=alt.Y("y2:Q", **flat), angle=alt.Angle("angle:Q", scale=None), color=tint,
         tooltip=tips,
     )  # fmt: skip
@@ -410,7 +426,7 @@ def growth(group: Group, style: Style) -> Figure | None:
     known = any(compare.lineage(entry.run.tables["growth"]) for entry in group.entries if "growth" in entry.run.tables)
     names = [HOME, GIVEN, DROPPED] if known else [HOME, DROPPED]
     colours = {HOME: style.colour("good"), GIVEN: style.colour("given"), DROPPED: style.colour("none")}
-    legend = alt.Legend(title=None, orient="top", direction="horizontal", columns=1 if style.page and known else 3)
+    legend = alt.Legend(title=None, orient="bottom", direction="horizontal", columns=1 if style.page and known else 3)
     order = {name: at for at, name in enumerate(names)}
     chart: Any = (
         alt.Chart(rows())
@@ -418,7 +434,7 @@ def growth(group: Group, style: Style) -> Figure | None:
         .mark_bar(stroke=style.colour("paper"), strokeWidth=1)
         .encode(
             x=alt.X("task:O", title="tried for task", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("share:Q", title=alt.Undefined, stack="zero", scale=alt.Scale(domain=[0, 100]), axis=alt.Axis(
+            y=alt.Y("share:Q", title=alt.Undefined, stack="zero", scale=alt.Scale(domain=[0, 100]), axis=upright(
                 title="% of the modules tried", tickCount=5)),
             color=alt.Color("outcome:N", legend=legend, scale=alt.Scale(
                 domain=list(order), range=[colours[name] for name in order])),
@@ -463,8 +479,7 @@ def origin(group: Group, style: Style) -> Figure | None:
     agents = [str(agent) for agent in sorted({int(row[name]) for row in table for name in ("agent", "origin")})]
     most = max(row["number"] for row in table)
     ticks = alt.Axis(labelAngle=0, domain=False, ticks=False, orient="top")
-    side = alt.Axis(domain=False, ticks=False, titleAngle=-90, titleAlign="center", titleAnchor="middle",
-                    titleX=alt.Undefined, titleY=alt.Undefined, title="kept by agent")  # fmt: skip
+    side = alt.Axis(domain=False, ticks=False, title="kept by agent")
     base = alt.Chart(rows()).encode(
         x=alt.X("origin:O", title="from agent", axis=ticks, scale=alt.Scale(domain=agents)),
         y=alt.Y("agent:O", axis=side, scale=alt.Scale(domain=agents)),

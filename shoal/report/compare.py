@@ -243,8 +243,18 @@ def costs(group: Group, name: str) -> list[Row]:
         if np.isnan(sent):
             continue
         spread = {"low": short(score.mean - score.seeds), "high": short(score.mean + score.seeds)}
-        rows.append({"run": entry.label, "sent": short(sent, 6), "mean": short(score.mean, 4)} | spread)
-    return rows
+        rows.append({"run": entry.label, "sent": short(sent, 6), "mean": short(score.mean)} | spread)
+    return [{**row, "aside": aside} for row, aside in zip(rows, asides([row["sent"] for row in rows]), strict=True)]
+
+
+def asides(places: Sequence[float]) -> list[float]:
+    """How far to move points that would lie on each other, in pixels."""
+    near = 0.015 * max(places, default=0.0)
+    result = []
+    for at, place in enumerate(places):
+        same = [other for other, there in enumerate(places) if abs(there - place) <= near]
+        result.append(9.0 * (same.index(at) - (len(same) - 1) / 2))
+    return result
 
 
 def front(rows: Iterable[Row]) -> list[Row]:
@@ -344,14 +354,15 @@ def drawn_edges(
     both = set(pairs)
     most = max((one["bytes"] for one in mail.values()), default=0.0)
     radius = node_radius(len(places))
+    thickest = min(5.0, 26 / sqrt(len(both) + 1))
     for sender, receiver in pairs:
         one = mail.get((sender, receiver), {"bytes": 0.0, "messages": 0.0, "refused": 0.0, "why": None})
         (x, y), (x2, y2) = places[sender], places[receiver]
         length = dist((x, y), (x2, y2)) or 1.0
         dx, dy = (x2 - x) / length, (y2 - y) / length
-        wide = 0.6 + 5.4 * one["bytes"] / most * min(1.0, 10 / sqrt(len(places) + 1)) if most and one["bytes"] else 0.6
-        aside = radius * 0.26 if (receiver, sender) in both else 0.0
-        near, far = radius + 1, radius + 5
+        wide = 0.5 + thickest * one["bytes"] / most if one["bytes"] else 0.8
+        aside = radius * 0.27 if (receiver, sender) in both else 0.0
+        near, far = radius + 1, radius + 6
         start = x + dx * near - dy * aside, y + dy * near + dx * aside
         end = x2 - dx * far - dy * aside, y2 - dy * far + dx * aside
         share = one["refused"] / (one["refused"] + one["messages"]) if one["refused"] else 0.0

@@ -60,6 +60,7 @@ def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
         content |= {name: packed(figure) for name, figure in zip(ids, found, strict=True)}
         parts.append(section(group, f"g{at}", style, dict(zip(ids, found, strict=True))))
     runs = sum(len(group.entries) for group in groups)
+    several = "one" if len(groups) == 1 else f"{len(groups)} groups, each of one"
     title = groups[0].name if len(groups) == 1 else f"{runs} runs"
     css = "".join(
         [
@@ -87,7 +88,7 @@ def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
         '<a class="skip" href="#main">Skip to the results</a>',
         "<header>",
         "<h1>shoal report</h1>",
-        f"<p>{plural(runs, 'run')} in {plural(len(groups), 'group')} of one dataset, model and protocol each. "
+        f"<p>{plural(runs, 'run')} of {several} dataset, model and protocol. "
         f"Agents and tasks are numbered from 0, as in the records; “{compare.ALONE}” agents share nothing.</p>",
         '<button class="theme" type="button" hidden>Dark colours</button>',
         "</header>",
@@ -210,10 +211,10 @@ def headline(group: Group) -> str:
         up = [entry.label for entry, gain in clear if gain.mean > 0]
         down = [entry.label for entry, gain in clear if gain.mean < 0]
         base = next(entry.base.label for entry in done if entry.base)
-        said += f" Compared with {escape(base)}, seed by seed, "
-        parts = [f"{escape(', '.join(up))} clearly higher"] if up else []
-        parts += [f"{escape(', '.join(down))} clearly lower"] if down else []
-        said += (" and ".join(parts) if parts else "none is clearly higher or lower") + " (95 % interval)."
+        said += f" Compared with {escape(base)}, seed by seed: "
+        parts = [f"clearly higher: {escape(', '.join(up))}"] if up else []
+        parts += [f"clearly lower: {escape(', '.join(down))}"] if down else []
+        said += ("; ".join(parts) if parts else "none is clearly higher or lower") + " (by the 95 % interval below)."
     return said
 
 
@@ -286,7 +287,7 @@ def control(ident: str, switch: Switch, style: Style) -> str:
     return f'<label for="{name}">{switch.title} <select id="{name}" data-field="{switch.field}">{options}</select></label>'
 
 
-def table(caption: str, head: Sequence[str], body: Iterable[Sequence[str]], kind: str = "") -> str:
+def table(title: str, caption: str, head: Sequence[str], body: Iterable[Sequence[str]], kind: str = "") -> str:
     """An HTML table whose first column names the rows; cells are HTML already, or begin with `<td`."""
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     lines = []
@@ -294,8 +295,8 @@ def table(caption: str, head: Sequence[str], body: Iterable[Sequence[str]], kind
         cells = "".join(cell if cell.startswith("<td") else f"<td>{cell}</td>" for cell in row[1:])
         lines.append(f'<tr><th scope="row">{row[0]}</th>{cells}</tr>')
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption.partition(".")[0])}">'
-        f'<table class="{kind}"><caption>{caption}</caption><thead><tr>{top}</tr></thead>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
+        f'<table class="{kind}"><caption><span>{caption}</span></caption><thead><tr>{top}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
@@ -320,20 +321,21 @@ def scores(group: Group, style: Style) -> str:
         seeds = len(set(entry.run.seeds.tolist()))
         lanes = f"{seeds} {TIMES} {len(entry.run.seeds) // seeds}"
         sent = entry.megabytes
-        body.append([run_name(entry, style), lanes, *cells, DASH if isnan(sent) else f"{sent:,.1f}"])
+        body.append([run_name(entry, style), *cells, DASH if isnan(sent) else f"{sent:,.1f}", lanes])
         more.append([run_name(entry, style), *(metric(entry, name) for name in METRICS), *(
             number(entry.run.summary.get(name)) for name in ("modules", "seconds"))])  # fmt: skip
-    head = ["run", f"seeds {TIMES} agents", "final accuracy, %", "± pooled", "± over seeds", "AUC", "± pooled",
-            "± over seeds", "MB sent per agent"]  # fmt: skip
+    head = ["run", "final accuracy, %", "± pooled", "± over seeds", "AUC", "± pooled", "± over seeds",
+            "MB sent per agent", f"seeds {TIMES} agents"]  # fmt: skip
     most = max(entry.run.epochs[-1] for entry in done)
     first = table(
-        "Final accuracy and AUC. Mean over all agents of all seeds, with standard errors; the highest is bold. "
+        "Final accuracy and AUC",
+        "Mean over all agents of all seeds, with standard errors; the highest is bold. "
         f"The AUC is in the paper’s unit, its maximum is {most}.",
         head,
         body,
     )
     rest = table(
-        "More metrics. Mean ± standard error over seeds.", ["run", *METRICS.values(), "modules", "seconds"], more
+        "More metrics", "Mean ± standard error over seeds.", ["run", *METRICS.values(), "modules", "seconds"], more
     )
     return (
         f'<div class="card"><h3>Final accuracy and AUC</h3>{first}'
@@ -361,43 +363,44 @@ def gains(group: Group, style: Style) -> str:
         )
         for name in compare.SCORES
     }
+    bases = list(dict.fromkeys(entry.base.label for entry, _ in pairs if entry.base))
+    several = len(bases) > 1
     body = []
     for entry, gain in pairs:
         assert entry.base is not None
-        row = [run_name(entry, style), f"<td>{escape(entry.base.label)}</td>"]
-        for at, name in enumerate(compare.SCORES):
+        row = [run_name(entry, style), *([escape(entry.base.label)] if several else [])]
+        for name in compare.SCORES:
             one = gain[name]
             assert one is not None
-            if not at:
-                row.append(str(one.seeds))
             low, high = one.interval
             error = f" <small>± {number(one.error)}</small>" if not isnan(one.error) else ""
             row.append(f"{number(one.mean, True)}{error}")
             row.append(DASH if isnan(low) else f"{number(low, True)} to {number(high, True)}")
             row.append(f'<td class="forest">{forest(one, reach[name])}</td>')
-        body.append(row)
-    head = ["run", "baseline", "seeds in common", "gain in final accuracy", "95 % interval", "", "gain in AUC",
-            "95 % interval", ""]  # fmt: skip
-    head = [cell or '<span class="soft">0 in the middle</span>' for cell in head]
+        body.append([*row, str(one.seeds)])
+    interval = ["95 % interval", '<span class="axis">0</span>']
+    head = ["run", *(["baseline"] if several else []), "gain in final accuracy", *interval, "gain in AUC",
+            *interval, "seeds in common"]  # fmt: skip
     caption = (
-        "Gain over the baseline. Difference of each seed’s mean, averaged over the seeds that both runs have, ± its "
+        ("" if several else f"The baseline is {escape(bases[0])}. ") + "Difference of each seed’s mean, averaged over the seeds that both runs have, ± its "
         "standard error; the interval is Student’s t. An interval that holds 0 shows no difference."
     )
-    return f'<div class="card"><h3>Gain over the baseline, paired over seeds</h3>{table(caption, head, body)}</div>'
+    return f'<div class="card"><h3>Gain over the baseline, paired over seeds</h3>{table("Gain", caption, head, body)}</div>'
 
 
 def forest(gain: Gain, reach: float) -> str:
     """A gain and its interval as a small drawing with zero in the middle."""
     reach = reach or 1.0
     low, high = gain.interval
-    middle, spot = 90.0, 90 + 84 * gain.mean / reach
+    middle, spot = 70.0, 70 + 64 * gain.mean / reach
     line = ""
     if not isnan(low):
-        line = f'<path d="M{90 + 84 * low / reach:.1f} 13H{90 + 84 * high / reach:.1f}" stroke="currentColor" stroke-width="2"/>'
+        ends = 70 + 64 * low / reach, 70 + 64 * high / reach
+        line = f'<path d="M{ends[0]:.1f} 13H{ends[1]:.1f}" stroke="currentColor" stroke-width="2"/>'
     clear = not isnan(low) and low * high > 0
     fill = "currentColor" if clear else "var(--card)"
     return (
-        f'<svg viewBox="0 0 180 26" aria-hidden="true"><path d="M{middle} 0V26" stroke="var(--none)" '
+        f'<svg viewBox="0 0 140 26" aria-hidden="true"><path d="M{middle} 0V26" stroke="var(--none)" '
         f'stroke-dasharray="2 2"/>{line}<circle cx="{spot:.1f}" cy="13" r="4" fill="{fill}" stroke="currentColor" '
         'stroke-width="1.5"/></svg>'
     )
@@ -414,8 +417,8 @@ def offered(group: Group, style: Style) -> str:
         for row in rows
     ]
     head = ["run", "offered", "chosen for a trial", "kept", "trials in all"]
-    caption = "Modules from other agents. Over all agents, seeds and tasks."
-    return f'<div class="card"><h3>Modules from other agents</h3>{table(caption, head, body)}</div>'
+    title = "Modules from other agents"
+    return f'<div class="card"><h3>{title}</h3>{table(title, "Over all agents, seeds and tasks.", head, body)}</div>'
 
 
 def settings(group: Group) -> str:
@@ -425,7 +428,7 @@ def settings(group: Group) -> str:
     differ = ""
     if len(names) > 1 and rows:
         body = [[f"<code>{escape(key)}</code>", *(escape(value) for value in values)] for key, values in rows]
-        differ = table("Settings that differ between the runs.", ["setting", *names], body, "settings")
+        differ = table("Differing settings", "Settings that differ between the runs.", ["setting", *names], body, "settings")
     every = []
     for entry in group.entries:
         said = "\n".join(f"{key} = {value}" for key, value in compare.flatten(entry.run.settings))
