@@ -130,7 +130,7 @@ def size(style: Style, height: int, width: int = 620) -> dict[str, Any]:
 def look(style: Style, names: Sequence[str]) -> tuple[alt.Color, alt.StrokeDash, alt.Shape]:
     """Colour, dashes and symbols of runs. In a page the switches are the legend."""
     marks = style.marks(names)
-    legend = None if style.page else alt.Legend(title=None, symbolSize=90)
+    legend = None if style.page else alt.Legend(title=None, symbolSize=90, symbolOpacity=1)
     domain = list(names)
     colour = alt.Color("run:N", legend=legend, scale=alt.Scale(domain=domain, range=[style.line(m) for m in marks]))
     dash = alt.StrokeDash("run:N", legend=legend, scale=alt.Scale(domain=domain, range=[list(m.dash) for m in marks]))
@@ -183,7 +183,7 @@ def learning(group: Group, style: Style) -> Figure | None:
         alt.Tooltip("high:Q", title="mean + error", format=".2f"),
     ]
     base = alt.Chart(rows())
-    band = base.mark_area(opacity=0.13, strokeWidth=0).encode(
+    band = base.mark_area(opacity=0.1, strokeWidth=0).encode(
         x=x, y=alt.Y("low:Q", title=title, scale=scale, axis=upright()), y2="high:Q", color=colour
     )
     line = base.mark_line(strokeWidth=2).encode(x=x, y=y, color=colour, strokeDash=dash)
@@ -200,14 +200,20 @@ def learning(group: Group, style: Style) -> Figure | None:
     return Figure(
         "learning-curves",
         "Learning curves",
-        "Mean test accuracy over all tasks so far, while a task after the initial ones is being learned: 0 is before any "
-        "training on it, the last point is after all of it. "
+        "Mean test accuracy over all tasks so far, while a task after the initial ones is being learned: 0 is before "
+        "any training on it, the last point is after all of it. "
         + ("Bands: ± one standard error over seeds." if some else "There is one seed, so there are no bands."),
         f"Lines of mean test accuracy over epochs within a task, one per run. At the end: {last}.",
         finish(chart, style),
         {"rows": table},
         (runs_switch(table, group, many=True), agents_switch(table), Switch("task", "Task", options)),
-        (("run", "run"), ("epoch", "epoch"), ("mean", "accuracy, %"), ("low", "mean - error"), ("high", "mean + error")),
+        (
+            ("run", "run"),
+            ("epoch", "epoch"),
+            ("mean", "accuracy, %"),
+            ("low", "mean - error"),
+            ("high", "mean + error"),
+        ),
         wide=True,
     )
 
@@ -224,7 +230,7 @@ def matrix(group: Group, style: Style) -> Figure | None:
     later = [row["mean"] for row in table if row["agent"] == ALL and row["task"] >= initial - 1]
     low, high = min(later or values), max(later or values)
     domain = [low, high if high > low else low + 1]
-    ticks = alt.Axis(labelAngle=0, domain=False, ticks=False, orient="top")
+    ticks = alt.Axis(labelAngle=0, domain=False, ticks=False, orient="top" if style.page else "bottom")
     x = alt.X("task:O", title="at the end of task", axis=ticks, scale=alt.Scale(domain=list(range(count))))
     side = alt.Axis(domain=False, ticks=False, title="tested on task")
     y = alt.Y("tested:O", axis=side, scale=alt.Scale(domain=list(range(count))))
@@ -272,11 +278,8 @@ def matrix(group: Group, style: Style) -> Figure | None:
 def facet(chart: Any, group: Group, table: Sequence[Row]) -> Any:
     """A small multiple over runs, for files."""
     names = [value for value, _ in runs_switch(table, group).options]
-    if isinstance(chart, alt.LayerChart):
-        for layer in chart.layer:
-            layer.data = alt.Undefined
-    else:
-        chart.data = alt.Undefined
+    for part in (chart, *(chart.layer if isinstance(chart, alt.LayerChart) else ())):
+        part.data = alt.Undefined  # else it would be drawn whole in every panel
     return chart.facet(
         data=rows(), facet=alt.Facet("run:N", sort=names, header=alt.Header(title=None)), columns=min(3, len(names))
     )
@@ -295,7 +298,9 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
     colour, _, shape = look(style, [entry.label for entry in group.complete])
     sent = [row["sent"] for row in table if row["sent"]]
     scale = alt.Scale(type="symlog", constant=min(sent) / 2) if max(sent) > 40 * min(sent) else alt.Scale(zero=True)
-    x = alt.X("sent:Q", title="MB sent per agent, in the whole run", scale=scale, axis=alt.Axis(grid=False, tickCount=6))
+    x = alt.X(
+        "sent:Q", title="MB sent per agent, in the whole run", scale=scale, axis=alt.Axis(grid=False, tickCount=6)
+    )
     height = alt.Scale(zero=False, nice=True)
     y = alt.Y("mean:Q", title=unit, scale=height, axis=upright())
     aside = alt.ExprRef("datum.aside")
@@ -324,9 +329,9 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
     return Figure(
         f"{name}-against-bytes",
         f"{word[0].upper()}{word[1:]} against bytes on the wire",
-        "Up and left is better. The dashed line is the Pareto front, the runs that no other run beats at the same cost or "
-        f"less: {', '.join(row['run'] for row in best)}. Bars: ± one standard error over seeds; runs of the same cost stand "
-        "beside each other.",
+        "Up and left is better. The dashed line is the Pareto front, the runs that no other run beats at the same cost "
+        f"or less: {', '.join(row['run'] for row in best)}. Bars: ± one standard error over seeds; runs of the same "
+        "cost stand beside each other.",
         f"Points of {word} over megabytes sent per agent. On the Pareto front: {names}.",
         finish(chart, style),
         {"rows": table, "front": line},
@@ -362,8 +367,8 @@ def network(group: Group, style: Style) -> Figure | None:
     return Figure(
         "network",
         "The network",
-        "Arrows go from sender to receiver, as thick as what they carried in the whole run (mean over seeds, unless the "
-        f"graph is drawn anew for each); the thickest of all carried {most:.3g} MB. "
+        "Arrows go from sender to receiver, as thick as what they carried in the whole run (mean over seeds, unless "
+        f"the graph is drawn anew for each); the thickest of all runs carried {most:.3g} MB. "
         + ("A cross, in orange, marks an edge on which mail was refused. " if number else "No mail was refused. ")
         + "Dotted edges carried nothing. " * any(row["silent"] for row in picture.edges)
         + f"Only the {compare.EDGES:,} busiest edges are drawn." * picture.cut,
@@ -392,9 +397,7 @@ def graph(style: Style, picture: compare.Picture, edge_rows: str, agent_rows: st
         alt.Tooltip("refused:Q", title="refused", format=",.5~g"),
         alt.Tooltip("why:N", title="most often for"),
     ]
-    tint = alt.condition(
-        alt.datum.refused > 0, alt.value(style.colour("given")), alt.value(style.colour("good"))
-    )
+    tint = alt.condition(alt.datum.refused > 0, alt.value(style.colour("given")), alt.value(style.colour("good")))
     edges = alt.Chart(rows(edge_rows))
     lines = edges.mark_rule(opacity=0.6).encode(
         x=alt.X("x:Q", **flat), y=alt.Y("y:Q", **flat), x2="x2:Q", y2="y2:Q", color=tint, tooltip=tips,
@@ -428,14 +431,15 @@ def growth(group: Group, style: Style) -> Figure | None:
     colours = {HOME: style.colour("good"), GIVEN: style.colour("given"), DROPPED: style.colour("none")}
     legend = alt.Legend(title=None, orient="bottom", direction="horizontal", columns=1 if style.page and known else 3)
     order = {name: at for at, name in enumerate(names)}
+    share: dict[str, Any] = {"title": "% of the modules tried", "tickCount": 5}
+    side = upright(**share) if style.page else alt.Axis(domain=False, ticks=False, **share)
     chart: Any = (
         alt.Chart(rows())
         .transform_calculate(rank=f"indexof({[HOME, GIVEN, DROPPED]!r}, datum.outcome)")
         .mark_bar(stroke=style.colour("paper"), strokeWidth=1)
         .encode(
             x=alt.X("task:O", title="tried for task", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("share:Q", title=alt.Undefined, stack="zero", scale=alt.Scale(domain=[0, 100]), axis=upright(
-                title="% of the modules tried", tickCount=5)),
+            y=alt.Y("share:Q", title=alt.Undefined, stack="zero", scale=alt.Scale(domain=[0, 100]), axis=side),
             color=alt.Color("outcome:N", legend=legend, scale=alt.Scale(
                 domain=list(order), range=[colours[name] for name in order])),
             fillOpacity=alt.condition(alt.datum.outcome == DROPPED, alt.value(0.35), alt.value(1.0)),
@@ -478,13 +482,13 @@ def origin(group: Group, style: Style) -> Figure | None:
         return None
     agents = [str(agent) for agent in sorted({int(row[name]) for row in table for name in ("agent", "origin")})]
     most = max(row["number"] for row in table)
-    ticks = alt.Axis(labelAngle=0, domain=False, ticks=False, orient="top")
+    ticks = alt.Axis(labelAngle=0, domain=False, ticks=False, orient="top" if style.page else "bottom")
     side = alt.Axis(domain=False, ticks=False, title="kept by agent")
     base = alt.Chart(rows()).encode(
         x=alt.X("origin:O", title="from agent", axis=ticks, scale=alt.Scale(domain=agents)),
         y=alt.Y("agent:O", axis=side, scale=alt.Scale(domain=agents)),
     )
-    cell = base.mark_rect(cornerRadius=2).encode(
+    cell = base.mark_rect(cornerRadius=2, stroke=style.colour("paper"), strokeWidth=1.5).encode(
         color=alt.Color("number:Q", scale=alt.Scale(scheme="viridis", domain=[0, most]), legend=None),
         tooltip=[
             alt.Tooltip("agent:N", title="kept by agent"), alt.Tooltip("origin:N", title="from agent"),

@@ -123,22 +123,35 @@ def groups(runs: Sequence[Run]) -> list[Group]:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """A name for each run: its method, and where that is not enough, the settings in which it differs."""
+    """A name for each run: its method, and where that is not enough, as few settings as tell it from the others."""
     names = [run.method for run in runs]
     for name, count in Counter(names).items():
         if count == 1:
             continue
         here = [at for at, run in enumerate(runs) if run.method == name]
         flat = [dict(flatten(runs[at].settings)) for at in here]
-        keys = [key for key in dict.fromkeys(key for one in flat for key in one) if not key.startswith("machine.")]
-        differ = [key for key in keys if len({one.get(key) for one in flat}) > 1]
-        for at, one in zip(here, flat, strict=True):
-            said = [f"{key.removeprefix('sharing.')} {one[key]}" for key in differ[:3] if key in one]
-            names[at] = ", ".join([name, *said])
+        for at, words in zip(here, told_apart(flat), strict=True):
+            names[at] = ", ".join([name, *words])
     twice = {name for name, count in Counter(names).items() if count > 1}
     names = [f"{name}, {run.folder.name}" if name in twice else name for name, run in zip(names, runs, strict=True)]
     twice = {name for name, count in Counter(names).items() if count > 1}
     return [f"{name} ({at})" if name in twice else name for at, name in enumerate(names)]
+
+
+def told_apart(flat: Sequence[dict[str, str]]) -> list[list[str]]:
+    """Words for each of several settings: of those that differ, the one that tells most apart, then the next."""
+    keys = [key for key in dict.fromkeys(key for one in flat for key in one) if not key.startswith("machine.")]
+    keys = [key for key in keys if len({one.get(key) for one in flat}) > 1]
+    chosen: list[str] = []
+
+    def kinds(more: Sequence[str]) -> int:
+        return len({tuple(one.get(key) for key in more) for one in flat})
+
+    while keys and kinds(chosen) < min(len(flat), kinds(keys)) and len(chosen) < 4:
+        chosen.append(max(keys, key=lambda key: kinds([*chosen, key])))
+    brief = Counter(key.rpartition(".")[2] for key in chosen)
+    short_names = [key.rpartition(".")[2] if brief[key.rpartition(".")[2]] == 1 else key for key in chosen]
+    return [[f"{said} {one[key]}" for key, said in zip(chosen, short_names, strict=True) if key in one] for one in flat]
 
 
 def flatten(content: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -237,7 +250,7 @@ def who(run: Run, single: bool) -> Iterator[tuple[str, np.ndarray]]:
 
 def costs(group: Group, name: str) -> list[Row]:
     """A score and what it cost, for every complete run."""
-    rows = []
+    rows: list[Row] = []
     for entry in group.complete:
         score, sent = entry.score(name), entry.megabytes
         if np.isnan(sent):
@@ -282,16 +295,24 @@ def pictures(group: Group, width: float, height: float) -> Picture:
     nodes: list[Row] = []
     lines: list[Row] = []
     cut = False
+    mails: dict[tuple[str, int | None], dict[tuple[int, int], Row]] = {}
     for entry in group.entries:
         run = entry.run
         if not run.modes or "ledger" not in run.tables:
             continue
-        drawn = run.settings.get("network", {}).get("graph") in DRAWN
-        ledger = run.tables["ledger"]
-        for seed in sorted(set(run.seeds.tolist())) if drawn else [None]:
-            part = ledger if seed is None else ledger.filter(pl.col("seed") == seed)
-            count = 1 if seed is not None else len(set(run.seeds.tolist()))
-            mail = posted(part, count)
+        graph = run.settings.get("network", {}).get("graph")
+        ledger, seeds = run.tables["ledger"], sorted(set(run.seeds.tolist()))
+        if graph in DRAWN:
+            for seed in seeds:
+                mails[entry.label, seed] = posted(ledger.filter(pl.col("seed") == seed), 1)
+        else:
+            mails[entry.label, None] = posted(ledger, len(seeds))
+    # One scale for all pictures, so that runs can be compared.
+    most = max((one["bytes"] for mail in mails.values() for one in mail.values()), default=0.0)
+    for entry in group.entries:
+        run = entry.run
+        for seed in (seed for label, seed in mails if label == entry.label):
+            mail = mails[entry.label, seed]
             pairs = linked(run, seed if seed is not None else int(run.seeds.min())) | mail.keys()
             if len(pairs) > EDGES:
                 cut = True
@@ -301,7 +322,7 @@ def pictures(group: Group, width: float, height: float) -> Picture:
             nodes += [
                 {**own, "agent": str(agent), "x": short(x, 5), "y": short(y, 5)} for agent, (x, y) in places.items()
             ]
-            lines += [{**own, **line} for line in drawn_edges(pairs, places, mail)]
+            lines += [{**own, **line} for line in drawn_edges(pairs, places, mail, most)]
     return Picture(nodes, lines, cut)
 
 
@@ -347,12 +368,11 @@ def layout(pairs: Iterable[tuple[int, int]], agents: Iterable[int], width: float
 
 
 def drawn_edges(
-    pairs: Iterable[tuple[int, int]], places: dict[int, Point], mail: dict[tuple[int, int], Row]
+    pairs: Iterable[tuple[int, int]], places: dict[int, Point], mail: dict[tuple[int, int], Row], most: float
 ) -> Iterator[Row]:
     """Edges as lines from rim to rim, as thick as their traffic; there and back lie beside each other."""
     pairs = sorted(pairs)
     both = set(pairs)
-    most = max((one["bytes"] for one in mail.values()), default=0.0)
     radius = node_radius(len(places))
     thickest = min(5.0, 26 / sqrt(len(both) + 1))
     for sender, receiver in pairs:
@@ -399,7 +419,7 @@ def grown(group: Group) -> list[Row]:
                 counts = {HOME: (kept & ~given).sum(), GIVEN: (kept & given).sum(), DROPPED: (~kept).sum()}
                 for outcome, number in counts.items():
                     if number:
-                        share = short(100 * number / len(here), 4)
+                        share = short(100 * int(number) / len(here), 4)
                         own = {"run": entry.label, "agent": agent, "task": task, "outcome": outcome}
                         rows.append({**own, "share": share, "number": int(number), "trials": len(here)})
     return rows
@@ -430,7 +450,7 @@ def origins(group: Group) -> list[Row]:
         number: Counter[tuple[int, int]] = Counter()
         for agent, origin, task, count in table.iter_rows():
             number[agent, origin] += count
-            found.setdefault((agent, origin), []).append(f"{task}" + f" ({count}×)" * (count > 1))
+            found.setdefault((agent, origin), []).append(f"{task}" + f" ({count} times)" * (count > 1))
         rows += [
             {"run": entry.label, "agent": str(agent), "origin": str(origin), "number": number[agent, origin],
              "tasks": ", ".join(words)}

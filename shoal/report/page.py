@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from shoal.errors import UserError
 from shoal.report import charts, compare
 from shoal.report.charts import DARK, LIGHT, Figure, Mark, Style, Switch
 from shoal.report.compare import Entry, Gain, Group, Row, Score
-from shoal.report.read import Note, reason
+from shoal.report.read import ALONE, Note, reason
 
 MINUS, DASH, TIMES = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
 VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
@@ -89,7 +89,7 @@ def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
         "<header>",
         "<h1>shoal report</h1>",
         f"<p>{plural(runs, 'run')} of {several} dataset, model and protocol. "
-        f"Agents and tasks are numbered from 0, as in the records; “{compare.ALONE}” agents share nothing.</p>",
+        f"Agents and tasks are numbered from 0, as in the records; “{ALONE}” agents share nothing.</p>",
         '<button class="theme" type="button" hidden>Dark colours</button>',
         "</header>",
         menu,
@@ -121,7 +121,7 @@ def text(name: str) -> str:
 
 def vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, shut off from the rest of the page."""
-    code = vl_convert.javascript_bundle(vl_version=VERSION)
+    code = vl_convert.javascript_bundle(None, vl_version=VERSION)
     return "(() => {" + code.replace("</script", "<\\/script").replace("<!--", "<\\!--") + "})();"
 
 
@@ -205,7 +205,9 @@ def headline(group: Group) -> str:
     score = best.score("final")
     said = f"Highest final accuracy: <strong>{escape(best.label)}</strong>, {plus_minus(score)} %"
     said += f" ({plural(len(set(best.run.seeds.tolist())), 'seed')})."
-    clear = [(entry, gain) for entry in done if (gain := entry.gain("final")) and gain.interval[0] * gain.interval[1] > 0]
+    clear = [
+        (entry, gain) for entry in done if (gain := entry.gain("final")) and gain.interval[0] * gain.interval[1] > 0
+    ]
     tested = sum(entry.base is not None for entry in done)
     if tested:
         up = [entry.label for entry, gain in clear if gain.mean > 0]
@@ -252,9 +254,10 @@ def swatch(one: Mark) -> str:
 def drawing(ident: str, figure: Figure, style: Style) -> str:
     """A chart with its caption, its switches and the table of its numbers."""
     switches = "".join(control(ident, switch, style) for switch in figure.switches if useful(switch))
-    # A switch with one option is not shown, but its value still chooses.
+    # A switch with one option is no switch, but its value still chooses, and a reader must know the run.
     hidden = "".join(
-        f'<select hidden data-field="{switch.field}"><option value="{escape(switch.options[0][0])}"></option></select>'
+        f"<span>{switch.title}: {escape(switch.options[0][1])}</span>" * (switch.field == "run")
+        + f'<select hidden data-field="{switch.field}"><option>{escape(switch.options[0][0])}</option></select>'
         for switch in figure.switches
         if not useful(switch) and switch.options
     )
@@ -284,7 +287,9 @@ def control(ident: str, switch: Switch, style: Style) -> str:
         return f"<fieldset><legend>{switch.title}</legend>{boxes}</fieldset>"
     options = "".join(f'<option value="{escape(value)}">{escape(said)}</option>' for value, said in switch.options)
     name = f"{ident}-{switch.field}"
-    return f'<label for="{name}">{switch.title} <select id="{name}" data-field="{switch.field}">{options}</select></label>'
+    return (
+        f'<label for="{name}">{switch.title} <select id="{name}" data-field="{switch.field}">{options}</select></label>'
+    )
 
 
 def table(title: str, caption: str, head: Sequence[str], body: Iterable[Sequence[str]], kind: str = "") -> str:
@@ -330,7 +335,7 @@ def scores(group: Group, style: Style) -> str:
     first = table(
         "Final accuracy and AUC",
         "Mean over all agents of all seeds, with standard errors; the highest is bold. "
-        f"The AUC is in the paper’s unit, its maximum is {most}.",
+        f"The AUC is in the paper's unit, its maximum is {most}.",
         head,
         body,
     )
@@ -354,42 +359,43 @@ def metric(entry: Entry, name: str) -> str:
 
 def gains(group: Group, style: Style) -> str:
     """Every run against its baseline, paired over seeds."""
-    pairs = [(entry, {name: entry.gain(name) for name in compare.SCORES}) for entry in group.complete if entry.base]
-    if not pairs:
+    entries = [entry for entry in group.complete if entry.base]
+    if not entries:
         return ""
+    found = {name: [entry.gain(name) or Gain(nan, nan, 0) for entry in entries] for name in compare.SCORES}
     reach = {
-        name: max(
-            [abs(end) for _, gain in pairs if (one := gain[name]) for end in (*one.interval, one.mean) if not isnan(end)]
-        )
-        for name in compare.SCORES
+        name: max((abs(end) for one in gains for end in (*one.interval, one.mean) if not isnan(end)), default=1.0)
+        for name, gains in found.items()
     }
-    bases = list(dict.fromkeys(entry.base.label for entry, _ in pairs if entry.base))
-    several = len(bases) > 1
+    bases = [entry.base.label for entry in entries if entry.base]
+    several = len(set(bases)) > 1
     body = []
-    for entry, gain in pairs:
-        assert entry.base is not None
-        row = [run_name(entry, style), *([escape(entry.base.label)] if several else [])]
-        for name in compare.SCORES:
-            one = gain[name]
-            assert one is not None
+    for at, entry in enumerate(entries):
+        row = [run_name(entry, style), *([escape(bases[at])] if several else [])]
+        for name, gains in found.items():
+            one = gains[at]
             low, high = one.interval
             error = f" <small>± {number(one.error)}</small>" if not isnan(one.error) else ""
             row.append(f"{number(one.mean, True)}{error}")
             row.append(DASH if isnan(low) else f"{number(low, True)} to {number(high, True)}")
             row.append(f'<td class="forest">{forest(one, reach[name])}</td>')
-        body.append([*row, str(one.seeds)])
+        body.append([*row, str(found["final"][at].seeds)])
     interval = ["95 % interval", '<span class="axis">0</span>']
     head = ["run", *(["baseline"] if several else []), "gain in final accuracy", *interval, "gain in AUC",
             *interval, "seeds in common"]  # fmt: skip
     caption = (
-        ("" if several else f"The baseline is {escape(bases[0])}. ") + "Difference of each seed’s mean, averaged over the seeds that both runs have, ± its "
-        "standard error; the interval is Student’s t. An interval that holds 0 shows no difference."
+        ("" if several else f"The baseline is {escape(bases[0])}. ")
+        + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "
+        "standard error; the interval is Student's t. An interval that holds 0 shows no difference."
     )
-    return f'<div class="card"><h3>Gain over the baseline, paired over seeds</h3>{table("Gain", caption, head, body)}</div>'
+    title = "Gain over the baseline, paired over seeds"
+    return f'<div class="card"><h3>{title}</h3>{table(title, caption, head, body)}</div>'
 
 
 def forest(gain: Gain, reach: float) -> str:
     """A gain and its interval as a small drawing with zero in the middle."""
+    if isnan(gain.mean):
+        return ""
     reach = reach or 1.0
     low, high = gain.interval
     middle, spot = 70.0, 70 + 64 * gain.mean / reach
@@ -428,7 +434,9 @@ def settings(group: Group) -> str:
     differ = ""
     if len(names) > 1 and rows:
         body = [[f"<code>{escape(key)}</code>", *(escape(value) for value in values)] for key, values in rows]
-        differ = table("Differing settings", "Settings that differ between the runs.", ["setting", *names], body, "settings")
+        differ = table(
+            "Differing settings", "Settings that differ between the runs.", ["setting", *names], body, "settings"
+        )
     every = []
     for entry in group.entries:
         said = "\n".join(f"{key} = {value}" for key, value in compare.flatten(entry.run.settings))
