@@ -121,7 +121,7 @@ def text(name: str) -> str:
 
 def vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, shut off from the rest of the page."""
-    code = vl_convert.javascript_bundle(None, vl_version=VERSION)
+    code = vl_convert.javascript_bundle(vl_version=VERSION)  # type: ignore[call-arg] # the stub forgot a default
     return "(() => {" + code.replace("</script", "<\\/script").replace("<!--", "<\\!--") + "})();"
 
 
@@ -382,7 +382,7 @@ def gains(group: Group, style: Style) -> str:
         body.append([*row, str(found["final"][at].seeds)])
     interval = ["95 % interval", '<span class="axis">0</span>']
     head = ["run", *(["baseline"] if several else []), "gain in final accuracy", *interval, "gain in AUC",
-            *interval, "seeds in common"]  # fmt: skip
+            *interval, "seeds"]  # fmt: skip
     caption = (
         ("" if several else f"The baseline is {escape(bases[0])}. ")
         + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "
@@ -398,15 +398,15 @@ def forest(gain: Gain, reach: float) -> str:
         return ""
     reach = reach or 1.0
     low, high = gain.interval
-    middle, spot = 70.0, 70 + 64 * gain.mean / reach
+    middle, spot = 60.0, 60 + 54 * gain.mean / reach
     line = ""
     if not isnan(low):
-        ends = 70 + 64 * low / reach, 70 + 64 * high / reach
+        ends = 60 + 54 * low / reach, 60 + 54 * high / reach
         line = f'<path d="M{ends[0]:.1f} 13H{ends[1]:.1f}" stroke="currentColor" stroke-width="2"/>'
     clear = not isnan(low) and low * high > 0
     fill = "currentColor" if clear else "var(--card)"
     return (
-        f'<svg viewBox="0 0 140 26" aria-hidden="true"><path d="M{middle} 0V26" stroke="var(--none)" '
+        f'<svg viewBox="0 0 120 26" aria-hidden="true"><path d="M{middle} 0V26" stroke="var(--none)" '
         f'stroke-dasharray="2 2"/>{line}<circle cx="{spot:.1f}" cy="13" r="4" fill="{fill}" stroke="currentColor" '
         'stroke-width="1.5"/></svg>'
     )
