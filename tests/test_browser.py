@@ -162,11 +162,12 @@ def test_agent_and_task_can_be_chosen(opened: Any) -> None:
 
 
 def test_the_matrix_and_the_network_follow_the_run(opened: Any) -> None:
-    texts = "return [...document.querySelectorAll(`#${arguments[0]} .mark-text.role-mark text`)].map((one) => one.textContent)"
+    cells = "#g0-accuracy-matrix .mark-text.role-mark text"
+    texts = f"return [...document.querySelectorAll('{cells}')].map((one) => one.textContent)"
     drawn(opened, "g0-accuracy-matrix")
-    before = opened.execute_script(texts, "g0-accuracy-matrix")
+    before = opened.execute_script(texts)
     choose(opened, "g0-accuracy-matrix", "run", "fedavg")
-    assert opened.execute_script(texts, "g0-accuracy-matrix") != before
+    assert opened.execute_script(texts) != before
     tint = "return document.querySelector('#g0-network .mark-rule line').getAttribute('stroke')"
     choose(opened, "g0-network", "run", "recv")
     assert opened.execute_script(tint) == "var(--good)"

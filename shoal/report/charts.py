@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import altair as alt
 
 from shoal.report import compare
-from shoal.report.compare import ALL, DROPPED, GIVEN, HOME, Group, Row
+from shoal.report.compare import ALL, DROPPED, GIVEN, HOME, LEVEL, MORE, Group, Row
 
 WIDTH, HEIGHT = 460, 400  # of a picture of a network, in pixels
 
@@ -225,11 +225,11 @@ def matrix(group: Group, style: Style) -> Figure | None:
         return None
     count = 1 + max(row["task"] for row in table)
     initial = group.entries[0].run.initial
-    values = [row["mean"] for row in table if row["agent"] == ALL]
+    level = [row for row in table if row["agent"] == ALL and row["show"] == LEVEL]
     # Before the initial tasks are learned all is chance, which would take all the colours there are.
-    later = [row["mean"] for row in table if row["agent"] == ALL and row["task"] >= initial - 1]
-    low, high = min(later or values), max(later or values)
-    domain = [low, high if high > low else low + 1]
+    later = [row["mean"] for row in level if row["task"] >= initial - 1] or [row["mean"] for row in level]
+    low, high = min(later), max(max(later), min(later) + 1)
+    most = max((abs(row["mean"]) for row in table if row["show"] == MORE and row["agent"] == ALL), default=0.0) or 1.0
     ticks = alt.Axis(labelAngle=0, domain=False, ticks=False, orient="top" if style.page else "bottom")
     x = alt.X("task:O", title="at the end of task", axis=ticks, scale=alt.Scale(domain=list(range(count))))
     side = alt.Axis(domain=False, ticks=False, title="tested on task")
@@ -237,41 +237,57 @@ def matrix(group: Group, style: Style) -> Figure | None:
     tips = [
         alt.Tooltip("task:O", title="at the end of task"),
         alt.Tooltip("tested:O", title="tested on task"),
-        alt.Tooltip("mean:Q", title="accuracy, %", format=".2f"),
+        alt.Tooltip("show:N", title="shown"),
+        alt.Tooltip("mean:Q", title="%, or points", format=".2f"),
     ]
     legend = alt.Legend(title="%", gradientLength=200, gradientThickness=10) if not style.page else None
     base = alt.Chart(rows()).encode(x=x, y=y)
-    cell = base.mark_rect(cornerRadius=2, stroke=style.colour("paper"), strokeWidth=1.5).encode(
-        color=alt.Color("mean:Q", scale=alt.Scale(scheme="viridis", domain=domain, clamp=True), legend=legend),
-        tooltip=tips,
-    )
-    chart: Any = cell
-    if count <= 20:
-        pivot = domain[0] + 0.55 * (domain[1] - domain[0])
-        text = base.mark_text(fontSize=11 if count <= 12 else 8, fontWeight=500).encode(
-            text=alt.Text("mean:Q", format=".1f" if count <= 8 else ".0f"),
-            color=alt.condition(alt.datum.mean > pivot, alt.value("#101418"), alt.value("#ffffff")),
+    scales = {
+        LEVEL: alt.Scale(scheme="viridis", domain=[low, high], clamp=True),
+        MORE: alt.Scale(scheme="blueorange", reverse=True, domain=[-most, most], domainMid=0, clamp=True),
+    }
+    dark = {
+        LEVEL: f"datum.mean <= {low + 0.55 * (high - low):.6g}",
+        MORE: f"abs(datum.mean) > {0.7 * most:.6g}",
+    }
+    digits = {LEVEL: ".1f" if count <= 8 else ".0f", MORE: "+.1f"}
+    layers = []
+    for show, scale in scales.items() if style.page else [(LEVEL, scales[LEVEL])]:
+        part = base.transform_filter(f"datum.show == '{show}'")
+        layers.append(
+            part.mark_rect(cornerRadius=2, stroke=style.colour("paper"), strokeWidth=1.5).encode(
+                color=alt.Color("mean:Q", scale=scale, legend=legend), tooltip=tips
+            )
         )
-        chart = alt.layer(cell, text)
+        if count <= 20:
+            layers.append(
+                part.mark_text(fontSize=11 if count <= 12 else 8, fontWeight=500).encode(
+                    text=alt.Text("mean:Q", format=digits[show]),
+                    color=alt.condition(dark[show], alt.value("#ffffff"), alt.value("#101418")),
+                )
+            )
+    chart: Any = alt.layer(*layers).resolve_scale(color="independent")
     if style.page:
         chart = chart.properties(**size(style, 380))
     else:
         chart = facet(chart.properties(width=260, height=230), group, table)
     switch = runs_switch(table, group)
-    first = [row for row in table if row["run"] == switch.options[0][0] and row["agent"] == ALL]
+    first = [row for row in level if row["run"] == switch.options[0][0]]
+    shows = tuple((show, show) for show in (LEVEL, MORE) if any(row["show"] == show for row in table))
     end = [row["mean"] for row in first if row["task"] == max(row["task"] for row in first)]
     return Figure(
         "accuracy-matrix",
         "Accuracy of every task over time",
         "A column is a moment, the end of a task; a row is a task that is tested then. A row that gets darker to the "
-        "right is a task that is being forgotten. Brighter is better."
-        + (f" Tasks 0 to {initial - 1} are learned together, at the end of task {initial - 1}." if initial > 1 else ""),
+        "right is a task that is being forgotten. Brighter is better. "
+        + "Gains: blue is more than the baseline, orange less; a baseline has none. " * (len(shows) > 1)
+        + (f"Tasks 0 to {initial - 1} are learned together, at the end of task {initial - 1}." if initial > 1 else ""),
         f"Heat map of test accuracy, tested task by time. At the end of {switch.options[0][0]}: tasks from "
         f"{min(end):.1f} to {max(end):.1f} %.",
         finish(chart, style),
         {"rows": table},
-        (switch, agents_switch(table)),
-        (("task", "at the end of task"), ("tested", "tested on task"), ("mean", "accuracy, %")),
+        (switch, agents_switch(table), Switch("show", "Show", shows)),
+        (("task", "at the end of task"), ("tested", "tested on task"), ("mean", "%, or points")),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from shoal import metrics
@@ -225,22 +226,42 @@ def curves(group: Group) -> list[Row]:
     return rows
 
 
+LEVEL, MORE = "accuracy", "gain over the baseline"  # what a matrix can show
+
+
 def matrices(group: Group) -> list[Row]:
-    """Accuracy on each task at the end of each, in %, and what it is more than the baseline's."""
+    """Accuracy on each task at the end of each, in %, and how many points it is above the baseline's.
+
+    The baseline's mean is over the seeds that both have.
+    """
     rows: list[Row] = []
-    single = sum(len(set(entry.run.agents)) * entry.run.done**2 / 2 for entry in group.entries) <= ROWS
+    single = sum(len(set(entry.run.agents)) * entry.run.done**2 for entry in group.entries) <= ROWS
     for entry in group.entries:
-        run = entry.run
+        run, base = entry.run, entry.base.run if entry.base else None
+        both = set(run.seeds) & set(base.seeds) if base else set()
         for agent, there in who(run, single):
-            ends = 100 * run.accuracy[there][:, : run.done, -1, : run.done].mean(0)
-            for task in range(run.done):
-                for tested in range(task + 1):
-                    value = short(float(ends[task, tested]))
-                    rows.append({"run": entry.label, "agent": agent, "task": task, "tested": tested, "mean": value})
+            shown = {LEVEL: ends(run, there)}
+            if base is not None:
+                same = np.isin(run.seeds, list(both)) & there
+                other = np.isin(base.seeds, list(both))
+                if agent != ALL:
+                    other &= base.agents == int(agent)
+                shown[MORE] = ends(run, same) - ends(base, other)
+            for show, values in shown.items():
+                for task in range(run.done):
+                    for tested in range(task + 1):
+                        own = {"run": entry.label, "agent": agent, "show": show, "task": task, "tested": tested}
+                        rows.append({**own, "mean": short(float(values[task, tested]))})
     return rows
 
 
-def who(run: Run, single: bool) -> Iterator[tuple[str, np.ndarray]]:
+def ends(run: Run, lanes: npt.NDArray[np.bool_]) -> Array:
+    """Mean accuracy of some lanes in %, at the end of each task, on each task: [T, T]."""
+    means: Array = run.accuracy[lanes][:, : run.done, -1, : run.done].mean(0)
+    return 100 * means
+
+
+def who(run: Run, single: bool) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
     """All lanes, and those of each agent."""
     yield ALL, np.ones(len(run.agents), bool)
     if single:

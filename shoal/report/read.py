@@ -142,7 +142,7 @@ def read(folder: Path) -> tuple[Run, list[str]]:
     for name in ("growth", "ledger", "candidates"):
         if (folder / f"{name}.parquet").exists():
             try:
-                tables[name] = table_of(folder, name)
+                tables[name] = known(table_of(folder, name), name, settings, seeds)
             except Unusable as why:
                 lost.append(str(why))
     if settings["sharing"] and "ledger" not in tables and not (folder / "ledger.parquet").exists():
@@ -224,6 +224,25 @@ def table_of(folder: Path, name: str) -> pl.DataFrame:
         }[kind]
         if not fits or one.null_count():
             raise Unusable(f"{path.name} has a column `{column}` of another type, or with gaps")
+    return table
+
+
+def known(table: pl.DataFrame, name: str, settings: dict[str, Any], seeds: Numbers) -> pl.DataFrame:
+    """The table, if it speaks of nothing but the run's own agents, tasks and seeds."""
+    agents, tasks = settings["agents"], settings["tasks"]["count"]
+    limits = {"agent": agents, "sender": agents, "receiver": agents, ORIGIN[0]: agents, "task": tasks, ORIGIN[1]: tasks}
+    for column in table.columns:
+        values = table[column]
+        if column in limits and values.dtype.is_numeric() and len(values.drop_nulls()):
+            fits = (values.drop_nulls() < limits[column]) & (values.drop_nulls() >= (-1 if column in ORIGIN else 0))
+        elif column == "seed":
+            fits = values.is_in(seeds.tolist())
+        elif column == "bytes":
+            fits = values >= 0
+        else:
+            continue
+        if not fits.all():
+            raise Unusable(f"{name}.parquet has a column `{column}` with numbers that the run does not have")
     return table
 
 
