@@ -144,6 +144,8 @@ def test_a_run_can_be_switched_off_and_on(opened: Any) -> None:
     box.click()
     wait(lambda: drawn(opened, ident) > before, "the switch")
     assert marks(opened, ident, "line") == 2
+    plot = opened.find_element("css selector", f"#{ident} .plot")
+    assert plot.get_attribute("aria-label").startswith("Learning curves: vanilla, fedavg, all agents")
     box.send_keys(" ")  # by keyboard
     wait(lambda: marks(opened, ident, "line") == 3, "the switch")
     assert errors(opened) == []
@@ -167,7 +169,12 @@ def test_the_matrix_and_the_network_follow_the_run(opened: Any) -> None:
     drawn(opened, "g0-accuracy-matrix")
     before = opened.execute_script(texts)
     choose(opened, "g0-accuracy-matrix", "run", "fedavg")
-    assert opened.execute_script(texts) != before
+    accuracies = opened.execute_script(texts)
+    assert accuracies != before
+    choose(opened, "g0-accuracy-matrix", "show", "gain over the baseline")
+    gains = opened.execute_script(texts)
+    assert len(gains) == len(accuracies) == 21
+    assert all(gain[0] in "+\N{MINUS SIGN}" for gain in gains)
     tint = "return document.querySelector('#g0-network .mark-rule line').getAttribute('stroke')"
     choose(opened, "g0-network", "run", "recv")
     assert opened.execute_script(tint) == "var(--good)"
@@ -204,7 +211,7 @@ def test_light_and_dark_follow_the_system_and_the_switch(opened: Any) -> None:
     dark = shades()
     assert dark == ("rgb(18, 21, 27)", "rgb(232, 234, 239)", "rgb(255, 255, 255)", "rgb(232, 234, 239)")
     button = opened.find_element("css selector", "button.theme")
-    assert button.text == "Light colours"
+    wait(lambda: button.text == "Light colours", "the button to follow the system")
     button.click()
     assert shades() == light
     assert button.text == "Dark colours"
@@ -270,4 +277,13 @@ def test_a_large_page_opens_quickly(browser: Any, tmp_path: Path) -> None:
     drawn(browser, "g0-learning-curves")
     assert time.monotonic() - start < 10
     draw_all(browser)
+    drawn(browser, "g0-learning-curves")
+    assert marks(browser, "g0-learning-curves", "line") == 15
+    button = browser.find_element("css selector", "#g0-learning-curves .every")
+    hidden = "return document.querySelector('#g0-learning-curves .plot').classList.contains('empty')"
+    for name, empty in (("none", True), ("all", False)):
+        assert button.text == name
+        button.click()
+        wait(lambda empty=empty: browser.execute_script(hidden) is empty, "the button")
+    assert marks(browser, "g0-learning-curves", "line") == 15
     assert errors(browser) == []

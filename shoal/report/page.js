@@ -57,6 +57,13 @@
     place.replaceChildren(table);
   }
 
+  // What a chart shows now, for those who do not see it; its numbers are in the table below it.
+  function label(figure, chart) {
+    const said = [...figure.querySelectorAll("select[data-field]:not([hidden])")].map((select) => select.selectedOptions[0].text);
+    const boxes = [...figure.querySelectorAll("input[data-field]:checked")].map((box) => box.value);
+    return `${chart.title}: ${[...boxes, ...said].join(", ") || "nothing is chosen"}.`;
+  }
+
   async function draw(figure) {
     const chart = charts[figure.id];
     if (chart.begun) return;
@@ -79,12 +86,28 @@
       svg.removeAttribute("role");
       const update = async () => {
         const now = pick();
-        for (const [name, rows] of Object.entries(now)) chart.view.data(name, rows);
-        await chart.view.runAsync();
+        const empty = !now[chart.table].length;
+        plot.classList.toggle("empty", empty);  // axes of nothing make no sense: the chart is hidden until there is something
+        if (!empty) {
+          for (const [name, rows] of Object.entries(now)) chart.view.data(name, rows);
+          await chart.view.runAsync();
+        }
         numbers(figure, chart, now[chart.table]);
+        plot.setAttribute("aria-label", label(figure, chart));
         figure.dataset.drawn = String(Number(figure.dataset.drawn) + 1);
       };
       figure.addEventListener("change", update);
+      for (const button of figure.querySelectorAll(".every")) {
+        const boxes = [...button.parentElement.querySelectorAll("input")];
+        const name = () => { button.textContent = boxes.some((box) => box.checked) ? "none" : "all"; };
+        button.addEventListener("click", () => {
+          const on = !boxes.some((box) => box.checked);
+          for (const box of boxes) box.checked = on;
+          update();
+          name();
+        });
+        figure.addEventListener("change", name);
+      }
       figure.querySelector(".numbers").addEventListener("toggle", () => numbers(figure, chart, pick()[chart.table]));
       figure.dataset.drawn = "1";
     } catch (error) {

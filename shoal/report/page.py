@@ -60,7 +60,7 @@ def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
         content |= {name: packed(figure) for name, figure in zip(ids, found, strict=True)}
         parts.append(section(group, f"g{at}", style, dict(zip(ids, found, strict=True))))
     runs = sum(len(group.entries) for group in groups)
-    several = "one" if len(groups) == 1 else f"{len(groups)} groups, each of one"
+    several = "of one" if len(groups) == 1 else f"in {len(groups)} groups, each of one"
     title = groups[0].name if len(groups) == 1 else f"{runs} runs"
     css = "".join(
         [
@@ -88,7 +88,7 @@ def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
         '<a class="skip" href="#main">Skip to the results</a>',
         "<header>",
         "<h1>shoal report</h1>",
-        f"<p>{plural(runs, 'run')} of {several} dataset, model and protocol. "
+        f"<p>{plural(runs, 'run')} {several} dataset, model and protocol. "
         f"Agents and tasks are numbered from 0, as in the records; “{ALONE}” agents share nothing.</p>",
         '<button class="theme" type="button" hidden>Dark colours</button>',
         "</header>",
@@ -166,15 +166,23 @@ def left_out(notes: Sequence[Note]) -> str:
     """What a reader must know first: which runs are not here, and which not in full."""
     if not notes:
         return ""
+    alike: dict[tuple[bool, str], list[str]] = {}
+    for note in sorted(notes, key=lambda note: not note.out):
+        alike.setdefault((note.out, note.why), []).append(note.folder)
     items = "".join(
-        f"<li><code>{escape(note.folder)}</code>{' is left out' if note.out else ''}: {escape(note.why)}.</li>"
-        for note in sorted(notes, key=lambda note: not note.out)
+        f"<li>{', '.join(f'<code>{escape(folder)}</code>' for folder in folders)}"
+        f"{f' {be(folders)} left out' if out else ''}: {escape(why)}.</li>"
+        for (out, why), folders in alike.items()
     )
     gone = sum(note.out for note in notes)
     head = f"{plural(gone, 'folder')} left out" if gone else "Not everything is here"
     if gone and gone < len(notes):
         head += f", {plural(len(notes) - gone, 'remark')}"
     return f'<section class="notes" aria-labelledby="notes"><h2 id="notes">{head}</h2><ul>{items}</ul></section>'
+
+
+def be(things: Sequence[Any]) -> str:
+    return "is" if len(things) == 1 else "are"
 
 
 def section(group: Group, name: str, style: Style, figures: dict[str, Figure]) -> str:
@@ -216,7 +224,7 @@ def headline(group: Group) -> str:
         said += f" Compared with {escape(base)}, seed by seed: "
         parts = [f"clearly higher: {escape(', '.join(up))}"] if up else []
         parts += [f"clearly lower: {escape(', '.join(down))}"] if down else []
-        said += ("; ".join(parts) if parts else "none is clearly higher or lower") + " (by the 95 % interval below)."
+        said += ("; ".join(parts) if parts else "none is clearly higher or lower") + " (by the 95 % intervals below)."
     return said
 
 
@@ -284,7 +292,8 @@ def control(ident: str, switch: Switch, style: Style) -> str:
             f"{swatch(style.marks([value])[0])}{escape(said)}</label>"
             for value, said in switch.options
         )
-        return f"<fieldset><legend>{switch.title}</legend>{boxes}</fieldset>"
+        every = '<button type="button" class="every">none</button>' if len(switch.options) > 4 else ""
+        return f"<fieldset><legend>{switch.title}</legend>{boxes}{every}</fieldset>"
     options = "".join(f'<option value="{escape(value)}">{escape(said)}</option>' for value, said in switch.options)
     name = f"{ident}-{switch.field}"
     return (
@@ -368,6 +377,7 @@ def gains(group: Group, style: Style) -> str:
         for name, gains in found.items()
     }
     bases = [entry.base.label for entry in entries if entry.base]
+    several_tests = len(entries) > 4
     several = len(set(bases)) > 1
     body = []
     for at, entry in enumerate(entries):
@@ -386,7 +396,8 @@ def gains(group: Group, style: Style) -> str:
     caption = (
         ("" if several else f"The baseline is {escape(bases[0])}. ")
         + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "
-        "standard error; the interval is Student's t. An interval that holds 0 shows no difference."
+        "standard error; the interval is Student's t. An interval that holds 0 shows no difference"
+        + (f"; of {len(entries)} such comparisons, one in twenty misses the truth by chance." if several_tests else ".")
     )
     title = "Gain over the baseline, paired over seeds"
     return f'<div class="card"><h3>{title}</h3>{table(title, caption, head, body)}</div>'
