@@ -317,6 +317,23 @@ def test_one_seed_has_no_errors(tmp_path: Path) -> None:
     assert "nan" not in words(text).lower()
 
 
+def test_a_run_of_initial_tasks_alone_has_no_curve_and_no_area(tmp_path: Path, shown: Path) -> None:
+    for name in ("one", "two"):
+        settings = read_settings(DIGITS, [*TINY, "tasks.count=4"])
+        carry_out(prepare(settings), create(tmp_path / name, settings))
+    for places in ([tmp_path], [tmp_path, shown]):  # alone, and beside others that do have them
+        (one,) = compare.groups(read.gather(places)[0])
+        assert "nan" not in words(page.page([one], [])).lower()
+
+
+def test_a_folder_may_have_any_name(copy: Path, tmp_path: Path) -> None:
+    strange = copy / "a\udcff & <b>"
+    shutil.copytree(copy / "recv", strange)
+    done = call("report", copy, "--out", tmp_path / "page.html")
+    assert done.code == 0, done.err
+    assert "&amp; &lt;b&gt;" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_monolithic_nets_have_no_modules_to_show(tmp_path: Path) -> None:
     settings = read_settings(DIGITS, [*TINY, "model=mlp"])
     carry_out(prepare(settings), create(tmp_path / "mlp", settings))

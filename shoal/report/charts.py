@@ -171,7 +171,10 @@ def learning(group: Group, style: Style) -> Figure | None:
     names = [entry.label for entry in group.entries]
     colour, dash, shape = look(style, names)
     x = alt.X(
-        "epoch:Q", title="epochs within a task", axis=alt.Axis(grid=False, tickCount=6), scale=alt.Scale(nice=False)
+        "epoch:Q",
+        title="epochs within a task",
+        axis=alt.Axis(grid=False, tickCount=6, tickMinStep=1),
+        scale=alt.Scale(nice=False),
     )
     title, scale = "mean test accuracy over the tasks so far, %", alt.Scale(zero=False, nice=True)
     y = alt.Y("mean:Q", title=title, scale=scale, axis=upright())

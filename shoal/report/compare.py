@@ -274,7 +274,7 @@ def costs(group: Group, name: str) -> list[Row]:
     rows: list[Row] = []
     for entry in group.complete:
         score, sent = entry.score(name), entry.megabytes
-        if np.isnan(sent):
+        if np.isnan(sent) or np.isnan(score.mean):
             continue
         spread = {"low": short(score.mean - score.seeds), "high": short(score.mean + score.seeds)}
         rows.append({"run": entry.label, "sent": short(sent, 6), "mean": short(score.mean)} | spread)
@@ -321,7 +321,7 @@ def pictures(group: Group, width: float, height: float) -> Picture:
         run = entry.run
         if not run.modes or "ledger" not in run.tables:
             continue
-        graph = run.settings.get("network", {}).get("graph")
+        graph = run.settings["network"].get("graph")
         ledger, seeds = run.tables["ledger"], sorted(set(run.seeds.tolist()))
         if graph in DRAWN:
             for seed in seeds:
@@ -369,7 +369,7 @@ def posted(ledger: pl.DataFrame, seeds: int) -> dict[tuple[int, int], Row]:
 def linked(run: Run, seed: int) -> set[tuple[int, int]]:
     """The edges that the settings give a seed, with mail or without; none if this version does not know the graph."""
     try:
-        network = Network.model_validate(run.settings.get("network", {}))
+        network = Network.model_validate(run.settings["network"])
         return {edge[:2] for edge in edges(network, int(run.settings["agents"]), seed)}
     except (UserError, ValueError):
         return set()

@@ -324,7 +324,8 @@ def scores(group: Group, style: Style) -> str:
     done = group.complete
     if not done:
         return ""
-    top = {name: max(entry.score(name).mean for entry in done) for name in compare.SCORES}
+    found = {name: [entry.score(name).mean for entry in done] for name in compare.SCORES}
+    top = {name: max((mean for mean in means if not isnan(mean)), default=nan) for name, means in found.items()}
     body, more = [], []
     for entry in done:
         cells = []
@@ -464,7 +465,7 @@ def save(file: Path, content: str) -> None:
     """Write the page whole or not at all."""
     part = file.with_name(f"{file.name}.part")
     try:
-        part.write_text(content, encoding="utf-8")
+        part.write_text(content, encoding="utf-8", errors="replace")  # a folder's name may be no text at all
         part.replace(file)
     except OSError as error:
         part.unlink(missing_ok=True)

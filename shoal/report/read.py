@@ -178,6 +178,8 @@ def settings_of(folder: Path) -> dict[str, Any]:
     for name in ("dataset", "model", "protocol"):
         if not isinstance(found.get(name), str):
             raise Unusable(f"settings.toml has no {name}")
+    if not isinstance(found.setdefault("network", {}), dict):
+        raise Unusable("settings.toml has a network that is no table")
     modes = found["sharing"]
     if not isinstance(modes, list) or not all(isinstance(mode, dict) and "mode" in mode for mode in modes):
         raise Unusable("settings.toml has sharing that names no mode")
