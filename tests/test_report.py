@@ -362,7 +362,8 @@ def test_the_same_runs_give_the_same_page(shown: Path, text: str) -> None:
 def test_figures_are_written_in_three_formats(group: compare.Group, tmp_path: Path) -> None:
     written = page.draw([group], tmp_path / "figures")
     starts = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}
-    names = {"learning-curves", "accuracy-matrix", "final-against-bytes", "auc-against-bytes", "network", "modules"}
+    names = {"learning-curves", "accuracy-matrix", "gain-matrix", "network", "modules"}
+    names |= {"final-against-bytes", "auc-against-bytes"}
     assert {path.stem for path in written} == names
     for path in written:
         content = path.read_bytes()

@@ -143,6 +143,7 @@ def figures(group: Group, style: Style) -> list[Figure]:
     found = [
         learning(group, style),
         matrix(group, style),
+        None if style.page else matrix(group, style, MORE),
         network(group, style),
         cost(group, style, "final"),
         cost(group, style, "auc"),
@@ -221,10 +222,10 @@ def learning(group: Group, style: Style) -> Figure | None:
     )
 
 
-def matrix(group: Group, style: Style) -> Figure | None:
-    """Accuracy of every task over time, as a heat map."""
+def matrix(group: Group, style: Style, only: str = LEVEL) -> Figure | None:
+    """Accuracy of every task over time, as a heat map; in a page with its gains, in files one of the two."""
     table = compare.matrices(group)
-    if not table:
+    if not any(row["show"] == only for row in table):
         return None
     count = 1 + max(row["task"] for row in table)
     initial = group.entries[0].run.initial
@@ -243,7 +244,11 @@ def matrix(group: Group, style: Style) -> Figure | None:
         alt.Tooltip("show:N", title="shown"),
         alt.Tooltip("mean:Q", title="%, or points", format=".2f"),
     ]
-    legend = alt.Legend(title="%", gradientLength=200, gradientThickness=10) if not style.page else None
+    legend = (
+        alt.Legend(title="%" if only == LEVEL else "points", gradientLength=200, gradientThickness=10)
+        if not style.page
+        else None
+    )
     base = alt.Chart(rows()).encode(x=x, y=y)
     scales = {
         LEVEL: alt.Scale(scheme="viridis", domain=[low, high], clamp=True),
@@ -255,7 +260,7 @@ def matrix(group: Group, style: Style) -> Figure | None:
     }
     digits = {LEVEL: ".1f" if count <= 8 else ".0f", MORE: "+.1f"}
     layers = []
-    for show, scale in scales.items() if style.page else [(LEVEL, scales[LEVEL])]:
+    for show, scale in scales.items() if style.page else [(only, scales[only])]:
         part = base.transform_filter(f"datum.show == '{show}'")
         layers.append(
             part.mark_rect(cornerRadius=2, stroke=style.colour("paper"), strokeWidth=1.5).encode(
@@ -269,18 +274,19 @@ def matrix(group: Group, style: Style) -> Figure | None:
                     color=alt.condition(dark[show], alt.value("#ffffff"), alt.value("#101418")),
                 )
             )
-    chart: Any = alt.layer(*layers).resolve_scale(color="independent")
+    chart: Any = alt.layer(*layers)
     if style.page:
-        chart = chart.properties(**size(style, 380))
+        chart = chart.resolve_scale(color="independent").properties(**size(style, 380))
     else:
+        table = [row for row in table if row["show"] == only]
         chart = facet(chart.properties(width=260, height=230), group, table)
     switch = runs_switch(table, group)
     first = [row for row in level if row["run"] == switch.options[0][0]]
     shows = tuple((show, show) for show in (LEVEL, MORE) if any(row["show"] == show for row in table))
     end = [row["mean"] for row in first if row["task"] == max(row["task"] for row in first)]
     return Figure(
-        "accuracy-matrix",
-        "Accuracy of every task over time",
+        "accuracy-matrix" if only == LEVEL else "gain-matrix",
+        "Accuracy of every task over time" if only == LEVEL else "Gain over the baseline, task by task",
         "A column is a moment, the end of a task; a row is a task that is tested then. A row that gets darker to the "
         "right is a task that is being forgotten. Brighter is better. "
         + "Gains: blue is more than the baseline, orange less; a baseline has none. " * (len(shows) > 1)
