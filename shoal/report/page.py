@@ -378,7 +378,7 @@ def gains(group: Group, style: Style) -> str:
         for name, gains in found.items()
     }
     bases = [entry.base.label for entry in entries if entry.base]
-    several_tests = len(entries) > 4
+    many = len(entries) > 4
     several = len(set(bases)) > 1
     body = []
     for at, entry in enumerate(entries):
@@ -398,7 +398,7 @@ def gains(group: Group, style: Style) -> str:
         ("" if several else f"The baseline is {escape(bases[0])}. ")
         + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "
         "standard error; the interval is Student's t. An interval that holds 0 shows no difference"
-        + (f"; of {len(entries)} such comparisons, one in twenty misses the truth by chance." if several_tests else ".")
+        + (f"; one in twenty of them misses the true one by chance, and here are {len(entries)}." if many else ".")
     )
     title = "Gain over the baseline, paired over seeds"
     return f'<div class="card"><h3>{title}</h3>{table(title, caption, head, body)}</div>'
