@@ -568,15 +568,14 @@ def test_damage_anywhere_in_a_table_is_never_a_crash(copy: Path) -> None:
     for name in ("accuracy", "growth", "ledger"):
         file = copy / "recv" / f"{name}.parquet"
         whole = file.read_bytes()
-        for _ in range(40):
+        for _ in range(10):
             broken = bytearray(whole)
             for place in generator.integers(len(broken), size=4):
                 broken[place] = generator.integers(256)
             file.write_bytes(bytes(broken))
             runs, notes = read.gather([copy])
             assert len(runs) >= 2
-            if notes:
-                page.page(compare.groups(runs), notes)
+            page.page(compare.groups(runs), notes)
         file.write_bytes(whole)
 
 

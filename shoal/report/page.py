@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cache
 from html import escape
 from importlib.resources import files
 from math import isnan, nan
@@ -119,6 +120,7 @@ def text(name: str) -> str:
     return files("shoal.report").joinpath(name).read_text(encoding="utf-8")
 
 
+@cache
 def vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, shut off from the rest of the page."""
     code = vl_convert.javascript_bundle(vl_version=VERSION)  # type: ignore[call-arg] # the stub forgot a default
