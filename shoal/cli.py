@@ -173,6 +173,37 @@ def reproduce(
     say(f"written to {cells.write(rows, out)}")
 
 
+@app.command("report")
+def report_(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Run directories, or folders that hold some.", metavar="DIR...")
+    ],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    figures: Annotated[
+        Path | None, typer.Option(help="Also write every chart here, as PNG, SVG and PDF.", show_default=False)
+    ] = None,
+) -> None:
+    """Show runs in one HTML page that needs nothing else: what they learned, what it cost, what differs.
+
+    Learning curves, accuracy of every task over time, gains over agents that share nothing (paired over seeds), cost,
+    the network's traffic, modules and settings. Runs that are unfinished or damaged are shown as far as they go, and
+    the page says what is missing.
+    """
+    from shoal.report import needs
+
+    needs()
+    from shoal.report import compare, page, read
+
+    runs, notes = read.gather(folders)
+    found = compare.groups(runs)
+    page.save(out, page.page(found, notes))
+    for note in notes:
+        say(f"{note.folder}{' is left out' * note.out}: {note.why}")
+    say(f"{len(runs)} run{'s' * (len(runs) > 1)} in {out}")
+    if figures:
+        say(f"{len(page.draw(found, figures))} files in {figures}")
+
+
 @app.command()
 def network(
     graph: Annotated[

@@ -16,9 +16,31 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 UNPACK = Path(__file__).parents[1] / ".." / "shared" / "data" / "unpack.py"
 
+# The runs that reports are made of: without sharing; with images over a ring; with mail that is refused on every edge.
+SHOWN = {
+    "vanilla": (),
+    "recv": ("sharing=recv", "sharing.every=2", "sharing.queries=4", "network=ring"),
+    "fedavg": ("sharing=fedavg", "sharing.every=2", "network.every=4"),
+}
+
 
 def holds_all(folder: Path) -> bool:
     return not any(store.absent(dataset, folder) for dataset in DATASETS.values())
+
+
+@pytest.fixture(scope="session")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with finished runs, by name; a test that changes one works on a copy."""
+    from shoal.config import read
+    from shoal.record import create  # brings torch, which must find the number of threads set
+    from shoal.session import carry_out, prepare
+    from tests.command import DIGITS, TINY
+
+    folder = tmp_path_factory.mktemp("shown")
+    for name, words in SHOWN.items():
+        settings = read(DIGITS, [*TINY, *words])
+        carry_out(prepare(settings), create(folder / name, settings))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,543 @@
+"""Small tables as charts. A figure is a Vega-Lite chart, its rows, and the switches that choose among them.
+
+The same figures go into the page, where switches choose rows and colours are CSS variables (so that light and dark need
+no second drawing), and into files, where a switch over runs becomes a small multiple and colours are plain.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import altair as alt
+
+from shoal.report import compare
+from shoal.report.compare import ALL, DROPPED, GIVEN, HOME, LEVEL, MORE, Group, Row
+
+WIDTH, HEIGHT = 460, 400  # of a picture of a network, in pixels
+
+# Okabe & Ito 2008, Color Universal Design, in an order that keeps neighbours apart; yellow is left out, and orange, sky
+# blue and purple are a little darker on white, so that every line has a contrast of 3 : 1 or more to the page.
+LIGHT = ("#000000", "#0072b2", "#d55e00", "#009e73", "#b8578c", "#b97f00", "#2b8fcb")
+DARK = ("#ffffff", "#4aa5e0", "#f0772a", "#1fbf90", "#de92bb", "#e69f00", "#9ad6f7")
+# With three lengths that have no common divisor, 7 x 5 x 8 runs look different, also without colours.
+DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 2, 1, 2))
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+HEAD = "M0-1L.8.9L0 .5L-.8.9Z"  # of an arrow that points up
+FLAT = {"ink": "#1f2430", "good": "#0072b2", "given": "#d55e00", "none": "#9aa1ad", "paper": "#ffffff"}
+
+
+class Mark(NamedTuple):
+    """How a run looks, wherever it stands."""
+
+    colour: int
+    dash: tuple[int, ...]
+    shape: str
+
+
+def mark(at: int) -> Mark:
+    return Mark(at % len(LIGHT), DASHES[at % len(DASHES)], SHAPES[at % len(SHAPES)])
+
+
+@dataclass(frozen=True)
+class Style:
+    """Colours of a chart: names of CSS variables in a page, plain ones in files."""
+
+    page: bool
+    order: tuple[str, ...]  # all names of runs, which give each its colour
+
+    def colour(self, name: str) -> str:
+        return f"var(--{name})" if self.page else FLAT[name]
+
+    def marks(self, names: Sequence[str]) -> list[Mark]:
+        return [mark(self.order.index(name)) for name in names]
+
+    def line(self, one: Mark) -> str:
+        return f"var(--s{one.colour})" if self.page else LIGHT[one.colour]
+
+
+class Switch(NamedTuple):
+    """What a reader can choose: one value, or several if `many`."""
+
+    field: str
+    title: str
+    options: tuple[tuple[str, str], ...]  # value and text
+    many: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its rows. Switches choose among the rows of those tables that have the switch's field."""
+
+    name: str
+    title: str
+    says: str  # what it shows and how to read it
+    alt: str  # the same for those who do not see it, with its main numbers
+    spec: dict[str, Any]
+    tables: dict[str, list[Row]]
+    switches: tuple[Switch, ...] = ()
+    columns: tuple[tuple[str, str], ...] = ()  # of the table of numbers beside it: field and title
+    table: str = "rows"
+    wide: bool = False
+    fixed: bool = False  # its size does not follow the room it has
+
+
+def config(style: Style) -> dict[str, Any]:
+    """Quiet axes in the colour of the text around them."""
+    ink = "currentColor" if style.page else FLAT["ink"]
+    font = "system-ui, sans-serif" if style.page else "Liberation Sans, Helvetica, Arial, sans-serif"
+    return {
+        "background": "transparent" if style.page else "#ffffff",
+        "font": font,
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": ink, "titleColor": ink, "domainColor": ink, "tickColor": ink, "gridColor": ink,
+            "gridOpacity": 0.13, "domainOpacity": 0.4, "tickOpacity": 0.4, "labelFontSize": 12, "titleFontSize": 12,
+            "titleFontWeight": "normal", "labelOverlap": True,
+        },
+        "legend": {"labelColor": ink, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 12,
+                   "titleFontWeight": "normal", "labelLimit": 260, "symbolStrokeWidth": 2},
+        "header": {"labelColor": ink, "labelFontSize": 12, "labelFontWeight": "bold", "title": None},
+        "title": {"color": ink, "fontSize": 14, "anchor": "start", "offset": 14},
+    }  # fmt: skip
+
+
+def finish(chart: alt.TopLevelMixin, style: Style, padding: int = 4) -> dict[str, Any]:
+    """The chart as Vega-Lite, without its rows."""
+    spec: dict[str, Any] = chart.to_dict(validate=True)
+    inner = spec.pop("config", {})
+    spec["config"] = config(style) | {name: inner[name] for name in inner if name not in ("view",)}
+    spec["padding"] = padding if style.page else 16
+    return spec
+
+
+def upright(**more: Any) -> alt.Axis:
+    """A vertical axis whose title lies above it, where it can be read and takes no width."""
+    return alt.Axis(
+        titleAngle=0, titleAlign="left", titleAnchor="end", titleBaseline="bottom", titleY=-10, titleX=0, domain=False,
+        ticks=False, labelPadding=6, **more,
+    )  # fmt: skip
+
+
+def rows(name: str = "rows") -> alt.NamedData:
+    return alt.NamedData(name=name)
+
+
+def size(style: Style, height: int, width: int = 620) -> dict[str, Any]:
+    """Of a chart that is as wide as there is room."""
+    return {"width": "container" if style.page else width, "height": height}
+
+
+def look(style: Style, names: Sequence[str]) -> tuple[alt.Color, alt.StrokeDash, alt.Shape]:
+    """Colour, dashes and symbols of runs. In a page the switches are the legend."""
+    marks = style.marks(names)
+    legend = None if style.page else alt.Legend(title=None, symbolSize=90, symbolOpacity=1)
+    domain = list(names)
+    colour = alt.Color("run:N", legend=legend, scale=alt.Scale(domain=domain, range=[style.line(m) for m in marks]))
+    dash = alt.StrokeDash("run:N", legend=legend, scale=alt.Scale(domain=domain, range=[list(m.dash) for m in marks]))
+    shape = alt.Shape("run:N", legend=legend, scale=alt.Scale(domain=domain, range=[m.shape for m in marks]))
+    return colour, dash, shape
+
+
+def figures(group: Group, style: Style) -> list[Figure]:
+    """All figures of a group, those that have nothing to show left out."""
+    found = [
+        learning(group, style),
+        matrix(group, style),
+        None if style.page else matrix(group, style, MORE),
+        network(group, style),
+        cost(group, style, "final"),
+        cost(group, style, "auc"),
+        growth(group, style),
+        origin(group, style),
+    ]
+    return [figure for figure in found if figure is not None]
+
+
+def agents_switch(table: Sequence[Row]) -> Switch:
+    names = sorted({row["agent"] for row in table} - {ALL}, key=int)
+    return Switch("agent", "Agent", ((ALL, "all agents"), *((name, f"agent {name}") for name in names)))
+
+
+def runs_switch(table: Sequence[Row], group: Group, many: bool = False) -> Switch:
+    there = {row["run"] for row in table}
+    names = [entry.label for entry in group.entries if entry.label in there]
+    return Switch("run", "Runs" if many else "Run", tuple((name, name) for name in names), many)
+
+
+def learning(group: Group, style: Style) -> Figure | None:
+    """Learning curves with bands."""
+    table = compare.curves(group)
+    if not table:
+        return None
+    names = [entry.label for entry in group.entries]
+    colour, dash, shape = look(style, names)
+    x = alt.X(
+        "epoch:Q",
+        title="epochs within a task",
+        axis=alt.Axis(grid=False, tickCount=6, tickMinStep=1),
+        scale=alt.Scale(nice=False),
+    )
+    title, scale = "mean test accuracy over the tasks so far, %", alt.Scale(zero=False, nice=True)
+    y = alt.Y("mean:Q", title=title, scale=scale, axis=upright())
+    tips = [
+        alt.Tooltip("run:N", title="run"),
+        alt.Tooltip("epoch:Q", title="epoch"),
+        alt.Tooltip("mean:Q", title="accuracy, %", format=".2f"),
+        alt.Tooltip("low:Q", title="mean - error", format=".2f"),
+        alt.Tooltip("high:Q", title="mean + error", format=".2f"),
+    ]
+    base = alt.Chart(rows())
+    band = base.mark_area(opacity=0.1, strokeWidth=0).encode(
+        x=x, y=alt.Y("low:Q", title=title, scale=scale, axis=upright()), y2="high:Q", color=colour
+    )
+    line = base.mark_line(strokeWidth=2).encode(x=x, y=y, color=colour, strokeDash=dash)
+    point = base.mark_point(size=46, filled=True, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tips)
+    chart = alt.layer(band, line, point).properties(**size(style, 340))
+    tasks = sorted({row["task"] for row in table} - {ALL}, key=int)
+    options = tuple((task, f"while learning task {task}") for task in tasks)
+    if any(row["task"] == ALL for row in table):
+        options = ((ALL, f"mean of tasks {tasks[0]} to {tasks[-1]}" if len(tasks) > 1 else "all"), *options)
+    shown = {"agent": ALL, "task": options[0][0]}
+    ends = {row["run"]: row["mean"] for row in table if all(row[key] == value for key, value in shown.items())}
+    last = ", ".join(f"{name} {value:.2f} %" for name, value in ends.items())
+    some = any(row["low"] is not None for row in table)
+    return Figure(
+        "learning-curves",
+        "Learning curves",
+        "Mean test accuracy over all tasks so far, while a task after the initial ones is being learned: 0 is before "
+        "any training on it, the last point is after all of it. "
+        + ("Bands: ± one standard error over seeds." if some else "There is one seed, so there are no bands."),
+        f"Lines of mean test accuracy over epochs within a task, one per run. At the end: {last}.",
+        finish(chart, style),
+        {"rows": table},
+        (runs_switch(table, group, many=True), agents_switch(table), Switch("task", "Task", options)),
+        (
+            ("run", "run"),
+            ("epoch", "epoch"),
+            ("mean", "accuracy, %"),
+            ("low", "mean - error"),
+            ("high", "mean + error"),
+        ),
+        wide=True,
+    )
+
+
+def matrix(group: Group, style: Style, only: str = LEVEL) -> Figure | None:
+    """Accuracy of every task over time, as a heat map; in a page with its gains, in files one of the two."""
+    table = compare.matrices(group)
+    if not any(row["show"] == only for row in table):
+        return None
+    count = 1 + max(row["task"] for row in table)
+    initial = group.entries[0].run.initial
+    level = [row for row in table if row["agent"] == ALL and row["show"] == LEVEL]
+    # Before the initial tasks are learned all is chance, which would take all the colours there are.
+    later = [row["mean"] for row in level if row["task"] >= initial - 1] or [row["mean"] for row in level]
+    low, high = min(later), max(max(later), min(later) + 1)
+    most = max((abs(row["mean"]) for row in table if row["show"] == MORE and row["agent"] == ALL), default=0.0) or 1.0
+    ticks = alt.Axis(labelAngle=0, domain=False, ticks=False, orient="top" if style.page else "bottom")
+    x = alt.X("task:O", title="at the end of task", axis=ticks, scale=alt.Scale(domain=list(range(count))))
+    side = alt.Axis(domain=False, ticks=False, title="tested on task")
+    y = alt.Y("tested:O", axis=side, scale=alt.Scale(domain=list(range(count))))
+    tips = [
+        alt.Tooltip("task:O", title="at the end of task"),
+        alt.Tooltip("tested:O", title="tested on task"),
+        alt.Tooltip("show:N", title="shown"),
+        alt.Tooltip("mean:Q", title="%, or points", format=".2f"),
+    ]
+    legend = (
+        alt.Legend(title="%" if only == LEVEL else "points", gradientLength=200, gradientThickness=10)
+        if not style.page
+        else None
+    )
+    base = alt.Chart(rows()).encode(x=x, y=y)
+    scales = {
+        LEVEL: alt.Scale(scheme="viridis", domain=[low, high], clamp=True),
+        MORE: alt.Scale(scheme="blueorange", reverse=True, domain=[-most, most], domainMid=0, clamp=True),
+    }
+    dark = {
+        LEVEL: f"datum.mean <= {low + 0.55 * (high - low):.6g}",
+        MORE: f"abs(datum.mean) > {0.7 * most:.6g}",
+    }
+    digits = {LEVEL: ".1f" if count <= 8 else ".0f", MORE: "+.1f"}
+    layers = []
+    for show, scale in scales.items() if style.page else [(only, scales[only])]:
+        part = base.transform_filter(f"datum.show == '{show}'")
+        layers.append(
+            part.mark_rect(cornerRadius=2, stroke=style.colour("paper"), strokeWidth=1.5).encode(
+                color=alt.Color("mean:Q", scale=scale, legend=legend), tooltip=tips
+            )
+        )
+        if count <= 20:
+            layers.append(
+                part.mark_text(fontSize=11 if count <= 12 else 8, fontWeight=500).encode(
+                    text=alt.Text("mean:Q", format=digits[show]),
+                    color=alt.condition(dark[show], alt.value("#ffffff"), alt.value("#101418")),
+                )
+            )
+    chart: Any = alt.layer(*layers)
+    if style.page:
+        chart = chart.resolve_scale(color="independent").properties(**size(style, 380))
+    else:
+        table = [row for row in table if row["show"] == only]
+        chart = facet(chart.properties(width=260, height=230), group, table)
+    switch = runs_switch(table, group)
+    first = [row for row in level if row["run"] == switch.options[0][0]]
+    shows = tuple((show, show) for show in (LEVEL, MORE) if any(row["show"] == show for row in table))
+    end = [row["mean"] for row in first if row["task"] == max(row["task"] for row in first)]
+    return Figure(
+        "accuracy-matrix" if only == LEVEL else "gain-matrix",
+        "Accuracy of every task over time" if only == LEVEL else "Gain over the baseline, task by task",
+        "A column is a moment, the end of a task; a row is a task that is tested then. A row that gets darker to the "
+        "right is a task that is being forgotten. Brighter is better. "
+        + "Gains: blue is more than the baseline, orange less; a baseline has none. " * (len(shows) > 1)
+        + (f"Tasks 0 to {initial - 1} are learned together, at the end of task {initial - 1}." if initial > 1 else ""),
+        f"Heat map of test accuracy, tested task by time. At the end of {switch.options[0][0]}: tasks from "
+        f"{min(end):.1f} to {max(end):.1f} %.",
+        finish(chart, style),
+        {"rows": table},
+        (switch, agents_switch(table), Switch("show", "Show", shows)),
+        (("task", "at the end of task"), ("tested", "tested on task"), ("mean", "%, or points")),
+    )
+
+
+def facet(chart: Any, group: Group, table: Sequence[Row]) -> Any:
+    """A small multiple over runs, for files."""
+    names = [value for value, _ in runs_switch(table, group).options]
+    for part in (chart, *(chart.layer if isinstance(chart, alt.LayerChart) else ())):
+        part.data = alt.Undefined  # else it would be drawn whole in every panel
+    return chart.facet(
+        data=rows(), facet=alt.Facet("run:N", sort=names, header=alt.Header(title=None)), columns=min(3, len(names))
+    )
+
+
+SCORES = {"final": ("final accuracy", "final accuracy, %"), "auc": ("AUC", "area under the learning curve")}
+
+
+def cost(group: Group, style: Style, name: str) -> Figure | None:
+    """A score against what it cost, with the Pareto front."""
+    table = compare.costs(group, name)
+    if len(table) < 2 or not any(row["sent"] for row in table):
+        return None
+    best = compare.front(table)
+    word, unit = SCORES[name]
+    colour, _, shape = look(style, [entry.label for entry in group.complete])
+    sent = [row["sent"] for row in table if row["sent"]]
+    scale = alt.Scale(type="symlog", constant=min(sent) / 2) if max(sent) > 40 * min(sent) else alt.Scale(zero=True)
+    x = alt.X(
+        "sent:Q", title="MB sent per agent, in the whole run", scale=scale, axis=alt.Axis(grid=False, tickCount=6)
+    )
+    height = alt.Scale(zero=False, nice=True)
+    y = alt.Y("mean:Q", title=unit, scale=height, axis=upright())
+    aside = alt.ExprRef("datum.aside")
+    tips = [
+        alt.Tooltip("run:N", title="run"),
+        alt.Tooltip("mean:Q", title=unit, format=".2f"),
+        alt.Tooltip("low:Q", title="mean - error", format=".2f"),
+        alt.Tooltip("high:Q", title="mean + error", format=".2f"),
+        alt.Tooltip("sent:Q", title="MB per agent", format=".3~f"),
+    ]
+    # The front goes on to the right edge: whoever pays more and gets less is below it.
+    right = max(row["sent"] for row in table)
+    line = [{"sent": row["sent"], "mean": row["mean"]} for row in best] + [{"sent": right, "mean": best[-1]["mean"]}]
+    steps = alt.Chart(rows("front")).mark_line(
+        interpolate="step-after", strokeWidth=1.5, strokeDash=[5, 4], color=style.colour("ink"), opacity=0.55
+    ).encode(x=x, y=y)  # fmt: skip
+    base = alt.Chart(rows())
+    bars = base.mark_rule(strokeWidth=1.5, opacity=0.7, xOffset=aside).encode(
+        x=x, y=alt.Y("low:Q", title=unit, scale=height, axis=upright()), y2="high:Q", color=colour
+    )
+    points = base.mark_point(size=110, filled=True, opacity=1, xOffset=aside).encode(
+        x=x, y=y, color=colour, shape=shape, tooltip=tips
+    )
+    chart = alt.layer(steps, bars, points).properties(**size(style, 300, 460))
+    names = ", ".join(f"{row['run']} ({row['mean']:.2f} for {row['sent']:.3g} MB)" for row in best)
+    return Figure(
+        f"{name}-against-bytes",
+        f"{word[0].upper()}{word[1:]} against bytes on the wire",
+        "Up and left is better. The dashed line is the Pareto front, the runs that no other run beats at the same cost "
+        f"or less: {', '.join(row['run'] for row in best)}. Bars: ± one standard error over seeds; runs of the same "
+        "cost stand beside each other.",
+        f"Points of {word} over megabytes sent per agent. On the Pareto front: {names}.",
+        finish(chart, style),
+        {"rows": table, "front": line},
+        (runs_switch(table, group, many=True),),
+        (("run", "run"), ("sent", "MB per agent"), ("mean", unit), ("low", "mean - error"), ("high", "mean + error")),
+    )
+
+
+def network(group: Group, style: Style) -> Figure | None:
+    """Who sent how much to whom."""
+    picture = compare.pictures(group, WIDTH, HEIGHT)
+    if not picture.agents:
+        return None
+    tables = {"edges": picture.edges, "agents": picture.agents}
+    switch = runs_switch(picture.agents, group)
+    switches = [switch]
+    seeds = sorted({row["seed"] for row in picture.agents} - {ALL}, key=int)
+    if seeds:  # a run with one graph for all seeds answers to every choice
+        switches.append(Switch("seed", "Seed", tuple((seed, f"seed {seed}") for seed in seeds)))
+    chart: Any = graph(style, picture, "edges", "agents")
+    if not style.page:  # rows of two kinds cannot be a facet: a chart per run, each with its own
+        shown = (ALL, *seeds[:1])
+        parts = []
+        for at, (name, _) in enumerate(switch.options):
+            for kind in ("edges", "agents"):
+                here = [row for row in tables[kind] if row["run"] == name and row["seed"] in shown]
+                tables[f"{kind}{at}"] = here
+            parts.append(graph(style, picture, f"edges{at}", f"agents{at}").properties(title=name))
+        chart = alt.concat(*parts, columns=min(3, len(parts)))
+    first = [row for row in picture.edges if row["run"] == switch.options[0][0]]
+    most = max((row["megabytes"] for row in picture.edges), default=0.0)
+    number = sum(row["refused"] > 0 for row in picture.edges)
+    return Figure(
+        "network",
+        "The network",
+        "Arrows go from sender to receiver, as thick as what they carried in the whole run (mean over seeds, unless "
+        f"the graph is drawn anew for each); the thickest of all runs carried {most:.3g} MB. "
+        + ("A cross, in orange, marks an edge on which mail was refused. " if number else "No mail was refused. ")
+        + "Dotted edges carried nothing. " * any(row["silent"] for row in picture.edges)
+        + f"Only the {compare.EDGES:,} busiest edges are drawn." * picture.cut,
+        f"Graph of {switch.options[0][0]}: {len(first)} directed edges, the busiest with "
+        f"{max((row['megabytes'] for row in first), default=0):.3g} MB; edges with refused mail: "
+        f"{sum(row['refused'] > 0 for row in first)}.",
+        finish(chart, style),
+        tables,
+        tuple(switches),
+        (("sender", "from agent"), ("receiver", "to agent"), ("megabytes", "MB sent"), ("messages", "messages sent"),
+         ("refused", "refused"), ("why", "most often for")),
+        table="edges",
+        fixed=True,
+    )  # fmt: skip
+
+
+def graph(style: Style, picture: compare.Picture, edge_rows: str, agent_rows: str) -> Any:
+    """A picture of one network, at places in pixels."""
+    flat: dict[str, Any] = {"scale": None, "axis": None}
+    radius = compare.node_radius(1 + max(int(row["agent"]) for row in picture.agents))
+    tips = [
+        alt.Tooltip("sender:N", title="from agent"),
+        alt.Tooltip("receiver:N", title="to agent"),
+        alt.Tooltip("megabytes:Q", title="MB sent", format=",.4~g"),
+        alt.Tooltip("messages:Q", title="messages sent", format=",.5~g"),
+        alt.Tooltip("refused:Q", title="refused", format=",.5~g"),
+        alt.Tooltip("why:N", title="most often for"),
+    ]
+    tint = alt.condition(alt.datum.refused > 0, alt.value(style.colour("given")), alt.value(style.colour("good")))
+    edges = alt.Chart(rows(edge_rows))
+    lines = edges.mark_rule(opacity=0.6).encode(
+        x=alt.X("x:Q", **flat), y=alt.Y("y:Q", **flat), x2="x2:Q", y2="y2:Q", color=tint, tooltip=tips,
+        strokeWidth=alt.StrokeWidth("width:Q", scale=None),
+        strokeDash=alt.condition(alt.datum.silent, alt.value([2, 3]), alt.value([1, 0])),
+    )  # fmt: skip
+    heads = edges.mark_point(shape=HEAD, filled=True, opacity=1, size=radius * 5).encode(
+        x=alt.X("x2:Q", **flat), y=alt.Y("y2:Q", **flat), angle=alt.Angle("angle:Q", scale=None), color=tint,
+        tooltip=tips,
+    )  # fmt: skip
+    crosses = (
+        edges.transform_filter("datum.refused > 0")
+        .mark_point(shape="M-1-1L1 1M-1 1L1 -1", size=60, strokeWidth=2, opacity=1, color=style.colour("given"))
+        .encode(x=alt.X("xm:Q", **flat), y=alt.Y("ym:Q", **flat), tooltip=tips)
+    )
+    agents = alt.Chart(rows(agent_rows)).encode(x=alt.X("x:Q", **flat), y=alt.Y("y:Q", **flat))
+    nodes = agents.mark_circle(size=3.14 * radius**2, opacity=1, color=style.colour("ink"))
+    numbers = agents.mark_text(
+        color=style.colour("paper"), fontWeight="bold", fontSize=12 if radius > 14 else 9 if radius > 10 else 6
+    ).encode(text="agent:N")
+    return alt.layer(lines, heads, crosses, nodes, numbers).properties(width=WIDTH, height=HEIGHT)
+
+
+def growth(group: Group, style: Style) -> Figure | None:
+    """When modules were added."""
+    table = compare.grown(group)
+    if not table:
+        return None
+    known = any(compare.lineage(entry.run.tables["growth"]) for entry in group.entries if "growth" in entry.run.tables)
+    names = [HOME, GIVEN, DROPPED] if known else [HOME, DROPPED]
+    colours = {HOME: style.colour("good"), GIVEN: style.colour("given"), DROPPED: style.colour("none")}
+    legend = alt.Legend(title=None, orient="bottom", direction="horizontal", columns=1 if style.page and known else 3)
+    order = {name: at for at, name in enumerate(names)}
+    share: dict[str, Any] = {"title": "% of the modules tried", "tickCount": 5}
+    side = upright(**share) if style.page else alt.Axis(domain=False, ticks=False, **share)
+    chart: Any = (
+        alt.Chart(rows())
+        .transform_calculate(rank=f"indexof({[HOME, GIVEN, DROPPED]!r}, datum.outcome)")
+        .mark_bar(stroke=style.colour("paper"), strokeWidth=1)
+        .encode(
+            x=alt.X("task:O", title="tried for task", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("share:Q", title=alt.Undefined, stack="zero", scale=alt.Scale(domain=[0, 100]), axis=side),
+            color=alt.Color("outcome:N", legend=legend, scale=alt.Scale(
+                domain=list(order), range=[colours[name] for name in order])),
+            fillOpacity=alt.condition(alt.datum.outcome == DROPPED, alt.value(0.35), alt.value(1.0)),
+            order=alt.Order("rank:Q"),
+            tooltip=[
+                alt.Tooltip("task:O", title="task"), alt.Tooltip("outcome:N", title="outcome"),
+                alt.Tooltip("number:Q", title="modules"), alt.Tooltip("trials:Q", title="of"),
+                alt.Tooltip("share:Q", title="%", format=".1f"),
+            ],
+        )
+    )  # fmt: skip
+    if style.page:
+        chart = chart.properties(**size(style, 300))
+    else:
+        chart = facet(chart.properties(width=220, height=170), group, table)
+    switch = runs_switch(table, group)
+    mine = [row for row in table if row["run"] == switch.options[0][0] and row["agent"] == ALL]
+    kept, tried = sum(row["number"] for row in mine if row["outcome"] != DROPPED), sum(row["number"] for row in mine)
+    source = (
+        "Modules that started as another agent's have a colour of their own."
+        if known
+        else "All modules are home-grown: they started from random weights; no agent received any."
+    )
+    return Figure(
+        "modules",
+        "When modules were added",
+        "Every task after the initial ones tries a new module, and keeps it if it helps on validation data. " + source,
+        f"Bars of modules kept and dropped, by task. {switch.options[0][0]}: {kept} of {tried} kept.",
+        finish(chart, style),
+        {"rows": table},
+        (switch, agents_switch(table)),
+        (("task", "task"), ("outcome", "outcome"), ("number", "modules"), ("trials", "of"), ("share", "%")),
+    )
+
+
+def origin(group: Group, style: Style) -> Figure | None:
+    """Where kept modules came from."""
+    table = compare.origins(group)
+    if not table:
+        return None
+    agents = [str(agent) for agent in sorted({int(row[name]) for row in table for name in ("agent", "origin")})]
+    most = max(row["number"] for row in table)
+    ticks = alt.Axis(labelAngle=0, domain=False, ticks=False, orient="top" if style.page else "bottom")
+    side = alt.Axis(domain=False, ticks=False, title="kept by agent")
+    base = alt.Chart(rows()).encode(
+        x=alt.X("origin:O", title="from agent", axis=ticks, scale=alt.Scale(domain=agents)),
+        y=alt.Y("agent:O", axis=side, scale=alt.Scale(domain=agents)),
+    )
+    cell = base.mark_rect(cornerRadius=2, stroke=style.colour("paper"), strokeWidth=1.5).encode(
+        color=alt.Color("number:Q", scale=alt.Scale(scheme="viridis", domain=[0, most]), legend=None),
+        tooltip=[
+            alt.Tooltip("agent:N", title="kept by agent"), alt.Tooltip("origin:N", title="from agent"),
+            alt.Tooltip("number:Q", title="modules"), alt.Tooltip("tasks:N", title="from tasks"),
+        ],
+    )  # fmt: skip
+    text = base.mark_text(fontSize=11, fontWeight=500).encode(
+        text="number:Q", color=alt.condition(alt.datum.number > 0.55 * most, alt.value("#101418"), alt.value("#ffffff"))
+    )
+    chart: Any = alt.layer(cell, text)
+    if style.page:
+        chart = chart.properties(**size(style, 300))
+    else:
+        chart = facet(chart.properties(width=230, height=200), group, table)
+    switch = runs_switch(table, group)
+    mine = [row for row in table if row["run"] == switch.options[0][0]]
+    return Figure(
+        "lineage",
+        "Where modules came from",
+        "Kept modules that started as another agent's: a row is the agent that kept them, a column the agent that made "
+        "them; over all seeds and tasks.",
+        f"Table of modules by keeper and maker. {switch.options[0][0]}: {sum(row['number'] for row in mine)} modules.",
+        finish(chart, style),
+        {"rows": table},
+        (switch,),
+        (("agent", "kept by agent"), ("origin", "from agent"), ("number", "modules"), ("tasks", "from tasks")),
+    )

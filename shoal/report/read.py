@@ -1,0 +1,319 @@
+"""Run directories as arrays and tables. What cannot be read is left out and said, never guessed.
+
+Settings are read as plain TOML and not as `shoal.config.Settings`: a run of another version can still be shown, and
+nothing here waits for torch.
+"""
+
+import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+import shoal
+from shoal import metrics
+from shoal.errors import UserError
+
+FORMAT = 3  # of a run directory: the newest that is known here; `shoal.record.FORMAT` is what a run writes
+ALONE = "vanilla"  # the method of agents that share nothing
+
+Array = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+# What a table must have to be used: its columns, and whether each holds whole numbers, any numbers, or words.
+TABLES: dict[str, dict[str, str]] = {
+    "accuracy": {
+        "seed": "whole", "agent": "whole", "task": "whole", "epoch": "whole", "tested": "whole", "accuracy": "number",
+    },
+    "growth": {"seed": "whole", "agent": "whole", "task": "whole", "kept": "bool"},
+    "ledger": {
+        "seed": "whole", "task": "whole", "sender": "whole", "receiver": "whole", "bytes": "whole", "verdict": "word",
+    },
+    "candidates": {
+        "seed": "whole", "agent": "whole", "task": "whole", "sender": "whole", "chosen": "bool", "kept": "bool",
+    },
+}  # fmt: skip
+ORIGIN = ("origin_agent", "origin_task")  # of a kept module, in `growth`; absent, null or -1: it started at random
+
+
+class Note(NamedTuple):
+    """What a reader must know about a run directory: what of it is not in the report, and why."""
+
+    folder: str
+    why: str
+    out: bool  # the whole run is left out
+
+
+class Unusable(Exception):  # noqa: N818 - a reason, turned into a note
+    """Why a file or a run cannot be shown."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run directory that can be shown."""
+
+    folder: Path
+    settings: dict[str, Any]
+    about: dict[str, Any]
+    summary: dict[str, Any]  # empty if it is not there
+    accuracy: Array  # [L, T, G, T] as in `metrics`, of the tasks that are in the records
+    epochs: Numbers  # [G]: labels of the grid points
+    seeds: Numbers  # [L]
+    agents: Numbers  # [L]
+    done: int  # tasks that all lanes have learned
+    tables: dict[str, pl.DataFrame] = field(default_factory=dict)  # growth, ledger, candidates: those that are there
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        return tuple(str(mode["mode"]) for mode in self.settings["sharing"])
+
+    @property
+    def method(self) -> str:
+        return " + ".join(self.modes) or ALONE
+
+    @property
+    def tasks(self) -> int:
+        return int(self.settings["tasks"]["count"])
+
+    @property
+    def initial(self) -> int:
+        return int(self.settings["tasks"]["initial"])
+
+    @property
+    def complete(self) -> bool:
+        return self.done == self.tasks
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """Runs of different kinds are never set beside each other."""
+        return self.settings["dataset"], self.settings["model"], self.settings["protocol"]
+
+
+def gather(places: Sequence[Path]) -> tuple[list[Run], list[Note]]:
+    """The runs in some folders (or in the folders inside them), and what is to be said about those that are damaged."""
+    runs: list[Run] = []
+    notes: list[Note] = []
+    for folder in dict.fromkeys(found for place in places for found in inside(place)):
+        try:
+            run, lost = read(folder)
+        except Unusable as why:
+            notes.append(Note(str(folder), str(why), True))
+            continue
+        runs.append(run)
+        notes += [Note(str(folder), why, False) for why in lost]
+    if not runs:
+        first = f"{notes[0].folder}: {notes[0].why}" if notes else "no folder was given"
+        more = f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""
+        raise UserError(f"there is nothing to report: {first}{more}; give run directories that `shoal run` has made")
+    return runs, notes
+
+
+def inside(place: Path) -> list[Path]:
+    """A run directory itself; of any other folder, the run directories in it."""
+    try:
+        if (place / "settings.toml").exists() or not place.is_dir():
+            return [place]
+        return sorted(path.parent for path in place.glob("*/settings.toml")) or [place]
+    except OSError:
+        return [place]
+
+
+def read(folder: Path) -> tuple[Run, list[str]]:
+    """A run, and what of it is lost. Raises `Unusable` if there is nothing to show."""
+    lost: list[str] = []
+    settings = settings_of(folder)
+    about, summary = json_of(folder / "about.json", lost), {}
+    written = about.get("format")
+    if isinstance(written, int) and written > FORMAT:
+        raise Unusable(f"it has format {written}, which a newer shoal wrote; this one reads formats up to {FORMAT}")
+    if about and (made := about.get("shoal")) != shoal.__version__:
+        lost.append(f"made by shoal {made}, this is {shoal.__version__}; numbers are read as they are")
+    if (folder / "summary.json").exists():
+        summary = json_of(folder / "summary.json", lost)
+    table = table_of(folder, "accuracy")
+    accuracy, epochs, seeds, agents = dense(table, settings)
+    done = learned(accuracy, epochs, settings)
+    tables: dict[str, pl.DataFrame] = {}
+    for name in ("growth", "ledger", "candidates"):
+        if (folder / f"{name}.parquet").exists():
+            try:
+                tables[name] = known(table_of(folder, name), name, settings, seeds)
+            except Unusable as why:
+                lost.append(str(why))
+    if settings["sharing"] and "ledger" not in tables and not (folder / "ledger.parquet").exists():
+        lost.append("ledger.parquet is not there, so its traffic is not shown")
+    run = Run(folder, settings, about, summary, accuracy, epochs, seeds, agents, done, tables)
+    if not run.complete:
+        lost.append(
+            f"unfinished, {done} of {run.tasks} tasks are learned: it is shown as far as it is, and has no final "
+            f"numbers; `shoal resume {folder}` finishes it"
+        )
+    elif not (folder / "summary.json").exists():
+        lost.append("summary.json is not there, the run was not finished properly; its numbers come from the records")
+    elif summary and (wrong := differs(run)):
+        lost.append(wrong)
+    return run, lost
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    """The settings as they were saved, checked as far as they are used."""
+    if not folder.exists():
+        raise Unusable("there is no such folder")
+    if not folder.is_dir():
+        raise Unusable("it is a file, not a run directory")
+    path = folder / "settings.toml"
+    if not path.exists():
+        raise Unusable("it is not a run directory: it has no settings.toml")
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Unusable(f"cannot read settings.toml: {reason(error)}") from None
+    found.setdefault("sharing", [])
+    found.setdefault("protocol", "fair")
+    for name in ("dataset", "model", "protocol"):
+        if not isinstance(found.get(name), str):
+            raise Unusable(f"settings.toml has no {name}")
+    if not isinstance(found.setdefault("network", {}), dict):
+        raise Unusable("settings.toml has a network that is no table")
+    modes = found["sharing"]
+    if not isinstance(modes, list) or not all(isinstance(mode, dict) and "mode" in mode for mode in modes):
+        raise Unusable("settings.toml has sharing that names no mode")
+    for path_ in (("agents",), ("seeds",), ("tasks", "count"), ("tasks", "initial"), ("learner", "epochs")):
+        value: Any = found
+        for name in path_:
+            value = value.get(name) if isinstance(value, dict) else None
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise Unusable(f"settings.toml has no whole number {'.'.join(path_)}")
+    return found
+
+
+def json_of(path: Path, lost: list[str]) -> dict[str, Any]:
+    """The object in a JSON file; empty, and a word about it, if there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        lost.append(f"cannot read {path.name}: {reason(error)}")
+        return {}
+    if not isinstance(found, dict):
+        lost.append(f"cannot read {path.name}: it holds no JSON object")
+        return {}
+    return found
+
+
+def table_of(folder: Path, name: str) -> pl.DataFrame:
+    """A table with the columns it needs, in the types it needs."""
+    path = folder / f"{name}.parquet"
+    if not path.exists():
+        raise Unusable(f"{path.name} is not there")
+    try:
+        table = pl.read_parquet(path.read_bytes())
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise Unusable(f"cannot read {path.name}: {reason(error)}") from None
+    for column, kind in TABLES[name].items():
+        if column not in table.columns:
+            raise Unusable(f"{path.name} has no column `{column}`")
+        one = table[column]
+        fits = {
+            "whole": one.dtype.is_integer(),
+            "number": one.dtype.is_numeric(),
+            "bool": one.dtype == pl.Boolean,
+            "word": one.dtype == pl.String,
+        }[kind]
+        if not fits or one.null_count():
+            raise Unusable(f"{path.name} has a column `{column}` of another type, or with gaps")
+    return table
+
+
+def known(table: pl.DataFrame, name: str, settings: dict[str, Any], seeds: Numbers) -> pl.DataFrame:
+    """The table, if it speaks of nothing but the run's own agents, tasks and seeds."""
+    agents, tasks = settings["agents"], settings["tasks"]["count"]
+    limits = {"agent": agents, "sender": agents, "receiver": agents, ORIGIN[0]: agents, "task": tasks, ORIGIN[1]: tasks}
+    for column in table.columns:
+        values = table[column]
+        if column in limits and values.dtype.is_numeric() and len(values.drop_nulls()):
+            fits = (values.drop_nulls() < limits[column]) & (values.drop_nulls() >= (-1 if column in ORIGIN else 0))
+        elif column == "seed":
+            fits = values.is_in(seeds.tolist())
+        elif column == "bytes":
+            fits = values >= 0
+        else:
+            continue
+        if not fits.all():
+            raise Unusable(f"{name}.parquet has a column `{column}` with numbers that the run does not have")
+    return table
+
+
+def dense(table: pl.DataFrame, settings: dict[str, Any]) -> tuple[Array, Numbers, Numbers, Numbers]:
+    """The measurements as an array, the labels of its grid points, and the seed and agent of each lane."""
+    values = table["accuracy"].cast(pl.Float64).to_numpy()
+    if not len(values):
+        raise Unusable("accuracy.parquet is empty: nothing has been measured yet")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise Unusable("accuracy.parquet has accuracies outside of 0 to 1")
+    columns = {name: table[name].cast(pl.Int64).to_numpy() for name in ("seed", "agent", "task", "epoch", "tested")}
+    if columns["agent"].max() < 0:  # one joint agent per seed, which is nobody's lane
+        raise Unusable("unfinished: so far only the common start of its agents is being learned")
+    if min(column.min() for column in columns.values()) < 0:
+        raise Unusable("accuracy.parquet has negative numbers of agents, tasks or epochs")
+    if max(columns["task"].max(), columns["tested"].max()) >= settings["tasks"]["count"]:
+        raise Unusable("accuracy.parquet has more tasks than settings.toml")
+    pairs, lane = np.unique(np.stack([columns["seed"], columns["agent"]], 1), axis=0, return_inverse=True)
+    lane = lane.reshape(-1)
+    if len(pairs) != settings["agents"] * settings["seeds"]:
+        raise Unusable(
+            f"accuracy.parquet has {len(pairs)} lanes, settings.toml {settings['agents'] * settings['seeds']}"
+        )
+    epochs, point = np.unique(columns["epoch"], return_inverse=True)
+    tasks = int(max(columns["task"].max(), columns["tested"].max())) + 1
+    shape = (len(pairs), tasks, len(epochs), tasks)
+    if np.prod(shape, dtype=float) > 500 * len(values) + 1e6:
+        raise Unusable("accuracy.parquet has far fewer measurements than its tasks and epochs would need")
+    place = np.ravel_multi_index((lane, columns["task"], point.reshape(-1), columns["tested"]), shape)
+    if len(np.unique(place)) < len(place):
+        raise Unusable("accuracy.parquet has the same measurement twice")
+    accuracy = np.full(int(np.prod(shape)), np.nan)
+    accuracy[place] = values
+    return accuracy.reshape(shape), epochs, pairs[:, 0], pairs[:, 1]
+
+
+def learned(accuracy: Array, epochs: Numbers, settings: dict[str, Any]) -> int:
+    """How many tasks have all their measurements in all lanes."""
+    if epochs[-1] != settings["learner"]["epochs"] + 1:  # no task has come to its end
+        return 0
+    means, done = metrics.seen(accuracy), 0
+    while done < len(means[0]):
+        points = means[:, done, -1:] if done < settings["tasks"]["initial"] else means[:, done]
+        if np.isnan(points).any():
+            break
+        done += 1
+    return done
+
+
+def differs(run: Run) -> str:
+    """A sentence if the summary does not say what the records say."""
+    own = final(run)
+    said = run.summary.get("final_accuracy")
+    if isinstance(said, int | float) and abs(said - own.mean()) < 1e-6:
+        return ""
+    return f"summary.json says final accuracy {said}, the records {own.mean():.6f}; the records are shown"
+
+
+def final(run: Run) -> Array:
+    """Final accuracy in %: [L]."""
+    return 100 * metrics.final(run.accuracy)
+
+
+def area(run: Run) -> Array:
+    """Area under the learning curve, in the paper's unit: [L]."""
+    return metrics.area(metrics.curve(run.accuracy, run.initial), run.epochs)
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed, in one line."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split())[:160]
