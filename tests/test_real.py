@@ -67,13 +67,13 @@ def test_agents_gain_from_each_others_images_on_mnist(real_data: Path) -> None:
 
 
 def test_agents_learn_faster_with_each_others_modules_on_mnist(real_data: Path) -> None:
-    raw = {"dataset": "mnist", "agents": 8, "tasks": {"count": 8}, "learner": {"epochs": 40}}
+    raw = {"dataset": "mnist", "agents": 6, "tasks": {"count": 7}}
     alone, shared = (simulate(*prepare(resolve(raw | more), real_data)) for more in ({}, {"sharing": "modmod"}))
     received = shared.origin[:, :, 0] >= 0
-    assert received.sum() > 8
-    # The current task after its first epoch, where a module was received.
-    own = [stack.accuracy[:, :, 1].diagonal(dim1=1, dim2=2)[received].mean() for stack in (alone, shared)]
-    assert own[1] > own[0] + 0.05
+    assert received.sum() > 5
+    # The current task after 21 epochs, where a module was received: 0.58 alone, 0.77 with it.
+    own = [stack.accuracy[:, :, 3].diagonal(dim1=1, dim2=2)[received].mean() for stack in (alone, shared)]
+    assert own[1] > own[0] + 0.08
 
 
 def test_a_mixed_fleet_shares_what_its_neighbours_can_use(real_data: Path) -> None:
