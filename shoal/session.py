@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from shoal import data
+from shoal import data, starts
 from shoal.config import Settings
 from shoal.engine import keep_memory
 from shoal.errors import Stopped
@@ -24,14 +24,18 @@ def prepare(settings: Settings, folder: Path | None = None) -> World:
     return world(settings, data.load(settings.dataset, folder or said))
 
 
-def carry_out(fleet: World, record: Record, show: Callable[[Stack], None] = lambda stack: None) -> dict[str, Any]:
-    """Train until the end, save on the way, and return the summary."""
+def carry_out(
+    fleet: World, record: Record, show: Callable[[Stack], None] = lambda stack: None, kept: Path | None = None
+) -> dict[str, Any]:
+    """Train until the end, save on the way, and return the summary. Common starts are found and put in `kept`."""
     settings = record.settings
     keep_memory()
     with record.alone(), interrupts() as asked:
         stack = record.load(fleet.device)
         if stack is not None:
             record.again()
+        elif kept:
+            stack = starts.find(fleet, kept)
         saved = time.monotonic()
 
         def watch(stack: Stack) -> None:
@@ -43,6 +47,8 @@ def carry_out(fleet: World, record: Record, show: Callable[[Stack], None] = lamb
                 saved = time.monotonic()
             if ended:
                 record.tables(stack)
+                if kept:
+                    starts.keep(fleet, stack, kept)
             if asked():
                 raise Stopped(f"stopped and saved; go on with `shoal resume {record.folder}`")
 
