@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from shoal.errors import Stopped, UserError
@@ -656,7 +656,7 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
 
 def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> None:
     """Cells of a grid, the front marked."""
-    table = Table("", *keys, "final", "AUC", "MB", "floats", "s", box=None)
+    table = Table("", *(Column(key, overflow="fold") for key in keys), "final", "AUC", "MB", "floats", "s", box=None)
     for row in rows:
         words = [str("-" if row[key] is None else row[key]) for key in keys]
         mark = "*" * row["front"]
@@ -677,7 +677,8 @@ def plus(row: dict[str, Any], name: str, end: str = "_se", form: str = ".2f") ->
 
 def cost(row: dict[str, Any]) -> list[str]:
     """What a run sent, and its time."""
-    return [f"{row['bytes_total'] / 1e6:,.1f}", f"{row['floats_per_edge_task']:,.0f}", f"{row['seconds']:.0f}"]
+    sent = (row["bytes_total"] or 0) / 1e6, row["floats_per_edge_task"] or 0  # a run of an earlier version has none
+    return [f"{sent[0]:,.1f}", f"{sent[1]:,.0f}", f"{row['seconds']:.0f}"]
 
 
 def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:

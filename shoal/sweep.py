@@ -1,5 +1,6 @@
 """Sweeps: every combination of some settings, and which of them are worth their traffic."""
 
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        return self.stem
+        return re.sub(r"[^\w.+]+", "-", "-".join([self.stem, *self.words.values()]))[:80].strip("-")
 
 
 def axes(words: Sequence[str]) -> dict[str, list[str]]:
@@ -74,7 +75,8 @@ def readable(text: str) -> bool:
 def grid(file: Path, words: Sequence[str], fixed: Sequence[str] = ()) -> list[Cell]:
     """A cell per combination, in the order of the words; combinations that come to the same run are one cell.
 
-    `+` joins sharing modes. A setting of a mode (`sharing.every=...`) is for the combinations that share by it.
+    `+` joins sharing modes. A setting of a mode (`sharing.every=...`) is for the combinations that share by it, and a
+    network for those that share at all.
     """
     found = axes(words)
     cells: dict[str, Cell] = {}
@@ -90,7 +92,7 @@ def grid(file: Path, words: Sequence[str], fixed: Sequence[str] = ()) -> list[Ce
         cells.setdefault(settings.identity(), Cell(file.stem, fits, settings))
     for key in found:
         if key not in used:
-            raise SettingsError(f"`{key}` is for a mode that no combination shares by; add it to sharing=...")
+            raise SettingsError(f"`{key}` changes nothing: no combination shares by what it is for; add it to sharing=...")
     return list(cells.values())
 
 
@@ -114,6 +116,8 @@ def modes_of(file: Path, said: dict[str, str]) -> list[str]:
 def applies(key: str, modes: Sequence[str]) -> bool:
     """Does a setting mean anything when these modes share?"""
     group, _, rest = key.partition(".")
+    if group == "network":
+        return bool(modes)
     if group != "sharing" or not rest:
         return True
     mode, dot, _ = rest.partition(".")
@@ -137,5 +141,5 @@ def swept(cells: Sequence[Cell], folder: Path) -> list[Row]:
         row: Row = {key: cell.words.get(key) for key in keys}
         row |= {name: summary.get(name) for name in SHOWN}
         rows.append(row | {"front": False, "identity": summary["identity"], "out": str(place)})
-    best = front([row["bytes_total"] for row in rows], [row["final_accuracy"] for row in rows])
+    best = front([row["bytes_total"] or 0 for row in rows], [row["final_accuracy"] for row in rows])
     return [{**row, "front": here} for row, here in zip(rows, best, strict=True)]

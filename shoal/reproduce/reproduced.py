@@ -255,7 +255,7 @@ def claims(protocol: str, each: dict[Key, Scores]) -> list[str]:
             names = [one.dataset for one in here if one and one.verdict == verdict]
             said += [f"{verdict} on {', '.join(names)}"] * bool(names)
         gone = [dataset for dataset, one in zip(claim.datasets, here, strict=True) if one is None]
-        said += [f"not run on {', '.join(gone)}"] * bool(gone)
+        said += [f"not compared yet on {', '.join(gone)}"] * bool(gone)
         lines.append(
             f"- **{claim.words}** ({claim.model}; {WORDS[claim.metric]} of {claim.method}): {'; '.join(said)}."
         )
