@@ -92,7 +92,9 @@ def grid(file: Path, words: Sequence[str], fixed: Sequence[str] = ()) -> list[Ce
         cells.setdefault(settings.identity(), Cell(file.stem, fits, settings))
     for key in found:
         if key not in used:
-            raise SettingsError(f"`{key}` changes nothing: no combination shares by what it is for; add it to sharing=...")
+            raise SettingsError(
+                f"`{key}` changes nothing: no combination shares by what it is for; add it to sharing=..."
+            )
     return list(cells.values())
 
 

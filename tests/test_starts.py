@@ -52,7 +52,13 @@ def test_a_run_from_a_kept_start_is_the_run_without(model: str, tmp_path: Path) 
     for number, changes in enumerate(
         [
             {"sharing": [FEDAVG | {"mode": "recv"}, FEDAVG], "learner": {"fresh_adam": True, "accept": 0.3}},
-            {"sharing": [FEDAVG | {"mode": "fedprox"}], "agents": 4, "network": "ring", "protocol": "paper", "tasks": {"common": True}},
+            {
+                "sharing": [FEDAVG | {"mode": "fedprox"}],
+                "agents": 4,
+                "network": "ring",
+                "protocol": "paper",
+                "tasks": {"common": True},
+            },
         ]
     ):
         chosen = settings(model=model, **changes)

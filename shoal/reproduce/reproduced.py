@@ -59,16 +59,17 @@ def write(folder: Path, file: Path) -> Path:
         raise UserError(
             f"no {folder / 'table1.csv'} to write from; `shoal reproduce table1 --tables {folder}` makes it"
         )
-    notes = folder / "differences.md"
+    notes, seeds = folder / "differences.md", read_csv(folder / "seeds.csv")
     try:
-        differs = notes.read_text(encoding="utf-8") if notes.exists() else ""
-        aside = file.with_name(f"{file.name}.part")
-        aside.write_text(page(rows, read_csv(folder / "seeds.csv"), differs), encoding="utf-8")
+        text = page(rows, seeds, notes.read_text(encoding="utf-8") if notes.exists() else "")
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"cannot make sense of the CSVs in {folder} ({error}); restore them") from None
+    aside = file.with_name(f"{file.name}.part")
+    try:
+        aside.write_text(text, encoding="utf-8")
         aside.replace(file)
     except OSError as error:
         raise UserError(f"cannot write {file}: {error.strerror}; give --write another place") from None
-    except (KeyError, TypeError) as error:
-        raise UserError(f"cannot read the CSVs in {folder}: {error} is missing or no number; restore them") from None
     return file
 
 
