@@ -62,14 +62,10 @@ def student(t: float, freedom: int) -> float:
 class Entry:
     """A run to compare: settings that are to be carried out, or a run directory that is finished."""
 
-    label: str
-    stem: str
+    label: str  # as short as it can be
+    name: str
     settings: Settings
     done: Path | None = None
-
-    @property
-    def name(self) -> str:
-        return self.stem
 
     def place(self, folder: Path) -> Path:
         """Its run directory."""
@@ -87,9 +83,9 @@ def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
             found.append(Entry(str(path), path.resolve().name, record.settings, path))
         else:
             found.append(Entry(str(path), path.stem, read(path, words)))
-    names = [one.stem for one in found]
+    names = [one.name for one in found]
     short = len(set(names)) == len(names)
-    found = [Entry(one.stem if short else one.label, one.stem, one.settings, one.done) for one in found]
+    found = [Entry(one.name if short else one.label, one.name, one.settings, one.done) for one in found]
     labels = [one.label for one in found]
     for label in labels:
         if labels.count(label) > 1:
@@ -108,7 +104,7 @@ def base_of(found: Sequence[Entry], baseline: Path | None) -> Entry:
     if baseline is None:
         return found[0]
     for one in found:
-        if str(baseline) == one.label or baseline.name in (one.stem, f"{one.stem}.toml"):
+        if str(baseline) == one.label or baseline.name in (one.name, f"{one.name}.toml"):
             return one
     raise UserError(f"no run {baseline} to compare with; --baseline is one of {', '.join(one.label for one in found)}")
 

@@ -76,7 +76,7 @@ def grid(file: Path, words: Sequence[str], fixed: Sequence[str] = ()) -> list[Ce
     """A cell per combination, in the order of the words; combinations that come to the same run are one cell.
 
     `+` joins sharing modes. A setting of a mode (`sharing.every=...`) is for the combinations that share by it, and a
-    network for those that share at all.
+    network for those that share at all. `fixed` words win.
     """
     found = axes(words)
     cells: dict[str, Cell] = {}
@@ -88,7 +88,7 @@ def grid(file: Path, words: Sequence[str], fixed: Sequence[str] = ()) -> list[Ce
         used |= fits.keys()
         # What is shared comes first: the other words say how.
         order = sorted(fits, key=lambda key: key != "sharing")
-        settings = read(file, [*fixed, *(f"{key}={joined(key, fits[key])}" for key in order)])
+        settings = read(file, [*(f"{key}={joined(key, fits[key])}" for key in order), *fixed])
         cells.setdefault(settings.identity(), Cell(file.stem, fits, settings))
     for key in found:
         if key not in used:

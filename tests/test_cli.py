@@ -15,19 +15,14 @@ import torch
 import shoal
 from shoal.errors import Stopped
 from shoal.record import reopen
-from tests.command import DIGITS, TINY, Done, call, command
+from tests.command import DIGITS, TINY, Done, call, command, refused
 
 PROMISED = {
     "final_accuracy", "final_accuracy_se", "auc", "auc_se", "agents", "seeds", "tasks", "seconds", "modules", "out",
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in an empty folder, with no data but the digits."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SHOAL_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +35,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "err").write_text(done.stderr)
     assert done.returncode == 0, done.stderr
     return place / "run"
-
-
-def refused(done: Done, *parts: str) -> str:
-    """Exit code 2, nothing on stdout, and on stderr one sentence that has all `parts`."""
-    assert (done.code, done.out) == (2, ""), done
-    assert done.err.startswith("error: ")
-    assert done.err.count("\n") == 1, done.err
-    assert done.err.endswith("\n")
-    for part in parts:
-        assert part in done.err, done.err
-    return done.err
 
 
 def contents(folder: Path) -> dict[str, bytes]:

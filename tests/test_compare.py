@@ -9,8 +9,9 @@ import pytest
 
 from shoal.cells import read_csv, scores
 from shoal.compare import paired, student
-from tests.command import DIGITS, TINY, call
-from tests.test_cli import nowhere, refused  # noqa: F401 - an empty folder without data for every test here
+from tests.command import DIGITS, TINY, call, refused
+
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 SETTINGS = """
 dataset = "digits"

@@ -1,4 +1,4 @@
-"""The paper's tables and figures: cells that are found again, gains and slopes, and the page that says what came out."""
+"""The paper's tables and figures: cells that are found again, gains and slopes, and the page about them."""
 
 import json
 import math
@@ -12,8 +12,9 @@ from shoal import reproduce
 from shoal.cells import finished, open_cell, place_of, read_csv, scores
 from shoal.config import Settings, resolve
 from shoal.reproduce import budget, gaps, reproduced, table1, topology
-from tests.command import DIGITS, TINY, call
-from tests.test_cli import nowhere, refused  # noqa: F401 - an empty folder without data for every test here
+from tests.command import DIGITS, TINY, call, refused
+
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 PROMISED = {
     "what", "dataset", "model", "method", "protocol", "seeds", "final_accuracy", "final_accuracy_se", "auc", "auc_se",
@@ -160,6 +161,16 @@ def test_modules_and_gaps_of_small_cells(tiny: None) -> None:
     finals = [one["final_accuracy"] for one in read_csv(Path("out/table1.csv"))]
     assert row["final_gap"] == pytest.approx(100 * (max(finals) - min(finals)) / min(finals), abs=1e-3)
     assert (row["rows"], row["paper_final_gap"]) == (2, 2.87)
+
+
+def test_cells_without_agents_alone_have_no_gain(tiny: None) -> None:
+    words = ("--dataset", "mnist", "--out", "out", "--protocol", "fair", "--seeds", "1", "--model", "monolithic")
+    assert call("reproduce", "table1", *words, "--method", "fedavg").code == 0
+    for what in ("budget", "topology"):
+        done = call("reproduce", what, *words, "--finished")
+        assert done.code == 0, done.err
+        (row,) = read_csv(Path(f"out/{what}.csv"))
+        assert (row["method"], row["gain"]) == ("fedavg", None)
 
 
 def test_gains_are_paired_over_seeds(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +327,8 @@ def test_the_page_comes_from_the_tables_alone(tmp_path: Path) -> None:
     reproduce.write([*fair, *paper], tmp_path / "table1.csv")
     reproduce.write([*fair_seeds, *paper_seeds], tmp_path / "seeds.csv")
     (tmp_path / "differences.md").write_text(
-        "# Differences\n\n| what | the paper | its code | shoal |\n| --- | --- | --- | --- |\n| AUC | a | b | the same |\n"
+        "# Differences\n\n| what | the paper | its code | shoal |\n| --- | --- | --- | --- |\n"
+        "| AUC | a | b | the same |\n"
     )
     done = call("reproduce", "report", "--tables", tmp_path, "--write", "PAGE.md")
     assert done.code == 0, done.err

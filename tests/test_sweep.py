@@ -8,8 +8,9 @@ import pytest
 
 from shoal import sweep
 from shoal.cells import read_csv
-from tests.command import DIGITS, TINY, call, fork
-from tests.test_cli import nowhere, refused  # noqa: F401 - an empty folder without data for every test here
+from tests.command import DIGITS, TINY, call, fork, refused
+
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 SMALL = (*(word for word in TINY if not word.startswith("learner.epochs")), "learner.epochs=4", "network=ring")
 

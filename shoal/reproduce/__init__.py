@@ -77,9 +77,8 @@ def chosen(cells: list[Cell], methods: list[str] | None) -> list[Cell]:
     """Cells of these methods, with the agents alone that their gains need."""
     if not methods:
         return cells
-    found = [cell for cell in cells if cell.method in methods]
-    varied = any(cell.varied and cell.method != "vanilla" for cell in found)
-    return [cell for cell in cells if cell in found or (varied and cell.method == "vanilla")]
+    varied = any(cell.varied and cell.method in methods for cell in cells)
+    return [cell for cell in cells if cell.method in methods or (varied and cell.method == "vanilla")]
 
 
 def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Tables]:

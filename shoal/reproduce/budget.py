@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.cells import Row
+from shoal.cells import Row, finished, place_of, summary_of
 from shoal.reproduce.table1 import Cell, row, settings
 
 # Marginal gain (% per unit of ln B) and value of budget (% per float) as printed.
@@ -74,7 +74,9 @@ def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
 
 def relative(own: Row, cell: Cell, folder: Path) -> Row:
     """Gain in % of what agents alone reach, its error paired over seeds, and the paper's: the run's own, pooled."""
-    base = row(cell.base, folder)["final_accuracy"]
+    if not finished(cell.base, folder):
+        return dict.fromkeys(("gain", "gain_se", "gain_se_pooled"))
+    base = summary_of(place_of(cell.base, folder))["final_accuracy"]
 
     def share(value: float | None) -> float | None:
         return None if value is None else 100 * value / base

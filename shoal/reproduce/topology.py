@@ -37,11 +37,10 @@ def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
 
 def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """The mean over datasets: its error over seeds, and the paper's, which is the mean of the datasets' pooled ones."""
-    groups = grouped(tables["topology"], ("protocol", "seeds", "model", "mode", "graph", "p"))
+    kept = [one for one in tables["topology"] if one["mode"] != "alone" and one["gain"] is not None]
+    groups = grouped(kept, ("protocol", "seeds", "model", "mode", "graph", "p"))
     found = []
     for (protocol, seeds, model, mode, graph, p), rows in groups.items():
-        if mode == "alone":
-            continue
         errors = [one["gain_se"] for one in rows]
         known = None not in errors
         found.append(
