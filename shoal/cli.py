@@ -466,8 +466,10 @@ def bars(cells: Sequence[C]) -> Iterator[Any]:
     from shoal.session import done
 
     begun = 0
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
-    with Progress(*columns, TimeRemainingColumn(), console=err, disable=not (cells and err.is_terminal)) as progress:
+    # On a narrow terminal the words give way, not the time.
+    words = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+    columns = (words, BarColumn(20), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=err, expand=True, disable=not (cells and err.is_terminal)) as progress:
         total = sum(effort(cell) for cell in cells)
         job = progress.add_task("starting", total=total)
 

@@ -77,5 +77,8 @@ def find(fleet: World, folder: Path) -> Stack | None:
         return None
     seeds = [lane.seed for lane in fleet.lanes]
     flat = start(fleet).take([seeds.index(lane.seed) for lane in lanes], lanes).tensors
-    flat |= {name: tensor for name, tensor in kept.tensors.items() if name not in SHARED}
+    learned = {name: tensor for name, tensor in kept.tensors.items() if name not in SHARED}
+    if any(name not in flat or flat[name].shape != tensor.shape for name, tensor in learned.items()):
+        return None
+    flat |= learned
     return Stack.of(lanes, kept.task, kept.epoch, flat)
