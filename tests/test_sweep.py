@@ -101,19 +101,29 @@ def test_a_sweep_ends_in_a_table_with_its_front() -> None:
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
+KILLED = ("sweep", DIGITS, *SMALL, "sharing=none,fedavg", "sharing.every=2")
+
+
+def results(folder: Path) -> list[dict[str, object]]:
+    """What a sweep came to, but for the time it took and where."""
+    left = ("seconds", "out")
+    return [{name: row[name] for name in row if name not in left} for row in read_csv(folder / "sweep.csv")]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    """What comes out if nothing interrupts."""
+    folder = tmp_path_factory.mktemp("sweep")
+    assert call(*KILLED, "--out", folder).code == 0
+    return results(folder)
+
+
 @pytest.mark.parametrize("fatal", [3, 11, 30])
-def test_a_sweep_that_was_killed_goes_on(fatal: int) -> None:
-    words = ("sweep", DIGITS, *SMALL, "sharing=none,fedavg", "sharing.every=2")
-    process = fork(*words, "--out", Path("broken").resolve(), fatal=fatal)
+def test_a_sweep_that_was_killed_goes_on(fatal: int, whole: list[dict[str, object]]) -> None:
+    process = fork(*KILLED, "--out", Path("broken").resolve(), fatal=fatal)
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
     assert not Path("broken/sweep.csv").exists()
-    assert call(*words, "--out", "broken").code == 0
-    assert call(*words, "--out", "whole").code == 0
-
-    def results(folder: str) -> list[dict[str, object]]:
-        left = ("seconds", "out")
-        return [{name: row[name] for name in row if name not in left} for row in read_csv(Path(folder, "sweep.csv"))]
-
-    assert results("broken") == results("whole")
+    assert call(*KILLED, "--out", "broken").code == 0
+    assert results(Path("broken")) == whole
     assert not list(Path("broken").glob("*.part"))
