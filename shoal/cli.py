@@ -182,15 +182,12 @@ def reproduce(
         for cell in work(chosen, out, data):
             if json:
                 print(dumps(reproduce.row(cell, out)), flush=True)
-        found = reproduce.collect(chosen, out, place)
-        for family, ends in found.items():
-            for title, rows in ends.items() or [(family, [])]:
-                if rows:
-                    show_rows(title, rows, err if json else console)
-                else:
-                    show_cells(
-                        [reproduce.row(one, out) for one in chosen if one.what == family], err if json else console
-                    )
+        where = err if json else console
+        for family, ends in reproduce.collect(chosen, out, place).items():
+            for title, rows in ends.items():
+                show_rows(title, rows, where)
+            if not ends:
+                show_cells([reproduce.row(one, out) for one in chosen if one.what == family], where)
         say(f"written to {place}")
     if write or what == "report":
         say(f"written to {reproduced.write(place, write or Path('REPRODUCED.md'))}")
@@ -640,7 +637,8 @@ def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
 
 def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
     """Runs side by side, with errors over seeds."""
-    table = Table("run", "seeds", "final", "difference", "p", "AUC", "difference", "p", "MB", "floats", "s", box=None)
+    names = Column("run", overflow="fold")
+    table = Table(names, "seeds", "final", "difference", "p", "AUC", "difference", "p", "MB", "floats", "s", box=None)
     for row in rows:
         cells = []
         for name in ("final_accuracy", "auc"):

@@ -94,10 +94,9 @@ def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Table
     kept = {name: write(rows, place / f"{name}.csv") for name, rows in new.items()}
     found: dict[str, Tables] = {}
     for what in families:
-        found[what] = FAMILIES[what].conclude(kept)
+        found[what] = {name: rows for name, rows in FAMILIES[what].conclude(kept).items() if rows}
         for name, rows in found[what].items():
-            if rows:
-                write_csv(place / f"{name}.csv", rows)
+            write_csv(place / f"{name}.csv", rows)
     return found
 
 
