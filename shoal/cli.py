@@ -5,17 +5,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from shoal.errors import Stopped, UserError
 
 if TYPE_CHECKING:
+    from shoal.cells import Cell
     from shoal.config import Settings
     from shoal.network import Facts
     from shoal.promise import Found
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from shoal.sharing.plan import Line
     from shoal.stack import Stack
     from shoal.world import World
+
+C = TypeVar("C", bound="Cell")
 
 app = typer.Typer(
     name="shoal",
@@ -134,7 +137,7 @@ def demo(
 
 @app.command()
 def reproduce(
-    what: Annotated[str, typer.Argument(help="table1")],
+    what: Annotated[str, typer.Argument(help="table1, curves, budget, topology, gaps, all, or report.")],
     dataset: Annotated[
         list[str] | None, typer.Option(help="One or more of mnist, kmnist, fashionmnist, combined, cifar100.")
     ] = None,
@@ -146,31 +149,118 @@ def reproduce(
     protocol: Annotated[str, typer.Option(help="paper or fair.")] = "paper",
     seeds: Annotated[int, typer.Option(help="Seeds, the paper has 8.")] = 8,
     out: Annotated[Path, typer.Option(help="Finished cells are kept here and found again.")] = Path("runs/table1"),
+    tables: Annotated[
+        Path | None, typer.Option(help="Where the CSVs go (default: OUT); rows in them stay.", show_default=False)
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(help="End by writing this page, e.g. REPRODUCED.md, from the CSVs.", show_default=False),
+    ] = None,
+    only: Annotated[bool, typer.Option("--finished", help="Train nothing; take the cells that are finished.")] = False,
     data: Data = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per finished cell on stdout.")] = False,
 ) -> None:
-    """Train cells of the paper's Table 1 and set them beside the printed numbers.
+    """Train cells of the paper's tables and figures and set them beside the printed numbers.
+
+    **table1**: every method. **curves**: accuracy while learning, of the same cells. **budget**: gain against the log
+    of what is sent, marginal gain, value of budget. **topology**: gain on sparser and sparser graphs. **gaps**: how far
+    apart the rows of Table 1 are. **report**: only write the page of `--write` from the CSVs.
 
     Methods: **vanilla** agents share nothing; **data** (Recv; Simp on cifar100); **fedavg**, **fedprox**, **fedcurv**,
-    **fedfish** average models with their neighbours. OUT/table1.csv collects the cells of all such commands.
+    **fedfish** average models with their neighbours; **modmod** shares modules; **hybrid** all at once. The CSVs
+    collect the cells of all such commands; a cell that several of them need is trained once.
     """
-    from shoal import data as datasets
-    from shoal import reproduce as cells
-    from shoal.session import prepare
+    from shoal import cells, reproduce
+    from shoal.reproduce import reproduced
 
-    chosen = cells.choose(what, dataset, model, method, protocol, seeds)
-    for cell in chosen:
-        if not cells.finished(cell, out) and datasets.find(cell.dataset, data) is None:
-            datasets.load(cell.dataset, data)  # says what is missing now, not after hours of other cells
-    rows = []
-    for cell in chosen:
-        if not cells.finished(cell, out):
-            train(prepare(cell.settings, data), cells.open_cell(cell, out))
-        rows.append(cells.row(cell, out))
-        if json:
-            print(dumps(rows[-1]), flush=True)
-    show_cells(rows, err if json else console)
-    say(f"written to {cells.write(rows, out)}")
+    place = tables or out
+    if what != "report":
+        chosen = reproduce.choose(what, dataset, model, method, protocol, seeds)
+        if only:
+            chosen = [cell for cell in chosen if cells.finished(cell, out)]
+            if not chosen:
+                raise UserError(f"no such cell is finished in {out}; leave out --finished to train them")
+        for cell in work(chosen, out, data):
+            if json:
+                print(dumps(reproduce.row(cell, out)), flush=True)
+        where = err if json else console
+        for family, ends in reproduce.collect(chosen, out, place).items():
+            for title, rows in ends.items():
+                show_rows(title, rows, where)
+            if not ends:
+                show_cells([reproduce.row(one, out) for one in chosen if one.what == family], where)
+        say(f"written to {place}")
+    if write or what == "report":
+        say(f"written to {reproduced.write(place, write or Path('REPRODUCED.md'))}")
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Settings files, and run directories that are finished.")],
+    baseline: Annotated[
+        Path | None, typer.Option(help="The run to compare with (default: the first).", show_default=False)
+    ] = None,
+    seeds: Seeds = None,
+    out: Annotated[Path, typer.Option(help="Runs of settings files are kept here and found again.")] = Path(
+        "runs/compare"
+    ),
+    data: Data = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per run on stdout.")] = False,
+) -> None:
+    """Run settings files, or read finished runs, and set them side by side, paired over seeds.
+
+    OUT/compare.csv has the table. The same command again goes on where it was stopped.
+    """
+    from shoal import compare as runs_
+    from shoal.cells import write_csv
+
+    found = runs_.entries(runs, [f"seeds={seeds}"] if seeds is not None else [])
+    base = runs_.base_of(found, baseline)
+    for _ in work([one for one in found if one.done is None], out, data):
+        pass
+    rows = runs_.compared(found, base, out)
+    file = write_csv(out / "compare.csv", rows)
+    for row in rows if json else ():
+        print(dumps(row), flush=True)
+    show_compared(rows, err if json else console)
+    say(f"written to {file}")
+
+
+@app.command()
+def sweep(
+    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/digits.toml.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            help="What to vary, e.g. sharing=none,recv,recv+fedavg network=ring,complete.", metavar="KEY=A,B..."
+        ),
+    ],
+    seeds: Seeds = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Cells are kept here and found again (default: runs/sweep-NAME).", show_default=False),
+    ] = None,
+    data: Data = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per cell on stdout.")] = False,
+) -> None:
+    """What should my agents share, with whom, how often? Run every combination and mark those worth their traffic.
+
+    `+` joins sharing modes. A setting of a mode counts only where that mode shares. OUT/sweep.csv has the table; the
+    same command again goes on where it was stopped, and a larger grid finds the cells of a smaller one.
+    """
+    from shoal import sweep as grids
+    from shoal.cells import write_csv
+
+    cells = grids.grid(file, words, [f"seeds={seeds}"] if seeds is not None else [])
+    folder = out or Path("runs") / f"sweep-{file.stem}"
+    for _ in work(cells, folder, data):
+        pass
+    rows = grids.swept(cells, folder)
+    table = write_csv(folder / "sweep.csv", rows)
+    for row in rows if json else ():
+        print(dumps(row), flush=True)
+    show_swept(rows, list(dict.fromkeys(key for cell in cells for key in cell.words)), err if json else console)
+    say(f"written to {table}")
 
 
 @app.command("report")
@@ -426,6 +516,59 @@ def train(fleet: Sequence["World"], record: "Record") -> dict[str, Any]:
         return carry_out(fleet, record, show)
 
 
+def work(cells: Sequence[C], folder: Path, data: Path | None) -> Iterator[C]:
+    """Train the cells that are not finished yet, under one progress bar, and give each when it is."""
+    from shoal import data as datasets
+    from shoal.cells import finish, finished, missing
+
+    left = missing(cells, folder)
+    for cell in left:
+        settings = cell.settings
+        where = data or (Path(settings.machine.data) if settings.machine.data else None)
+        if datasets.find(settings.dataset, where) is None:
+            datasets.load(settings.dataset, where)  # says what is missing now, not after hours of other cells
+    if len(left) < len(cells):
+        say(f"{len(cells) - len(left)} of {len(cells)} cells are finished or come twice")
+    with bars(left) as begin:
+        for cell in cells:
+            if not finished(cell, folder):
+                finish(cell, folder, data, begin(cell))
+            yield cell
+
+
+@contextmanager
+def bars(cells: Sequence[C]) -> Iterator[Any]:
+    """Progress over cells: a bar for all of them on a terminal; a line per task elsewhere."""
+    from shoal.cells import effort
+    from shoal.session import done
+
+    begun = 0
+    # On a narrow terminal the words give way, not the time.
+    words = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+    columns = (words, BarColumn(20), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=err, expand=True, disable=not (cells and err.is_terminal)) as progress:
+        total = sum(effort(cell) for cell in cells)
+        job = progress.add_task("starting", total=total)
+
+        def begin(cell: C) -> Any:
+            nonlocal begun
+            before = sum(effort(one) for one in cells[:begun])
+            begun += 1
+            title = f"cell {begun}/{len(cells)} {cell.name}"
+            lanes = cell.settings.agents * cell.settings.seeds
+
+            def show(stacks: tuple["Stack", ...]) -> None:
+                text = f"{title}: {describe(cell.settings, stacks)}"
+                if err.is_terminal:
+                    progress.update(job, completed=before + lanes * done(cell.settings, stacks[0]), description=text)
+                elif stacks[0].epoch == 0:
+                    say(text)
+
+            return show
+
+        yield begin
+
+
 @contextmanager
 def bar(settings: "Settings") -> Iterator[Any]:
     """A progress bar on a terminal; a line per task elsewhere."""
@@ -604,9 +747,8 @@ def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
     for row in rows:
         table.add_row(
             row["dataset"], row["model"], row["method"], row["protocol"], str(row["seeds"]),
-            f"{number(row['final_accuracy'])} ± {number(row['final_accuracy_se'])}",
-            number(row["paper_final_accuracy"]),
-            f"{number(row['auc'])} ± {number(row['auc_se'])}", number(row["paper_auc"]), f"{row['seconds']:.0f}",
+            plus(row, "final_accuracy"), number(row["paper_final_accuracy"]),
+            plus(row, "auc"), number(row["paper_auc"]), f"{row['seconds']:.0f}",
         )  # fmt: skip
     where.print(table)
 
@@ -626,6 +768,62 @@ def show_ranks(found: "Found") -> None:
     )  # fmt: skip
     for why in found.why.values():
         console.print(f"left out because {why}", highlight=False, markup=False, soft_wrap=True)
+
+
+def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
+    """Rows as they are."""
+    table = Table(*(name.replace("_", " ") for name in rows[0]), title=title.replace("_", " "), box=None)
+    for row in rows:
+        table.add_row(
+            *(f"{one:.4g}" if isinstance(one, float) else str("" if one is None else one) for one in row.values())
+        )
+    where.print(table)
+
+
+def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
+    """Runs side by side, with errors over seeds."""
+    names = Column("run", overflow="fold")
+    table = Table(names, "seeds", "final", "difference", "p", "AUC", "difference", "p", "MB", "floats", "s", box=None)
+    for row in rows:
+        cells = []
+        for name in ("final_accuracy", "auc"):
+            gap = "" if row[f"{name}_difference"] is None else plus(row, f"{name}_difference", "_se", "+.2f")
+            p = row[f"{name}_difference_p"]
+            cells += [plus(row, name, "_se_seeds"), gap, "" if p is None else f"{p:.3f}"]
+        table.add_row(row["run"], str(row["seeds"]), *cells, *cost(row))
+    where.print(table)
+    where.print(
+        f"errors over seeds; differences from {rows[0]['baseline']}, paired over seeds, with p of a paired t-test; "
+        "floats per edge and task",
+        highlight=False, markup=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> None:
+    """Cells of a grid, the front marked."""
+    table = Table("", *(Column(key, overflow="fold") for key in keys), "final", "AUC", "MB", "floats", "s", box=None)
+    for row in rows:
+        words = [str("-" if row[key] is None else row[key]) for key in keys]
+        mark = "*" * row["front"]
+        table.add_row(mark, *words, plus(row, "final_accuracy", "_se_seeds"), plus(row, "auc", "_se_seeds"), *cost(row))
+    where.print(table)
+    where.print(
+        "* the Pareto front: no other combination ends higher for as little traffic; errors over seeds; floats per "
+        "edge and task",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def plus(row: dict[str, Any], name: str, end: str = "_se", form: str = ".2f") -> str:
+    """A number and its error, if it has one."""
+    error = row[f"{name}{end}"]
+    return f"{row[name]:{form}}" + ("" if error is None else f" ± {error:.2f}")
+
+
+def cost(row: dict[str, Any]) -> list[str]:
+    """What a run sent, and its time."""
+    sent = (row["bytes_total"] or 0) / 1e6, row["floats_per_edge_task"] or 0  # a run of an earlier version has none
+    return [f"{sent[0]:,.1f}", f"{sent[1]:,.0f}", f"{row['seconds']:.0f}"]
 
 
 def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from shoal import data
+from shoal import data, starts
 from shoal.config import Settings
 from shoal.engine import keep_memory
 from shoal.errors import Stopped
@@ -26,14 +26,18 @@ def prepare(settings: Settings, folder: Path | None = None, lanes: Sequence[Lane
     return worlds(settings, data.load(settings.dataset, folder or said), lanes)
 
 
-def carry_out(fleet: Sequence[World], record: Record, show: Watch = lambda stacks: None) -> dict[str, Any]:
-    """Train until the end, save on the way, and return the summary."""
+def carry_out(
+    fleet: Sequence[World], record: Record, show: Watch = lambda stacks: None, kept: Path | None = None
+) -> dict[str, Any]:
+    """Train until the end, save on the way, and return the summary. Common starts are found and put in `kept`."""
     settings = record.settings
     keep_memory()
     with record.alone(), interrupts() as asked:
         stacks = record.load(fleet[0].device)
         if stacks is not None:
             record.again()
+        elif kept:
+            stacks = starts.find(fleet, kept)
         saved = time.monotonic()
 
         def watch(stacks: tuple[Stack, ...]) -> None:
@@ -45,6 +49,8 @@ def carry_out(fleet: Sequence[World], record: Record, show: Watch = lambda stack
                 saved = time.monotonic()
             if ended:
                 record.tables(stacks)
+                if kept:
+                    starts.keep(fleet, stacks, kept)
             if asked():
                 raise Stopped(f"stopped and saved; go on with `shoal resume {record.folder}`")
 

@@ -45,6 +45,17 @@ def call(*words: object) -> Done:
     raise AssertionError("a command must end with an exit code")
 
 
+def refused(done: Done, *parts: str) -> str:
+    """Exit code 2, nothing on stdout, and on stderr one sentence that has all `parts`."""
+    assert (done.code, done.out) == (2, ""), done
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1, done.err
+    assert done.err.endswith("\n")
+    for part in parts:
+        assert part in done.err, done.err
+    return done.err
+
+
 def command(*words: object) -> list[str]:
     """The words that start the command line as a process of its own."""
     return [sys.executable, "-m", "shoal.cli", *map(str, words)]

@@ -70,3 +70,11 @@ def real_data() -> Path:
             if not holds_all(kept):
                 raise
     return kept
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder, with no data but the digits."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SHOAL_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

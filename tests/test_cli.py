@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -16,19 +15,14 @@ import torch
 import shoal
 from shoal.errors import Stopped
 from shoal.record import reopen
-from tests.command import DIGITS, TINY, Done, call, command
+from tests.command import DIGITS, TINY, Done, call, command, refused
 
 PROMISED = {
     "final_accuracy", "final_accuracy_se", "auc", "auc_se", "agents", "seeds", "tasks", "seconds", "modules", "out",
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in an empty folder, with no data but the digits."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SHOAL_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +35,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "err").write_text(done.stderr)
     assert done.returncode == 0, done.stderr
     return place / "run"
-
-
-def refused(done: Done, *parts: str) -> str:
-    """Exit code 2, nothing on stdout, and on stderr one sentence that has all `parts`."""
-    assert (done.code, done.out) == (2, ""), done
-    assert done.err.startswith("error: ")
-    assert done.err.count("\n") == 1, done.err
-    assert done.err.endswith("\n")
-    for part in parts:
-        assert part in done.err, done.err
-    return done.err
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -74,7 +57,8 @@ def test_help_and_lists_do_not_wait_for_torch(words: list[str]) -> None:
 def test_help_names_every_command() -> None:
     done = call("--help")
     assert done.code == 0
-    for name in ("run", "resume", "demo", "check", "network", "transfer", "reproduce", "list", "data"):
+    commands = "run resume demo check network transfer report reproduce compare sweep list data"
+    for name in commands.split():
         assert name in done.out
 
 
@@ -426,72 +410,6 @@ def assert_same_result(one: Path, other: Path) -> None:
     ]
     assert tensors[0] == tensors[1]
     assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["table2"], ["cannot reproduce `table2`; allowed: table1"]),
-        (["table1", "--dataset", "digits"], ["Table 1 has no dataset `digits`; allowed: mnist, kmnist,"]),
-        (["table1", "--model", "mlp"], ["Table 1 has no model `mlp`; allowed: monolithic, modular"]),
-        (["table1", "--method", "magic"], ["Table 1 has no method `magic`; allowed: vanilla"]),
-        (["table1", "--protocol", "papr"], ["`protocol` cannot be 'papr'; allowed: 'fair', 'paper'"]),
-        (["table1", "--seeds", "0"], ["`seeds` cannot be 0; allowed: a whole number above 0"]),
-        (["table1", "--dataset", "kmnist"], ["dataset `kmnist` was not found", "run `shoal data get kmnist`"]),
-    ],
-)
-def test_reproduce_refuses_what_is_not_in_the_table(words: list[str], parts: list[str]) -> None:
-    refused(call("reproduce", *words), *parts)
-    assert not list(Path().iterdir())
-
-
-def test_a_finished_cell_is_found_again_without_its_data(finished: Path) -> None:
-    from shoal import reproduce
-
-    (cell,) = reproduce.choose("table1", ["mnist"], ["modular"], ["vanilla"], "paper", 8)
-    record = reproduce.open_cell(cell, Path("table"))
-    record.summary.write_bytes((finished / "summary.json").read_bytes())
-    words = ("reproduce", "table1", "--dataset", "mnist", "--model", "modular", "--method", "vanilla")
-    done = call(*words, "--out", "table", "--json")
-    assert done.code == 0
-    row = json.loads(done.out)
-    assert row["final_accuracy"] == json.loads(record.summary.read_text())["final_accuracy"]
-    assert (row["dataset"], row["paper_final_accuracy"]) == ("mnist", 93.467)
-
-
-def test_gains_are_paired_over_seeds(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal import reproduce
-
-    summary = json.loads((finished / "summary.json").read_text())
-    found = reproduce.by_seed(finished)
-    assert len(found["auc"]) == summary["seeds"]
-    for name, values in found.items():
-        assert values.mean() == pytest.approx(summary[name])
-    (cell,) = reproduce.choose("table1", ["mnist"], ["modular"], ["fedavg"], "fair", 2)
-    assert set(reproduce.gains(cell, Path("table")).values()) == {None}  # nobody to compare with
-    more = {name: values + np.array([1.0, 2.0]) for name, values in found.items()}
-    monkeypatch.setattr(reproduce, "finished", lambda *_: True)
-    monkeypatch.setattr(reproduce, "by_seed", lambda place: more if "fedavg" in place.name else found)
-    gains = reproduce.gains(cell, Path("table"))
-    # Gains 1 and 2: mean 1.5, deviation sqrt(0.5), error sqrt(0.5) / sqrt(2).
-    assert gains["auc_gain"] == pytest.approx(1.5)
-    assert gains["auc_gain_se"] == pytest.approx(0.5)
-
-
-def test_the_table_keeps_the_cells_of_earlier_commands(tmp_path: Path) -> None:
-    from shoal import reproduce
-
-    def cell(method: str, accuracy: float) -> dict[str, object]:
-        return {
-            "dataset": "mnist", "model": "modular", "method": method, "protocol": "paper", "seeds": 8,
-            "final_accuracy": accuracy, "out": "elsewhere",
-        }  # fmt: skip
-
-    reproduce.write([cell("fedavg", 93.56789), cell("vanilla", 92.0)], tmp_path)
-    reproduce.write([cell("data", 94.0)], tmp_path)
-    file = reproduce.write([cell("vanilla", 93.0)], tmp_path)
-    lines = [line.split(",")[2:6:3] for line in file.read_text().splitlines()]
-    assert lines == [["method", "final_accuracy"], ["vanilla", "93.0"], ["data", "94.0"], ["fedavg", "93.568"]]
 
 
 def test_check_says_what_sharing_will_cost() -> None:

@@ -1,0 +1,155 @@
+"""Cells: runs that belong together, each in a directory that is found by its settings. What is finished is never run
+again, what was interrupted goes on."""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import polars as pl
+
+from shoal import metrics
+from shoal.config import Settings
+from shoal.errors import Stopped, UserError
+from shoal.record import Record, content, create, reopen
+from shoal.run import Watch
+from shoal.session import carry_out, prepare, units
+
+Row = dict[str, Any]
+Scores = dict[int, dict[str, float]]  # final accuracy (%) and AUC of each seed, the mean over its agents
+WORDS = ("identity", "commit")  # columns that are no numbers even if they look like one
+
+
+class Cell(Protocol):
+    """A run with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+
+C = TypeVar("C", bound=Cell)
+
+
+def place_of(cell: Cell, folder: Path) -> Path:
+    """The cell's run directory: one with its identity, under whatever name, or else the one to make."""
+    identity = cell.settings.identity()
+    there = sorted(folder.glob(f"*-{identity}"), key=lambda place: not (place / "summary.json").exists())
+    return there[0] if there else folder / f"{cell.name}-{identity}"
+
+
+def finished(cell: Cell, folder: Path) -> bool:
+    """Was the cell finished earlier?"""
+    return (place_of(cell, folder) / "summary.json").exists()
+
+
+def missing(cells: Iterable[C], folder: Path) -> list[C]:
+    """The cells that are still to do, each once."""
+    distinct = {cell.settings.identity(): cell for cell in cells}
+    return [cell for cell in distinct.values() if not finished(cell, folder)]
+
+
+def open_cell(cell: Cell, folder: Path) -> Record:
+    """The cell's run directory, new or as it was left."""
+    place = place_of(cell, folder)
+    return reopen(place) if (place / "settings.toml").exists() else create(place, cell.settings)
+
+
+def finish(cell: Cell, folder: Path, data: Path | None, show: Watch = lambda stacks: None) -> None:
+    """Train a cell to its end. Cells with the same common start train it once: it is kept in `folder`/starts."""
+    fleet = prepare(cell.settings, data)  # before anything is written
+    try:
+        carry_out(fleet, open_cell(cell, folder), show, folder / "starts")
+    except Stopped as stop:
+        raise Stopped(f"{stop}; the same command again goes on with all that is left") from None
+
+
+def effort(cell: Cell) -> int:
+    """How long a cell takes, in epochs of lanes."""
+    settings = cell.settings
+    return units(settings) * settings.agents * settings.seeds
+
+
+def summary_of(place: Path) -> Row:
+    """The summary of a finished run, and the commit that made it."""
+    return {**content(place / "summary.json"), "commit": content(place / "about.json").get("commit")}
+
+
+def scores(place: Path) -> Scores:
+    """Final accuracy (%) and AUC of every seed of a finished run."""
+    initial = reopen(place).settings.tasks.initial
+    seeds, accuracy, epochs = measured(place)
+    final, area = 100 * metrics.final(accuracy), metrics.area(metrics.curve(accuracy, initial), epochs)
+    return {
+        int(seed): {"final_accuracy": float(final[seeds == seed].mean()), "auc": float(area[seeds == seed].mean())}
+        for seed in np.unique(seeds)
+    }
+
+
+def measured(place: Path) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """The seed of every lane [L] of a run, its accuracies [L, T, G, T] as in `Stack.accuracy`, and the epochs [G]."""
+    try:
+        table = pl.read_parquet(place / "accuracy.parquet")
+    except (OSError, pl.exceptions.PolarsError):
+        raise UserError(
+            f"cannot read {place / 'accuracy.parquet'}; restore it, or remove {place} and run it again"
+        ) from None
+    lanes = table.select("seed", "agent").unique().sort("seed", "agent")
+    at = {tuple(lane): row for row, lane in enumerate(lanes.iter_rows())}
+    epochs = table["epoch"].unique().sort().to_list()
+    tasks = int(table["task"].to_numpy().max()) + 1
+    found = np.full((len(lanes), tasks, len(epochs), tasks), np.nan)
+    lane = [at[one] for one in table.select("seed", "agent").iter_rows()]
+    points = np.searchsorted(epochs, table["epoch"].to_numpy())
+    found[lane, table["task"].to_numpy(), points, table["tested"].to_numpy()] = table["accuracy"].to_numpy()
+    return lanes["seed"].to_numpy(), found, epochs
+
+
+def read_csv(file: Path) -> list[Row]:
+    """The rows of a CSV, numbers as numbers and nothing as None; none, if there is no such file."""
+    if not file.exists():
+        return []
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            return [{name: value(name, word) for name, word in row.items() if name} for row in csv.DictReader(lines)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"cannot read {file}: {error}; move it away, or restore it") from None
+
+
+def value(name: str, word: str | None) -> Any:
+    """What a word in a column means."""
+    if not word:
+        return None
+    if name in WORDS:
+        return word
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            pass
+    return word
+
+
+def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Rows as CSV, whole or not at all; the first row has the columns."""
+    aside = file.with_name(f"{file.name}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with aside.open("w", newline="", encoding="utf-8") as lines:
+            writer = csv.DictWriter(lines, list(rows[0]), restval="", extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows({name: short(one) for name, one in row.items()} for row in rows)
+        aside.replace(file)
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {error.strerror}; what was trained is kept, make room there") from None
+    return file
+
+
+def short(value: Any) -> Any:
+    """A number with the digits that mean something."""
+    if not isinstance(value, float):
+        return value
+    return round(value, 3) if abs(value) >= 0.1 else float(f"{value:.3g}")

@@ -1,0 +1,134 @@
+"""Runs side by side: differences paired over seeds, which see the same tasks and start from the same weights."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal import metrics
+from shoal.cells import Row, Scores, place_of, scores, summary_of
+from shoal.config import Settings, SettingsError, read
+from shoal.errors import UserError
+from shoal.record import reopen
+
+NAMES = ("final_accuracy", "auc")
+COSTS = ("messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_total", "seconds")
+
+
+class Paired(NamedTuple):
+    """A mean difference over seeds that two runs have in common."""
+
+    mean: float
+    error: float | None  # standard error; None for a single seed
+    seeds: int
+    p: float | None  # two-sided paired t-test
+
+
+def paired(here: Scores, there: Scores, name: str) -> Paired | None:
+    """What `here` has more than `there`, paired over the seeds of both; None if they have none in common."""
+    both = sorted(here.keys() & there.keys())
+    if not both:
+        return None
+    gaps = np.array([here[seed][name] - there[seed][name] for seed in both])
+    if len(both) == 1:
+        return Paired(float(gaps[0]), None, 1, None)
+    mean, error = float(gaps.mean()), float(metrics.error(gaps))
+    # Equal differences have an error of zero, or of what rounding leaves of it.
+    t = mean / error if error > 1e-12 * max(1.0, abs(mean)) else math.copysign(math.inf, mean) if mean else 0.0
+    return Paired(mean, error, len(both), student(t, len(both) - 1))
+
+
+def student(t: float, freedom: int) -> float:
+    """Two-sided p-value of Student's t with so many degrees of freedom.
+
+    For whole numbers the distribution is a finite sum (Abramowitz & Stegun 1964, 26.7.3 and 26.7.4).
+    """
+    angle = math.atan2(abs(t), math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = 0.0
+    for step in range(1 + odd, freedom, 2):
+        total += term
+        term *= cosine * cosine * step / (step + 1)
+    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return min(1.0, max(0.0, 1.0 - inside))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run to compare: settings that are to be carried out, or a run directory that is finished."""
+
+    label: str  # as short as it can be
+    name: str
+    settings: Settings
+    done: Path | None = None
+
+    def place(self, folder: Path) -> Path:
+        """Its run directory."""
+        return self.done or place_of(self, folder)
+
+
+def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
+    """What the user names: settings files (with `words` on top) and run directories that are finished."""
+    found = []
+    for path in said:
+        if path.is_dir():
+            record = reopen(path)
+            if not record.finished:
+                raise UserError(f"{path} is not finished; `shoal resume {path}` goes on with it")
+            found.append(Entry(str(path), path.resolve().name, record.settings, path))
+        else:
+            found.append(Entry(str(path), path.stem, read(path, words)))
+    names = [one.name for one in found]
+    short = len(set(names)) == len(names)
+    found = [Entry(one.name if short else one.label, one.name, one.settings, one.done) for one in found]
+    labels = [one.label for one in found]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(f"{label} is named {labels.count(label)} times; name each run once")
+    for one in found:
+        if one.settings.dataset != found[0].settings.dataset:
+            raise SettingsError(
+                f"{found[0].label} is about {found[0].settings.dataset}, {one.label} about {one.settings.dataset}; "
+                "compare runs on the same dataset"
+            )
+    return found
+
+
+def base_of(found: Sequence[Entry], baseline: Path | None) -> Entry:
+    """The run that the others are compared with."""
+    if baseline is None:
+        return found[0]
+    for one in found:
+        if str(baseline) == one.label or baseline.name in (one.name, f"{one.name}.toml"):
+            return one
+    raise UserError(f"no run {baseline} to compare with; --baseline is one of {', '.join(one.label for one in found)}")
+
+
+def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
+    """A row per run: its numbers, what it has more than the base, and what it cost."""
+    there = scores(base.place(folder))
+    rows = []
+    for one in found:
+        place = one.place(folder)
+        summary = summary_of(place)
+        row: Row = {"run": one.label, "baseline": base.label}
+        row |= {name: summary[name] for name in ("dataset", "model", "protocol", "agents", "seeds")}
+        row["sharing"] = "+".join(summary["sharing"]) or "none"
+        here = scores(place)
+        for name in NAMES:
+            row |= {f"{name}{end}": summary[f"{name}{end}"] for end in ("", "_se", "_se_seeds")}
+            gap = None if one is base else paired(here, there, name)
+            row |= {
+                f"{name}_difference": gap and gap.mean,
+                f"{name}_difference_se": gap and gap.error,
+                f"{name}_difference_p": gap and gap.p,
+            }
+        row["paired_seeds"] = len(here.keys() & there.keys())
+        row |= {name: summary.get(name) for name in COSTS}
+        rows.append(row | {"identity": summary["identity"], "commit": summary["commit"], "out": str(place)})
+    return rows

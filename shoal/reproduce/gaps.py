@@ -1,0 +1,45 @@
+"""How far apart the rows of Table 1 are on each dataset (the appendix's table): a proxy for how hard it is."""
+
+from collections.abc import Sequence
+
+from shoal.cells import Row
+from shoal.reproduce.budget import grouped
+
+PAPER = {
+    "cifar100": (22.09, 17.50),
+    "combined": (4.33, 4.20),
+    "kmnist": (6.02, 4.38),
+    "fashionmnist": (1.78, 3.00),
+    "mnist": (2.87, 2.23),
+}
+
+
+def counts(model: str, method: str) -> bool:
+    """Does the row count? The printed gaps follow from Table 1 without FedFish and the monolithic hybrid."""
+    return method != "fedfish" and (model, method) != ("monolithic", "hybrid")
+
+
+def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    """A row per dataset; `rows` tells how many of the table's it is made of."""
+    found = []
+    kept = [one for one in tables["table1"] if counts(one["model"], one["method"])]
+    for (protocol, seeds, dataset), rows in grouped(kept, ("protocol", "seeds", "dataset")).items():
+        final, auc = PAPER[str(dataset)]
+        found.append(
+            {
+                "protocol": protocol,
+                "seeds": seeds,
+                "dataset": dataset,
+                "rows": len(rows),
+                "final_gap": gap([one["final_accuracy"] for one in rows]),
+                "paper_final_gap": final,
+                "auc_gap": gap([one["auc"] for one in rows]),
+                "paper_auc_gap": auc,
+            }
+        )
+    return {"gaps": found}
+
+
+def gap(values: Sequence[float]) -> float:
+    """From the lowest to the highest, in % of the lowest."""
+    return 100 * (max(values) - min(values)) / min(values)

@@ -1,0 +1,60 @@
+"""Who talks to whom: relative gain over agents alone on graphs from complete to sparse."""
+
+import math
+from pathlib import Path
+
+from shoal.cells import Row
+from shoal.reproduce.budget import federated, grouped, relative
+from shoal.reproduce.table1 import DATASETS, Cell, row, settings
+
+# G(n, p) with every edge is the complete graph.
+GRAPHS = (
+    ("complete", 1.0), ("random", 0.75), ("random", 0.5), ("random", 0.3), ("random", 0.1),
+    ("ring", None), ("server", None), ("tree", None),
+)  # fmt: skip
+
+
+def cells(dataset: str, model: str, protocol: str, seeds: int) -> list[Cell]:
+    """Every mode on every graph, and agents alone to compare with."""
+    method, strength = federated(dataset, model, protocol, DATASETS)
+    shared: list[tuple[str, str, Row]] = [("data", "data", {}), (method, "federated", strength)]
+    shared += [("modmod", "modmod", {})] * (model == "modular")
+    alone = settings(dataset, model, "vanilla", protocol, seeds)
+    found = [Cell("topology", dataset, model, "vanilla", alone, {"mode": "alone", "graph": None, "p": None})]
+    for method, mode, more in shared:
+        for graph, p in GRAPHS:
+            network: Row = {"graph": graph} | ({"p": p} if graph == "random" else {})
+            chosen = settings(dataset, model, method, protocol, seeds, more, network=network)
+            found.append(Cell("topology", dataset, model, method, chosen, {"mode": mode, "graph": graph, "p": p}))
+    return found
+
+
+def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
+    """A row for the cell, with its gain."""
+    own = row(cell, folder)
+    return {"topology": [{**{name: one for name, one in own.items() if name != "out"}, **relative(own, cell, folder)}]}
+
+
+def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    """The mean over datasets: its error over seeds, and the paper's, which is the mean of the datasets' pooled ones."""
+    kept = [one for one in tables["topology"] if one["mode"] != "alone" and one["gain"] is not None]
+    groups = grouped(kept, ("protocol", "seeds", "model", "mode", "graph", "p"))
+    found = []
+    for (protocol, seeds, model, mode, graph, p), rows in groups.items():
+        errors = [one["gain_se"] for one in rows]
+        known = None not in errors
+        found.append(
+            {
+                "protocol": protocol,
+                "seeds": seeds,
+                "model": model,
+                "mode": mode,
+                "graph": graph,
+                "p": p,
+                "datasets": len(rows),
+                "gain": sum(one["gain"] for one in rows) / len(rows),
+                "gain_se": math.sqrt(sum(error**2 for error in errors)) / len(rows) if known else None,
+                "gain_se_pooled": sum(one["gain_se_pooled"] or 0.0 for one in rows) / len(rows),
+            }
+        )
+    return {"topology_mean": found}

@@ -1,0 +1,107 @@
+"""Runs side by side."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shoal.cells import read_csv, scores
+from shoal.compare import paired, student
+from tests.command import DIGITS, TINY, call, refused
+
+pytestmark = pytest.mark.usefixtures("nowhere")
+
+SETTINGS = """
+dataset = "digits"
+agents = 2
+tasks = { count = 5, train = 16, validation = 8 }
+net = { width = 8, depth = 2 }
+learner = { epochs = 4, batch = 16, memory = 8, rate = 0.03 }
+machine = { threads = 1 }
+"""
+
+
+def write(name: str, more: str = "") -> Path:
+    file = Path(f"{name}.toml")
+    file.write_text(more + SETTINGS)
+    return file
+
+
+def test_a_difference_is_paired_over_the_seeds_of_both() -> None:
+    here = {seed: {"auc": value} for seed, value in {0: 5.0, 1: 7.0, 2: 9.0, 9: 100.0}.items()}
+    there = {seed: {"auc": value} for seed, value in {0: 4.0, 1: 5.0, 2: 6.0, 7: -100.0}.items()}
+    gap = paired(here, there, "auc")
+    assert gap is not None
+    # Differences 1, 2, 3: mean 2, deviation 1, error 1 / sqrt(3); t = 2 sqrt(3) with 2 degrees of freedom.
+    assert (gap.mean, gap.seeds) == (2.0, 3)
+    assert gap.error == pytest.approx(1 / math.sqrt(3))
+    assert gap.p == pytest.approx(0.0742, abs=1e-4)
+    assert paired(here, {5: {"auc": 1.0}}, "auc") is None
+    single = paired({0: {"auc": 2.0}}, {0: {"auc": 1.0}}, "auc")
+    assert single is not None
+    assert (single.mean, single.error, single.p) == (1.0, None, None)
+
+
+def test_equal_differences_are_certain_and_none_are_nothing() -> None:
+    here = {seed: {"auc": seed + 0.5} for seed in range(3)}
+    there = {seed: {"auc": float(seed)} for seed in range(3)}
+    gap, none = paired(here, there, "auc"), paired(here, here, "auc")
+    assert gap is not None
+    assert none is not None
+    assert (gap.p, none.p) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "p"),  # 5 % and 1 % points of a printed table
+    [(12.706, 1, 0.05), (4.303, 2, 0.05), (3.182, 3, 0.05), (2.776, 4, 0.05), (3.499, 7, 0.01), (2.228, 10, 0.05)],
+)
+def test_p_values_are_those_of_the_table(t: float, freedom: int, p: float) -> None:
+    assert student(t, freedom) == pytest.approx(p, rel=2e-3)
+    assert student(-t, freedom) == student(t, freedom)
+    assert student(0.0, freedom) == 1.0
+
+
+def test_settings_and_finished_runs_stand_side_by_side() -> None:
+    alone, shares = write("alone"), write("shares", 'sharing = [{ mode = "fedavg", every = 2 }]\n')
+    assert call("run", alone, "--seeds", 3, "--out", "done").code == 0
+    done = call("compare", "done", shares, "--seeds", 2, "--json")
+    assert done.code == 0, done.err
+    first, second = map(json.loads, done.out.splitlines())
+    assert (first["run"], second["run"]) == ("done", "shares")
+    assert (first["seeds"], second["seeds"], second["paired_seeds"]) == (3, 2, 2)
+    assert first["auc_difference"] is None
+    here, there = scores(Path(second["out"])), scores(Path("done"))
+    gaps = [here[seed]["auc"] - there[seed]["auc"] for seed in (0, 1)]
+    assert second["auc_difference"] == pytest.approx(sum(gaps) / 2)
+    assert (first["bytes_total"], second["sharing"]) == (0, "fedavg")
+    assert second["bytes_total"] > 0
+    assert [row["run"] for row in read_csv(Path("runs/compare/compare.csv"))] == ["done", "shares"]
+    # The other way round, without training again.
+    before = Path(second["out"], "summary.json").stat().st_mtime_ns
+    again = call("compare", "done", shares, "--seeds", 2, "--baseline", shares, "--json")
+    rows = [json.loads(line) for line in again.out.splitlines()]
+    assert rows[0]["auc_difference"] == pytest.approx(-second["auc_difference"])
+    assert rows[1]["auc_difference"] is None
+    assert Path(second["out"], "summary.json").stat().st_mtime_ns == before
+
+
+def test_what_cannot_be_compared_gets_one_sentence() -> None:
+    alone = write("alone")
+    refused(call("compare", alone, "gone.toml"), "no settings file gone.toml")
+    refused(call("compare", alone, alone), "alone.toml is named 2 times")
+    refused(call("compare", alone, "--baseline", "other"), "no run other to compare with; --baseline is one of alone")
+    other = write("other", "").rename("other.toml")
+    other.write_text(other.read_text().replace("digits", "mnist"))
+    refused(call("compare", alone, other), "alone is about digits, other about mnist")
+    Path("empty").mkdir()
+    refused(call("compare", alone, "empty"), "empty is not a run directory")
+    assert not Path("runs").exists()
+
+
+def test_an_unfinished_run_is_not_compared() -> None:
+    assert call("run", DIGITS, *TINY, "--out", "run").code == 0
+    shutil.copytree("run", "half")
+    Path("half/summary.json").unlink()
+    refused(call("compare", "run", "half"), "half is not finished; `shoal resume half`")
