@@ -771,12 +771,14 @@ def show_ranks(found: "Found") -> None:
 
 
 def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
-    """Rows as they are."""
-    table = Table(*(name.replace("_", " ") for name in rows[0]), title=title.replace("_", " "), box=None)
+    """Rows as they are; what all of them have in common is in the title."""
+    same = [name for name in ("protocol", "seeds", "datasets") if len({row.get(name) for row in rows}) == 1]
+    common = ", ".join(f"{name} {rows[0][name]}" for name in same if name in rows[0])
+    names = [name for name in rows[0] if name not in same]
+    table = Table(*(name.replace("_", " ") for name in names), title=f"{title.replace('_', ' ')}: {common}", box=None)
     for row in rows:
-        table.add_row(
-            *(f"{one:.4g}" if isinstance(one, float) else str("" if one is None else one) for one in row.values())
-        )
+        values = [row[name] for name in names]
+        table.add_row(*(f"{one:.3g}" if isinstance(one, float) else str("" if one is None else one) for one in values))
     where.print(table)
 
 
