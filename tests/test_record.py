@@ -104,7 +104,8 @@ def test_every_task_is_tested_from_its_start_until_the_end(finished: tuple[Recor
 def test_growth_has_a_row_for_each_trial(finished: tuple[Record, Stack]) -> None:
     record, stack = finished
     found = table(record, "growth")
-    assert found.columns == ["seed", "agent", "task", "with", "without", "kept"]
+    origins = ["origin_agent", "origin_task", "root_agent", "root_task", "hops"]
+    assert found.columns == ["seed", "agent", "task", "with", "without", "kept", *origins]
     if not record.settings.modular:
         assert found.is_empty()
         return
@@ -115,6 +116,9 @@ def test_growth_has_a_row_for_each_trial(finished: tuple[Record, Stack]) -> None
     assert found["kept"].to_list() == gained.to_list()
     modules = found.group_by("seed", "agent").agg(pl.col("kept").sum()).sort("seed", "agent")["kept"]
     assert (modules + record.settings.net.basis).to_list() == stack.alive.sum(1).tolist()
+    # Nothing was shared: every module began as a fresh one of its own agent and task.
+    assert found["origin_agent"].is_null().all()
+    assert found.select("root_agent", "root_task").rows() == found.select("agent", "task").rows()
     assert found["kept"].any(), "no module was kept: choose settings that show more"
     assert not found["kept"].all(), "every module was kept: choose settings that show more"
 
