@@ -52,6 +52,7 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(help="Settings that win over the file, e.g. learner.epochs=50.", metavar="[KEY=VALUE]..."),
 ]
+Page = Annotated[bool, typer.Option("--page/--no-page", help="End with OUT/report.html (see `shoal report`).")]
 Seeds = Annotated[int | None, typer.Option(help="Repetitions of the whole fleet.", show_default=False)]
 
 
@@ -205,6 +206,7 @@ def compare(
         "runs/compare"
     ),
     data: Data = None,
+    page: Page = True,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per run on stdout.")] = False,
 ) -> None:
     """Run settings files, or read finished runs, and set them side by side, paired over seeds.
@@ -224,6 +226,7 @@ def compare(
         print(dumps(row), flush=True)
     show_compared(rows, err if json else console)
     say(f"written to {file}")
+    end_with_page(rows, out, page)
 
 
 @app.command()
@@ -241,6 +244,7 @@ def sweep(
         typer.Option(help="Cells are kept here and found again (default: runs/sweep-NAME).", show_default=False),
     ] = None,
     data: Data = None,
+    page: Page = True,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per cell on stdout.")] = False,
 ) -> None:
     """What should my agents share, with whom, how often? Run every combination and mark those worth their traffic.
@@ -261,6 +265,7 @@ def sweep(
         print(dumps(row), flush=True)
     show_swept(rows, list(dict.fromkeys(key for cell in cells for key in cell.words)), err if json else console)
     say(f"written to {table}")
+    end_with_page(rows, folder, page)
 
 
 @app.command("report")
@@ -282,16 +287,7 @@ def report_(
     from shoal.report import needs
 
     needs()
-    from shoal.report import compare, page, read
-
-    runs, notes = read.gather(folders)
-    found = compare.groups(runs)
-    page.save(out, page.page(found, notes))
-    for note in notes:
-        say(f"{note.folder}{' is left out' * note.out}: {note.why}")
-    say(f"{len(runs)} run{'s' * (len(runs) > 1)} in {out}")
-    if figures:
-        say(f"{len(page.draw(found, figures))} files in {figures}")
+    save_page(folders, out, figures)
 
 
 @app.command()
@@ -514,6 +510,34 @@ def train(fleet: Sequence["World"], record: "Record") -> dict[str, Any]:
     say(f"run directory {record.folder}")
     with bar(record.settings) as show:
         return carry_out(fleet, record, show)
+
+
+def save_page(folders: Iterable[Path], out: Path, figures: Path | None = None) -> None:
+    """Write runs as one page, and its charts as figures."""
+    from shoal.report import compare, page, read
+
+    runs, notes = read.gather(list(folders))
+    found = compare.groups(runs)
+    page.save(out, page.page(found, notes))
+    for note in notes:
+        say(f"{note.folder}{' is left out' * note.out}: {note.why}")
+    say(f"{len(runs)} run{'s' * (len(runs) > 1)} in {out}")
+    if figures:
+        say(f"{len(page.draw(found, figures))} files in {figures}")
+
+
+def end_with_page(rows: Iterable[dict[str, Any]], folder: Path, wanted: bool) -> None:
+    """The page of the runs in some rows, where it is wanted and what draws it is installed."""
+    from shoal.report import needs
+
+    if not wanted:
+        return
+    try:
+        needs()
+    except UserError as error:
+        say(f"no page: {error}")
+        return
+    save_page((Path(row["out"]) for row in rows), folder / "report.html")
 
 
 def work(cells: Sequence[C], folder: Path, data: Path | None) -> Iterator[C]:

@@ -80,7 +80,11 @@ def test_settings_and_finished_runs_stand_side_by_side() -> None:
     assert [row["run"] for row in read_csv(Path("runs/compare/compare.csv"))] == ["done", "shares"]
     # The other way round, without training again.
     before = Path(second["out"], "summary.json").stat().st_mtime_ns
-    again = call("compare", "done", shares, "--seeds", 2, "--baseline", shares, "--json")
+    page = Path("runs/compare/report.html")
+    assert "<html" in page.read_text()
+    page.unlink()
+    again = call("compare", "done", shares, "--seeds", 2, "--baseline", shares, "--json", "--no-page")
+    assert not page.exists()
     rows = [json.loads(line) for line in again.out.splitlines()]
     assert rows[0]["auc_difference"] == pytest.approx(-second["auc_difference"])
     assert rows[1]["auc_difference"] is None

@@ -95,7 +95,7 @@ def test_a_sweep_ends_in_a_table_with_its_front() -> None:
     # A larger grid finds the cells of the smaller one.
     times = {path: path.stat().st_mtime_ns for path in Path("grid").glob("*/summary.json")}
     assert len(times) == 3
-    done = call("sweep", DIGITS, *SMALL, "sharing=none,fedavg", "sharing.every=2,4,1", "--out", "grid")
+    done = call("sweep", DIGITS, *SMALL, "sharing=none,fedavg", "sharing.every=2,4,1", "--out", "grid", "--no-page")
     assert "3 of 4 cells are finished" in done.err
     assert "cell 1/1" in done.err
     assert {path: path.stat().st_mtime_ns for path in times} == times
