@@ -228,7 +228,7 @@ def test_an_offer_is_what_a_sender_would_send() -> None:
     parts = offered(world, stack, Route(0, 5, 2, 4)).parts
     assert torch.equal(parts["module.weight"], stack.params["module.weight"][2, 4])
     assert torch.equal(parts["head.weight"], stack.params["head.weight"][2, 4])
-    assert parts.keys() == ModMod().expects(world, "modules").keys()
+    assert parts.keys() == ModMod().expects(world, "modules", world.lanes[2]).keys()
 
 
 def test_convolutions_and_spare_slots_can_be_learned_again_too() -> None:

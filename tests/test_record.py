@@ -156,7 +156,8 @@ def test_a_run_without_neighbours_has_empty_tables_of_the_same_shape(tmp_path: P
     assert summary["zero_shot_others"] is None
     assert summary["final_accuracy_se"] is None
     assert table(record, "others").is_empty()
-    assert table(record, "growth").columns == ["seed", "agent", "task", "with", "without", "kept"]
+    origins = ["origin_agent", "origin_task", "root_agent", "root_task", "hops"]
+    assert table(record, "growth").columns == ["seed", "agent", "task", "with", "without", "kept", *origins]
 
 
 def test_about_says_what_made_the_run(settings: Settings, tmp_path: Path) -> None:
