@@ -25,10 +25,10 @@ from shoal.report.read import gather
 from shoal.reproduce import measured, sharing
 from shoal.session import carry_out, done, prepare, units
 from shoal.stack import Stack
-from shoal.tables import traffic
+from shoal.tables import sent
 
 # The fleet; experiments/digits.toml is the same file, and a test keeps it so. Its settings were chosen by how agents
-# learn that share nothing, before any other method was run with them, and are never tuned on what a method brings.
+# learn that share nothing, and how fast, before the other methods were run with them: never tune them on an outcome.
 FLEET = Path(__file__).with_name("digits.toml")
 SEEDS = 4
 OUT = Path("runs/demo")
@@ -135,8 +135,9 @@ def past(record: Record) -> View:
 
 def present(stack: Stack, settings: Settings) -> View:
     """A run as it is."""
-    sent = traffic(stack.ledger)
-    return seen_in(stack.accuracy.double().numpy(), settings, sent["messages"], sent["bytes_total"])
+    crossed = sent(stack.ledger)
+    size = int(stack.ledger.column("bytes")[crossed].sum())
+    return seen_in(stack.accuracy.double().numpy(), settings, int(crossed.sum()), size)
 
 
 def seen_in(accuracy: np.ndarray, settings: Settings, messages: int, size: int) -> View:
@@ -245,11 +246,11 @@ def conclude(out: Path, records: Mapping[str, Record], console: Console) -> None
     found = compare.groups(runs)
     places = {record.folder: name for name, record in records.items()}
     entries = {places[entry.run.folder]: entry for group in found for entry in group.entries}
-    sent = {name: price(entry) for name, entry in entries.items()}
+    paid = {name: price(entry) for name, entry in entries.items()}
     console.print()
-    console.print(results(entries, sent))
+    console.print(results(entries, paid))
     console.print()
-    for paragraph, style in zip(verdict(entries, sent), ("", "dim"), strict=True):
+    for paragraph, style in zip(verdict(entries, paid), ("", "dim"), strict=True):
         console.print(paragraph, style=style, highlight=False, width=min(console.width, WIDE))
         console.print()
     try:
@@ -265,7 +266,7 @@ def conclude(out: Path, records: Mapping[str, Record], console: Console) -> None
     console.print(f"The runs: {out}. Next: `shoal list sharing`, `shoal run --help`.", highlight=False, soft_wrap=True)
 
 
-def results(entries: Mapping[str, Entry], sent: Mapping[str, float]) -> Table:
+def results(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> Table:
     """What each method came to and what it cost."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
@@ -276,7 +277,7 @@ def results(entries: Mapping[str, Entry], sent: Mapping[str, float]) -> Table:
         for score in ("final", "auc"):
             gain = gained(entries[name], score)
             cells += [f"{unit(entries[name], score) * entries[name].score(score).mean:.1f} %", gain and points(gain)]
-        table.add_row(Text(name, "bold"), *(cell or "" for cell in cells), f"{sent[name]:,.0f}" if sent[name] else "-")
+        table.add_row(Text(name, "bold"), *(cell or "" for cell in cells), f"{paid[name]:,.0f}" if paid[name] else "-")
     return table
 
 
@@ -296,7 +297,7 @@ def points(gain: Gain) -> str:
     return f"{gain.mean:+.1f}" + (f" ± {gain.error:.1f}" if gain.seeds > 1 else "")
 
 
-def verdict(entries: Mapping[str, Entry], sent: Mapping[str, float]) -> list[str]:
+def verdict(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> list[str]:
     """What the numbers of this run say, and no more."""
     base = entries[BASE]
     agents, seeds = len(np.unique(base.run.agents)), len(np.unique(base.run.seeds))
@@ -308,7 +309,7 @@ def verdict(entries: Mapping[str, Entry], sent: Mapping[str, float]) -> list[str
         f"{base.run.tasks} tasks right; a guess would get {guess:.0f} %.",
         judged(ends, "In the end"),
         judged(ways, "While they learn (AUC)"),
-        prices({name: size for name, size in sent.items() if size}, [name for name in ends if sure(ends[name]) > 0]),
+        prices({name: size for name, size in paid.items() if size}, [name for name in ends if sure(ends[name]) > 0]),
     ]
     return [
         " ".join(part for part in said if part),
@@ -353,17 +354,17 @@ def price(entry: Entry) -> float:
     return 1e6 * entry.megabytes * len(run.seeds) / chances if chances else 0.0
 
 
-def prices(sent: Mapping[str, float], better: Sequence[str]) -> str:
+def prices(paid: Mapping[str, float], better: Sequence[str]) -> str:
     """Who sent most, who least, and who was the cheapest of those that did better."""
-    if not sent:
+    if not paid:
         return "Nothing was sent."
-    order = sorted(sent, key=lambda name: sent[name])
+    order = sorted(paid, key=lambda name: paid[name])
     least, most = order[0], order[-1]
-    said = f"What it cost, from one agent to one other in one task: {most} {decimal(round(sent[most]))}"
+    said = f"What it cost, from one agent to one other in one task: {most} {decimal(round(paid[most]))}"
     if most != least:
-        said += f", {sent[most] / sent[least]:,.0f} times the {decimal(round(sent[least]))} of {least}"
-    paid = [name for name in order if name in better]
-    return said + (f". Of those that did better in the end, {paid[0]} was the cheapest." if len(paid) > 1 else ".")
+        said += f", {paid[most] / paid[least]:,.0f} times the {decimal(round(paid[least]))} of {least}"
+    bought = [name for name in order if name in better]
+    return said + (f". Of those that did better in the end, {bought[0]} was the cheapest." if len(bought) > 1 else ".")
 
 
 def listed(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ messages and bytes so far; at the start the settings, at the end the summary. A 
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -83,6 +84,8 @@ class Mlflow:
     def __init__(self, record: "Record") -> None:
         from shoal.report.compare import flatten
 
+        # Newer versions keep a store of files, which needs no database, only for those who say so.
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         store = (record.folder / "mlflow").resolve().as_uri()
         self.client = import_module("mlflow").MlflowClient(tracking_uri=store)
         found = self.client.get_experiment_by_name("shoal")
@@ -171,7 +174,7 @@ def news(stacks: "tuple[Stack, ...]", epochs: int) -> list[tuple[int, dict[str, 
     import torch
 
     from shoal.stack import grid
-    from shoal.tables import traffic
+    from shoal.tables import sent
 
     labels, task, epoch = grid(epochs), stacks[0].task, stacks[0].epoch
     if epoch == 0:
@@ -180,7 +183,8 @@ def news(stacks: "tuple[Stack, ...]", epochs: int) -> list[tuple[int, dict[str, 
         fresh = labels[:2] if epoch == 1 else [epoch] if epoch in labels[:-1] else []
     if not fresh:
         return []
-    sent = traffic(stacks[0].ledger)
+    ledger = stacks[0].ledger
+    crossed = sent(ledger)
     modules = torch.cat([stack.alive.sum(1) for stack in stacks]).double().mean()
     found = []
     for label in fresh:
@@ -189,8 +193,8 @@ def news(stacks: "tuple[Stack, ...]", epochs: int) -> list[tuple[int, dict[str, 
             "accuracy/so_far": float(measured.mean()),
             "accuracy/current": float(measured[:, -1].mean()),
             "modules": float(modules),
-            "mail/messages": float(sent["messages"]),
-            "mail/bytes": float(sent["bytes_total"]),
+            "mail/messages": float(crossed.sum()),
+            "mail/bytes": float(ledger.column("bytes")[crossed].sum()),
         }
         found.append((task * (epochs + 2) + label, values))
     return found
