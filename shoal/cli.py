@@ -54,6 +54,10 @@ Words = Annotated[
 ]
 Page = Annotated[bool, typer.Option("--page/--no-page", help="End with OUT/report.html (see `shoal report`).")]
 Seeds = Annotated[int | None, typer.Option(help="Repetitions of the whole fleet.", show_default=False)]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(help="Also follow the run with tensorboard, wandb (offline) or mlflow (local).", show_default=False),
+]
 
 
 def main() -> None:
@@ -90,6 +94,7 @@ def run(
     seeds: Seeds = None,
     out: Out = None,
     data: Data = None,
+    track: Track = None,
     json: Json = False,
 ) -> None:
     """Train a fleet. Ctrl-C stops it after the current epoch; `shoal resume` goes on.
@@ -97,7 +102,9 @@ def run(
     `shoal list settings` explains every KEY that a settings file or KEY=VALUE can set.
     """
     from shoal.config import read
+    from shoal.trackers import needs
 
+    needs(track or [])
     said = [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])]
     settings = read(file, [*said, *([f"machine.data={data.resolve()}"] if data else [])])
     from shoal.record import create
@@ -105,16 +112,21 @@ def run(
 
     folder = out or Path("runs") / f"{file.stem}-{settings.model}-{settings.identity()}"
     fleet = prepare(settings, data)  # before anything is written
-    report(train(fleet, create(folder, settings)), json)
+    report(train(fleet, create(folder, settings), track or []), json)
 
 
 @app.command()
 def resume(
-    folder: Annotated[Path, typer.Argument(help="A run directory.")], data: Data = None, json: Json = False
+    folder: Annotated[Path, typer.Argument(help="A run directory.")],
+    data: Data = None,
+    track: Track = None,
+    json: Json = False,
 ) -> None:
     """Go on with a run that was stopped; it ends bit for bit as if it had not been."""
     from shoal.record import content, reopen
+    from shoal.trackers import needs
 
+    needs(track or [])
     record = reopen(folder)
     if record.finished:
         report(content(record.summary), json)
@@ -122,18 +134,24 @@ def resume(
         return
     from shoal.session import prepare
 
-    report(train(prepare(record.settings, data), record), json)
+    report(train(prepare(record.settings, data), record, track or []), json)
 
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Where the run directories go.")] = Path("runs/demo"),
-    seeds: Annotated[int, typer.Option(min=1, help="Repetitions of the whole fleet.")] = 2,
+    words: Words = None,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Where the run directories and the page go; finished runs are found again.")
+    ] = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions of the whole fleet.")] = 4,
 ) -> None:
-    """Watch two small fleets learn handwritten digits: embedded images, no download, about a minute."""
+    """See what sharing brings and costs: a small fleet learns digits alone, then with four ways of sharing.
+
+    Embedded images, no download, one to two minutes. Ctrl-C stops it; the same command goes on.
+    """
     from shoal.demo import show
 
-    show(folder, seeds, console)
+    show(folder, seeds, words or [], console)
 
 
 @app.command()
@@ -503,13 +521,21 @@ def get_data(
     console.print(f"{name} is in {folder}")
 
 
-def train(fleet: Sequence["World"], record: "Record") -> dict[str, Any]:
-    """Train with a progress bar."""
+def train(fleet: Sequence["World"], record: "Record", trackers: Sequence[str] = ()) -> dict[str, Any]:
+    """Train with a progress bar, followed by trackers."""
     from shoal.session import carry_out
+    from shoal.trackers import follow
 
     say(f"run directory {record.folder}")
-    with bar(record.settings) as show:
-        return carry_out(fleet, record, show)
+    with bar(record.settings) as show, follow(trackers, record, say) as crowd:
+
+        def watch(stacks: tuple["Stack", ...]) -> None:
+            show(stacks)
+            crowd.note(stacks)
+
+        summary = carry_out(fleet, record, watch)
+        crowd.conclude(summary)
+        return summary
 
 
 def save_page(folders: Iterable[Path], out: Path, figures: Path | None = None) -> None:

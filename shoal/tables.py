@@ -123,13 +123,18 @@ def posted(settings: Settings, ledger: Ledger) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
+def sent(ledger: Ledger) -> np.ndarray:
+    """Which messages crossed their edge: bool, one for each row."""
+    return ~np.isin(ledger.column("verdict"), (AT_REST, OVER_BUDGET))
+
+
 def traffic(ledger: Ledger) -> dict[str, Any]:
     """What sharing cost: messages that crossed an edge (their receiver may have refused them), and those that did not.
 
     Per edge and task: for every edge and every task in which a message was posted on it.
     """
     verdict = ledger.column("verdict")
-    crossed = ~np.isin(verdict, (AT_REST, OVER_BUDGET))
+    crossed = sent(ledger)
     uses = len(np.unique(np.stack([ledger.column(name) for name in ("seed", "sender", "receiver", "task")], 1), axis=0))
     total = {name: int(ledger.column(name)[crossed].sum()) for name in ("floats", "bytes", "paper")}
     return {

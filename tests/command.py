@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "experiments" / "digits.toml"
 # A run of half a second in which something is learned, modules are kept and modules are dropped.
 TINY = (
-    "agents=2", "seeds=2", "seed=10", "tasks.count=6", "tasks.train=16", "tasks.validation=8", "net.width=16",
-    "net.depth=2", "net.dropout=0.2", "learner.epochs=6", "learner.batch=16", "learner.rate=0.04", "learner.memory=8",
-    "machine.threads=1",
+    "agents=2", "seeds=2", "seed=10", "tasks.count=6", "tasks.classes=2", "tasks.train=16", "tasks.validation=8",
+    "net.width=16", "net.depth=2", "net.dropout=0.2", "learner.epochs=6", "learner.batch=16", "learner.rate=0.04",
+    "learner.memory=8", "machine.threads=1",
 )  # fmt: skip
 
 
