@@ -23,7 +23,7 @@ from shoal.record import Record, content, create, reopen
 from shoal.report import compare, needs
 from shoal.report.compare import Entry, Gain
 from shoal.report.read import gather
-from shoal.reproduce.table1 import sharing
+from shoal.reproduce.table1 import modes
 from shoal.session import carry_out, done, prepare, units
 from shoal.stack import Stack
 from shoal.tables import sent
@@ -80,7 +80,8 @@ def show(out: Path, seeds: int, words: Sequence[str], console: Console) -> None:
 
 def fleet(method: str, seeds: int, words: Sequence[str]) -> Settings:
     """The settings of a method: all have the same but for what is shared."""
-    return read(FLEET, [f"seeds={seeds}", f"sharing={sharing('digits', 'modular', method)}", *words])
+    sharing = ",".join(modes("digits", "modular", method)) or "none"
+    return read(FLEET, [f"seeds={seeds}", f"sharing={sharing}", *words])
 
 
 def place(out: Path, method: str, settings: Settings) -> Record:
