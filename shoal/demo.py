@@ -24,7 +24,7 @@ from shoal.report import compare, needs
 from shoal.report.compare import Entry, Gain
 from shoal.report.read import gather
 from shoal.reproduce.table1 import modes
-from shoal.session import carry_out, done, prepare, units
+from shoal.session import carry_out, done, interrupts, prepare, units
 from shoal.stack import Stack
 from shoal.tables import sent
 
@@ -81,7 +81,7 @@ def show(out: Path, seeds: int, words: Sequence[str], console: Console) -> None:
 def fleet(method: str, seeds: int, words: Sequence[str]) -> Settings:
     """The settings of a method: all have the same but for what is shared."""
     sharing = ",".join(modes("digits", "modular", method)) or "none"
-    return read(FLEET, [f"seeds={seeds}", f"sharing={sharing}", *words])
+    return read(FLEET, [f"seeds={seeds}", *words, f"sharing={sharing}"])
 
 
 def place(out: Path, method: str, settings: Settings) -> Record:
@@ -121,8 +121,10 @@ def learn(records: Mapping[str, Record], console: Console) -> None:
     seen: dict[str, View] = {name: past(record) for name, record in records.items() if record.finished}
     if seen:
         console.print(f"Finished earlier and found again: {', '.join(seen)}.\n", highlight=False, soft_wrap=True)
-    with view(records, seen, console) as watch:
+    with view(records, seen, console) as watch, interrupts() as asked:
         for name, record in records.items():
+            if asked():  # as the run before was finishing
+                raise Stopped("stopped")
             if not record.finished:
                 fleet = prepare(record.settings)
                 carry_out(fleet, record, lambda stacks, name=name: watch(name, stacks[0]))  # type: ignore[misc]

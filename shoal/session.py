@@ -13,7 +13,7 @@ from shoal.config import Settings
 from shoal.engine import keep_memory
 from shoal.errors import Stopped
 from shoal.record import Record
-from shoal.run import Watch, train
+from shoal.run import Watch, one_thread, train
 from shoal.stack import Stack
 from shoal.tasks import Lane
 from shoal.world import World, worlds
@@ -55,26 +55,36 @@ def carry_out(
                 raise Stopped(f"stopped and saved; go on with `shoal resume {record.folder}`")
 
         try:
-            return record.finish(fleet, train(fleet, stacks, watch))
+            ends = train(fleet, stacks, watch)
+            with one_thread():
+                return record.finish(fleet, ends)
         except KeyboardInterrupt:
             raise Stopped(f"stopped at once; `shoal resume {record.folder}` goes on from the last checkpoint") from None
 
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Inside, Ctrl-C or a polite kill only sets a flag, to stop after the epoch; a second one stops at once."""
+    """Inside, Ctrl-C or a polite kill only sets a flag, to stop after the epoch; a second one stops at once.
+
+    One inside another hands on what it heard.
+    """
     asked = False
+    before: dict[int, Any] = {}
 
     def ask(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
             raise KeyboardInterrupt
         asked = True
+        outer = before.get(number)
+        if callable(outer) and outer is not signal.default_int_handler:
+            outer(number, frame)
 
     try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, ask)
     except ValueError:  # only the main thread may listen
-        before = {}
+        pass
     try:
         yield lambda: asked
     finally:

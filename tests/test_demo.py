@@ -3,14 +3,18 @@
 import io
 import json
 import re
+import signal
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from shoal import demo
+from shoal import cli, demo
 from shoal.errors import Stopped
+from shoal.record import Record
 from shoal.report.compare import Gain
 from shoal.session import prepare
 from tests.command import DIGITS, call
@@ -80,6 +84,18 @@ def test_a_demo_that_is_stopped_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
     assert "±" not in "".join(rows(done.out).values())
 
 
+def test_ctrl_c_while_a_run_is_finishing_stops_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Record.finish
+
+    def interrupted(self: Record, *given: Any) -> dict[str, Any]:
+        signal.raise_signal(signal.SIGINT)
+        return real(self, *given)
+
+    monkeypatch.setattr(Record, "finish", interrupted)
+    assert call("demo", *QUICK, "--seeds", 1).code == 130
+    assert [path.parent.name.partition("-")[0] for path in Path().glob("runs/demo/*/summary.json")] == ["vanilla"]
+
+
 def test_without_the_packages_that_draw_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.report.find_spec", lambda name: None)
     monkeypatch.setattr(demo, "METHODS", {name: demo.METHODS[name] for name in ("vanilla", "fedavg")})
@@ -114,6 +130,8 @@ def test_all_methods_learn_the_same_tasks() -> None:
 
 def test_the_fleet_of_the_demo_is_the_experiment() -> None:
     assert demo.FLEET.read_bytes() == DIGITS.read_bytes()
+    defaults = {name: one.default for name, one in signature(cli.demo).parameters.items()}
+    assert (defaults["seeds"], defaults["folder"]) == (demo.SEEDS, demo.OUT)  # the command that goes on leaves them out
 
 
 def test_only_what_seeds_show_is_said() -> None:
