@@ -88,8 +88,8 @@ def interrupts() -> Iterator[Callable[[], bool]]:
     try:
         yield lambda: asked
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for heard, handler in before.items():
+            signal.signal(heard, handler)
 
 
 def units(settings: Settings) -> int:
