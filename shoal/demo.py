@@ -316,7 +316,7 @@ def verdict(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> list[str
         prices({name: size for name, size in paid.items() if size}, [name for name in ends if sure(ends[name]) > 0]),
     ]
     return [
-        " ".join(part for part in said if part),
+        "\n".join(said),
         "Final accuracy: on test images of all tasks, when the last one is learned. AUC: its mean over the time in "
         f"which tasks {base.run.initial + 1} to {base.run.tasks} are learned; who learns faster has more. Both are the "
         f"mean of {agents} agents and {repeated(seeds).removesuffix(' each')}. Gains are in points, paired over seeds, "
@@ -331,12 +331,16 @@ def judged(gains: Mapping[str, Gain], when: str) -> str:
         for sign in (1, -1, 0)
     }
     seeds = min(gain.seeds for gain in gains.values())
-    few = "one seed tells nothing" if seeds < 2 else f"{seeds} seeds are too few to tell"
+    few = "one seed tells nothing" if seeds < 2 else f"by {seeds} seeds"
     parts = [
         f"{listed(names)} {words}"
         for names, words in zip(
             groups.values(),
-            ("did better than without sharing", "did worse than without sharing", f"may differ by chance alone: {few}"),
+            (
+                "did better than without sharing",
+                "did worse than without sharing",
+                f"cannot be told from no sharing{':' * (seeds < 2)} {few}",
+            ),
             strict=True,
         )
         if names

@@ -69,14 +69,14 @@ def interrupts() -> Iterator[Callable[[], bool]]:
     One inside another hands on what it heard.
     """
     asked = False
-    before: dict[int, Any] = {}
+    before: dict[signal.Signals, Any] = {}
 
     def ask(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
             raise KeyboardInterrupt
         asked = True
-        outer = before.get(number)
+        outer = before.get(signal.Signals(number))
         if callable(outer) and outer is not signal.default_int_handler:
             outer(number, frame)
 

@@ -413,7 +413,7 @@ def assert_same_result(one: Path, other: Path) -> None:
 
 
 def test_check_says_what_sharing_will_cost() -> None:
-    done = call("check", DIGITS, "sharing=fedavg", "network.budget=3000", "network.every=10")
+    done = call("check", DIGITS, "learner.epochs=60", "sharing=fedavg", "network.budget=3000", "network.every=10")
     assert done.code == 0
     words = " ".join(done.out.split())
     # A module of width 32 has 32 * 32 + 32 floats and a number: two of four fit 3,000. Every 5 of 60 epochs, 4 tasks

@@ -143,7 +143,7 @@ def test_only_what_seeds_show_is_said() -> None:
     }
     assert demo.judged(gains, "In the end") == (
         "In the end, up (+2.0) did better than without sharing; down (-2.0) did worse than without sharing; "
-        "unclear (+2.0) and also (+0.1) may differ by chance alone: 4 seeds are too few to tell."
+        "unclear (+2.0) and also (+0.1) cannot be told from no sharing by 4 seeds."
     )
     assert "cheapest" not in demo.prices({"a": 10.0, "b": 1000.0}, ["a"])
     assert demo.prices({"a": 10.0, "b": 1000.0, "c": 100.0}, ["b", "c"]) == (
