@@ -692,7 +692,7 @@ def report(summary: dict[str, Any], json: bool) -> None:
     for name, kind in summary.get("kinds", {}).items():
         console.print(
             f"{name} ({kind['model']}, agents {spans(kind['agents'])}): final accuracy "
-            f"{number(kind['final_accuracy'])} ± {number(kind['final_accuracy_se'])} %, "
+            f"{plus(kind, 'final_accuracy', '_se')} %, "
             f"AUC {number(kind['auc'])}, modules {number(kind['modules'])}",
             highlight=False, markup=False, soft_wrap=True,
         )  # fmt: skip

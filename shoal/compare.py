@@ -58,6 +58,9 @@ def student(t: float, freedom: int) -> float:
     return min(1.0, max(0.0, 1.0 - inside))
 
 
+SAME = ("count", "classes", "train", "validation", "replacement", "initial")  # what pairs must have in common
+
+
 @dataclass(frozen=True)
 class Entry:
     """A run to compare: settings that are to be carried out, or a run directory that is finished."""
@@ -96,6 +99,16 @@ def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
                 f"{found[0].label} is about {found[0].settings.dataset}, {one.label} about {one.settings.dataset}; "
                 "compare runs on the same dataset"
             )
+        here, there = found[0].settings, one.settings
+        for name, left, right in (
+            ("agents", here.agents, there.agents),
+            *((f"tasks.{name}", getattr(here.tasks, name), getattr(there.tasks, name)) for name in SAME),
+        ):
+            if left != right:
+                raise SettingsError(
+                    f"{found[0].label} has {name} = {left}, {one.label} {right}: their seeds do not meet the same "
+                    "tasks and cannot be paired; compare runs that do"
+                )
     return found
 
 

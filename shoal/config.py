@@ -549,7 +549,7 @@ def allowed(kind: Any, limits: Iterable[Any] = ()) -> str:
     said = [
         f"{word} {getattr(limit, name)}" for limit in limits for name, word in bounds.items() if hasattr(limit, name)
     ]
-    return " ".join(["a whole number" if kind is int else "a finite number", " and ".join(said)])
+    return " ".join(["a whole number" if kind is int else "a finite number", *([" and ".join(said)] if said else [])])
 
 
 def fields(model: type[Part] = Settings, path: str = "") -> Iterable[tuple[str, Any]]:
@@ -631,7 +631,10 @@ def shared(raw: dict[str, Any], groups: list[str], word: str) -> dict[str, Any]:
 
 def described(raw: dict[str, Any], groups: list[str], word: str) -> dict[str, Any]:
     """The [[kinds]] table that `kinds.NAME.KEY=VALUE` means."""
-    tables: dict[str, dict[str, Any]] = {str(one.get("name")): one for one in raw.get("kinds", ())}
+    kinds = raw.get("kinds", ())
+    if not isinstance(kinds, (list, tuple)) or not all(isinstance(one, dict) for one in kinds):
+        raise SettingsError(f"`kinds` cannot be {kinds!r}; write a [[kinds]] table with name and agents for each kind")
+    tables: dict[str, dict[str, Any]] = {str(one.get("name")): one for one in kinds}
     if not groups or groups[0] not in tables:
         known = f"the kinds are {', '.join(tables)}" if tables else "no kinds are described"
         raise SettingsError(f"`{word}` is for one kind of agents; say kinds.NAME.KEY=VALUE, {known}")

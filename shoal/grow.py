@@ -15,10 +15,15 @@ from shoal.world import World
 
 
 def begin(world: World, stack: Stack, task: int) -> None:
-    """Put a fresh candidate module into the task's slot of every lane that has none."""
-    assert isinstance(world.model, Modular)
-    for row in (~stack.alive[:, world.model.slot(task)]).nonzero().squeeze(1).tolist():
-        plant(world, stack, row, task)
+    """Put a fresh candidate module into the task's slot of every lane that has none, and beside a received one if
+    there is room."""
+    model = world.model
+    assert isinstance(model, Modular)
+    for row, received in enumerate(stack.alive[:, model.slot(task)].tolist()):
+        if not received:
+            plant(world, stack, row, task)
+        elif model.spare:
+            plant(world, stack, row, task, 1)
 
 
 def plant(world: World, stack: Stack, row: int, task: int, place: int = 0) -> None:

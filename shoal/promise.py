@@ -231,7 +231,7 @@ def before(world: World, stack: Stack, task: int) -> Stack:
 
 def offered(world: World, stack: Stack, route: Route) -> Offer:
     """A route's module and what comes with it, as its sender would send it."""
-    packed = ModMod().pack(world, stack, route.sender, [route.source], {route.source: 0.0}, alike=True)
+    packed = ModMod().pack(world, stack, route.sender, [route.source], {route.source: 0.0}, world.settings.tasks.common)
     return Offer(0.0, route.source, route.sender, {name: tensor[0] for name, tensor in packed.items()})
 
 

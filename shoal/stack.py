@@ -62,7 +62,7 @@ class Stack:
     shared_fill: Tensor  # int64 [L, T]: how many there are
     shared_seen: Tensor  # int64 [L, T]: how many there have been
     kept: dict[str, Tensor]  # [L, ...]: what a sharing mode remembers from exchange to exchange
-    silent: Tensor  # bool [L]: dropout has leaked off (only `sharing.recv.leak` does that)
+    silent: Tensor  # bool [L]: dropout has leaked off (only `leak` of recv and modmod does that)
     moved: Tensor  # bool [L]: something that earlier tasks use has changed since they were last tested
     accuracy: Tensor  # [L, T, G, T]: while learning task, at grid point, tested on task; NaN: not measured
     trial: Tensor  # [L, T, 2]: validation accuracy with and without the candidate, at the end of the task

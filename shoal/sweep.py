@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 from shoal.cells import Row, place_of, summary_of
 from shoal.config import Settings, SettingsError, listing, read
+from shoal.sharing import MODES
 
 SHOWN = (
     "seeds", "final_accuracy", "final_accuracy_se", "final_accuracy_se_seeds", "auc", "auc_se", "auc_se_seeds",
@@ -123,7 +125,13 @@ def applies(key: str, modes: Sequence[str]) -> bool:
     if group != "sharing" or not rest:
         return True
     mode, dot, _ = rest.partition(".")
-    return mode in modes if dot else bool(modes)
+    return mode in modes if dot else any(has(one, rest) for one in modes)
+
+
+def has(mode: str, name: str) -> bool:
+    """Has a mode a setting of this name that can be chosen?"""
+    field = MODES[mode].model_fields.get(name) if mode in MODES else None
+    return field is not None and get_args(field.annotation) != (field.default,)
 
 
 def front(costs: Sequence[float], values: Sequence[float]) -> list[bool]:

@@ -91,6 +91,9 @@ def candidates(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
         pl.col("seed", "agent", "task"), kept=pl.col("kept") & pl.col("origin_agent").is_not_null()
     )
     found = table.join(grew, on=["seed", "agent", "task"], how="left", maintain_order="left")
+    if settings.kinds:
+        kind_of = {agent: name for name, agents in settings.members().items() for agent in agents}
+        found = found.with_columns(kind=pl.Series([kind_of[agent] for agent in found["agent"]], dtype=pl.String))
     # Null: the task is still being learned.
     return found.with_columns(pl.col("tried").fill_nan(None), kept=pl.col("chosen") & pl.col("kept"))
 

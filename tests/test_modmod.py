@@ -213,6 +213,34 @@ def test_modules_that_do_not_fit_the_budget_stay() -> None:
     assert (copy.origin == -1).all()
 
 
+def test_a_question_of_images_leaves_room_for_a_module() -> None:
+    """Question and answer share an edge at one moment: fewer images are sent, so that a module fits."""
+    world, _ = ready(metric="leep", min_similarity=-1e9)
+    mode = world.settings.sharing[0]
+    assert isinstance(mode, ModMod)
+    budget = mode.module_price(world, alike=True) + 5 * 65
+    world, stack = ready(metric="leep", min_similarity=-1e9, budget=budget)
+    exchange(world, stack)
+    assert {items for _, _, items, _ in sent(stack, "question")} == {5}
+    assert {(items, verdict) for _, _, items, verdict in sent(stack, "modules")} == {(1, ACCEPTED)}
+    question, modules = world.settings.sharing[0].quote(world, budget)
+    assert question.floats + modules.floats <= budget
+
+
+def test_a_metric_that_compares_images_needs_a_memory() -> None:
+    with pytest.raises(SettingsError, match=r"learner\.memory = 0 keeps none; raise learner\.memory"):
+        resolve({"learner": {"memory": 0}, "sharing": [{"mode": "modmod", "metric": "kl"}]})
+
+
+def test_heads_and_structures_stay_where_there_is_no_common_start() -> None:
+    few = {"count": 6, "classes": 3, "initial": 1, "train": 6, "validation": 5, "common": False}
+    learner = {"epochs": 2, "memory": 4, "accept": -1.0}
+    tables = [{"mode": "modmod", "min_similarity": -1.0}]
+    stack = simulate(fleet("modular-mlp", tasks=few, learner=learner, sharing=tables))
+    answers = stack.ledger.column("kind") == KINDS.index("modules")
+    assert set(stack.ledger.column("floats")[answers].tolist()) == {16 * 16 + 16 + 2}
+
+
 def test_a_module_costs_what_it_is() -> None:
     """Weights and bias, the sender's task and the score; the head with its classes; rows for the basis and itself."""
     world, stack = ready(min_similarity=-1.0)

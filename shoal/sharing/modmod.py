@@ -18,12 +18,11 @@ from torch.nn import functional as F
 from shoal.config import Settings, SettingsError, Sharing
 from shoal.engine import crew
 from shoal.evaluate import accuracy
-from shoal.grow import plant
 from shoal.learn import assimilation_epoch, candidates, one_of
 from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.models import Modular
 from shoal.rng import key
-from shoal.sharing.federated import module_floats, net_of, shapes
+from shoal.sharing.federated import module_floats, shapes
 from shoal.sharing.images import classes_of, held, ids, images_of, nets, per_lane, pixels
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
@@ -33,6 +32,7 @@ from shoal.tasks import Lane
 from shoal.world import World
 
 TOGETHER = 3  # candidates that are tried at once
+ROWS = 64  # copies of lanes that try at once
 
 
 class Offer(NamedTuple):
@@ -99,6 +99,11 @@ class ModMod(Sharing):
                 f"mode `modmod` needs a modular model, got `{settings.model}`; use model = "
                 f'"modular-{settings.model}" or drop the mode'
             )
+        if METRICS[self.metric].compares and settings.learner.memory == 0:
+            raise SettingsError(
+                f'sharing.modmod.metric = "{self.metric}" compares images of a task with those that the sender kept of '
+                "its own, but learner.memory = 0 keeps none; raise learner.memory or use another metric"
+            )
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         """A module fits wherever it has the same shape, in nets of whatever depth."""
@@ -120,10 +125,14 @@ class ModMod(Sharing):
             for other in others:
                 count = len(next(iter(whole.values())))
                 if self.asks != "classes":
-                    count = fitting(count, self.price(world, 1), post.left(lane, other))
+                    count = fitting(count, self.price(world, 1), self.rest(world, post.left(lane, other), other))
                 payload = {name: tensor[:count] for name, tensor in whole.items()}
                 mails.append(Mail(lane, other, "question", payload, count, 0))
         return mails
+
+    def rest(self, world: World, budget: int | None, other: Lane) -> int | None:
+        """What a question may take of an edge's budget: a module for a question in the other direction must fit too."""
+        return None if budget is None else max(0, budget - self.module_price(world, self.alike(world, other)))
 
     def describe(self, world: World, lane: Lane, task: int) -> dict[str, Tensor]:
         """What a lane says about a task of its own: its classes, or some validation images of each."""
@@ -199,8 +208,8 @@ class ModMod(Sharing):
         return pair
 
     def alike(self, world: World, other: Lane) -> bool:
-        """Has an agent elsewhere the same net? Heads and structures mean nothing to others."""
-        return net_of(world.settings) == net_of(world.of(other))
+        """Has an agent elsewhere begun with the same basis? Heads and structures mean nothing to others."""
+        return world.settings.tasks.common and world.of(other) == world.settings
 
     def pack(
         self, world: World, stack: Stack, row: int, tasks: Sequence[int], scores: Mapping[int, float], alike: bool
@@ -235,8 +244,6 @@ class ModMod(Sharing):
             ]
             self.settle(world, stack, row, [offers[chosen]])
             stack.origin[row, stack.task] = torch.tensor([offers[chosen].sender, offers[chosen].source])
-            if self.extra_random:
-                plant(world, stack, row, stack.task, 1)
         if self.leak:
             for question in questions:
                 stack.silent[world.row[question.receiver]] = True
@@ -275,15 +282,23 @@ class ModMod(Sharing):
             if len(offers) > 1
             for first in range(0, len(offers), TOGETHER)
         ]
-        if not groups:
-            return {}
-        rows = [row for row, _ in groups]
+        found: dict[int, list[float]] = {}
+        for first in range(0, len(groups), ROWS):
+            some = groups[first : first + ROWS]
+            for (row, _), results in zip(some, self.tried(world, stack, some), strict=True):
+                found.setdefault(row, []).extend(results)
+        return found
+
+    def tried(self, world: World, stack: Stack, groups: Sequence[tuple[int, Sequence[Offer]]]) -> list[list[float]]:
+        """The validation accuracy of the offers of each group, on a copy of the lane in its row."""
+        rows, task = [row for row, _ in groups], stack.task
         model = replace(modular(world), spare=TOGETHER - 1)
         there = replace(world.piece(rows), model=model)
-        copies = widened(stack.take(rows, [stack.lanes[row] for row in rows]), model.slots)
+        copies = stack.take(rows, [stack.lanes[row] for row in rows])
+        copies.memory = copies.memory[:, :, :0]  # only what adapts modules reads it
+        copies = widened(copies, model.slots)
         for at, (_, offers) in enumerate(groups):
             self.settle(there, copies, at, offers)
-        task = stack.task
         if world.settings.learner.fresh_adam:
             copies.forget_moments()
 
@@ -294,10 +309,7 @@ class ModMod(Sharing):
         crew(copies.pieces(there), learn)
         tried = candidates(there, copies, task)
         turns = [accuracy(there, copies, "validation", [task], tried & ~one_of(tried, at)) for at in range(TOGETHER)]
-        found: dict[int, list[float]] = {}
-        for at, (row, offers) in enumerate(groups):
-            found.setdefault(row, []).extend(float(turn[at, 0]) for turn in turns[: len(offers)])
-        return found
+        return [[float(turn[at, 0]) for turn in turns[: len(offers)]] for at, (_, offers) in enumerate(groups)]
 
     @property
     def asks(self) -> str:
@@ -340,16 +352,17 @@ class ModMod(Sharing):
         return found
 
     def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
-        alike = other is None or net_of(world.settings) == net_of(other.settings)
+        alike = world.settings.tasks.common and (other is None or other.settings == world.settings)
         tasks, each = world.settings.tasks, self.module_price(world, alike)
-        if self.asks == "classes":
-            asked = tasks.classes
-        else:
-            asked = fitting(tasks.classes * self.examples, self.price(world, 1), budget)
+        asked = tasks.classes
+        if self.asks != "classes":
+            left = None if budget is None else max(0, budget - each)
+            asked = fitting(tasks.classes * self.examples, self.price(world, 1), left)
         price = self.price(world, asked)
         most = min(self.modules, max(1, tasks.count - tasks.initial - 1))
-        # A question that found no room, or was shorter, leaves more to the answer.
-        count = fitting(most, each, None if budget is None else budget - (price if self.asks == "classes" else 0))
+        # A question of few images leaves more to the answer: at least one is asked about.
+        least = price if self.asks == "classes" else self.price(world, 1)
+        count = fitting(most, each, None if budget is None else budget - least)
         return [
             Quote("question", asked, price, 0),
             Quote("modules", count, count * each, count * module_floats(world)),
