@@ -223,7 +223,7 @@ def test_what_has_come_for_a_task_since_is_not_there_before_it() -> None:
 
 
 def test_an_offer_is_what_a_sender_would_send() -> None:
-    world = fleet("modular-mlp", learner=ALL)
+    world = fleet("modular-mlp", learner=ALL, tasks={"common": True})
     stack = simulate(world)
     parts = offered(world, stack, Route(0, 5, 2, 4)).parts
     assert torch.equal(parts["module.weight"], stack.params["module.weight"][2, 4])
