@@ -451,7 +451,7 @@ def growth(group: Group, style: Style) -> Figure | None:
     table = compare.grown(group)
     if not table:
         return None
-    known = any(compare.lineage(entry.run.tables["growth"]) for entry in group.entries if "growth" in entry.run.tables)
+    known = bool(compare.origins(group))
     names = [HOME, GIVEN, DROPPED] if known else [HOME, DROPPED]
     colours = {HOME: style.colour("good"), GIVEN: style.colour("given"), DROPPED: style.colour("none")}
     legend = alt.Legend(title=None, orient="bottom", direction="horizontal", columns=1 if style.page and known else 3)
