@@ -178,11 +178,13 @@ def scored(world: World, stack: Stack, metric: str, routes: Sequence[Route]) -> 
     post, net = Post(world, last, mode), nets(world, last)
     found, why = [], ""
     with torch.inference_mode():
+        senders = dict.fromkeys((world.lanes[route.sender], route.source) for route in routes)
+        own = {(lane, source): mode.own(post, lane, source, net) for lane, source in senders}
         for agent, task, sender, source in routes:
             receiver, giver = world.lanes[agent], world.lanes[sender]
             question = Mail(receiver, giver, "question", mode.describe(world, receiver, task), 0, 0)
             try:
-                score = METRICS[metric].score(mode.pair(post, giver, question, source, net))
+                score = METRICS[metric].score(mode.pair(post, giver, question, source, net, own[giver, source]))
                 if not isfinite(score):
                     raise UserError(f"{metric} is {score}, which no picture can show; use another metric")
             except UserError as error:

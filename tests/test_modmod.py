@@ -180,7 +180,11 @@ def test_leep_is_that_of_the_senders_head_on_the_receivers_images() -> None:
     x = world.encode(question.payload["images"], 0)
     with torch.inference_mode():
         p = world.model.logits(*composed(world, stack, 1, 2, x)).softmax(1).double().numpy()
-        found = METRICS["leep"].score(mode.pair(post, Lane(0, 1), question, 2, nets(world, stack)))
+        found = METRICS["leep"].score(
+            mode.pair(
+                post, Lane(0, 1), question, 2, nets(world, stack), mode.own(post, Lane(0, 1), 2, nets(world, stack))
+            )
+        )
     y = question.payload["labels"].numpy()
     joint = np.zeros((3, 3))
     for label, row in zip(y, p, strict=True):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shoal import metrics
 from shoal.cells import Row, finished, place_of, summary_of
 from shoal.reproduce.table1 import Cell, row, settings
 
@@ -82,7 +83,7 @@ def relative(own: Row, cell: Cell, folder: Path) -> Row:
         return None if value is None else 100 * value / base
 
     return {
-        "gain": share(own["final_accuracy"] - base),
+        "gain": metrics.gain(own["final_accuracy"], base),
         "gain_se": share(own["final_accuracy_gain_se"]),
         "gain_se_pooled": share(own["final_accuracy_se"]),
     }

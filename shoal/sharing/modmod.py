@@ -176,8 +176,9 @@ class ModMod(Sharing):
         grown = [u for u in range(model.initial, stack.task) if stack.alive[row, model.slot(u)]]
         if not grown:
             return []
+        own = {u: self.own(post, lane, u, net) for u in grown}  # the same whoever asks
         for question in questions:
-            scores = {u: METRICS[self.metric].score(self.pair(post, lane, question, u, net)) for u in grown}
+            scores = {u: METRICS[self.metric].score(self.pair(post, lane, question, u, net, own[u])) for u in grown}
             ranked = sorted((u for u in grown if self.enough(scores[u])), key=lambda u: (-scores[u], u))
             wanted = ranked[: self.modules]
             if not wanted:
@@ -188,24 +189,26 @@ class ModMod(Sharing):
             mails.append(Mail(lane, question.sender, "modules", payload, count, count * module_floats(world)))
         return mails
 
-    def pair(self, post: Post, lane: Lane, question: Mail, own: int, net: Any) -> Pair:
-        """The coming task of a neighbour seen through one of a lane's own."""
+    def own(self, post: Post, lane: Lane, task: int, net: Any) -> Pair:
+        """What a lane knows of one of its own tasks, as far as the metric reads it."""
         world, row = post.world, post.world.row[lane]
-        classes = torch.tensor(world.streams[row][own].classes)
+        known = Pair(mine=torch.tensor(world.streams[row][task].classes))
+        if not METRICS[self.metric].compares:
+            return known
+        images = held(world, post.stack, row)
+        here = images.task == task
+        labels = torch.from_numpy(world.streams[row][task].labels(world.bank, images.rows[here]))
+        return known._replace(own=net(row).features(images.x[here], task), own_labels=labels)
+
+    def pair(self, post: Post, lane: Lane, question: Mail, task: int, net: Any, own: Pair) -> Pair:
+        """The coming task of a neighbour seen through one of a lane's own, of which it knows `own`."""
         if self.asks == "classes":
-            return Pair(theirs=question.payload["classes"].long(), mine=classes)
-        trained = net(row)
-        features = trained.features(world.encode(question.payload["images"], lane.seed), own)
-        logits = F.linear(features, trained.params["head.weight"][own], trained.params["head.bias"][own])
-        pair = Pair(mine=classes, logits=logits, features=features)
-        if self.asks == "labelled":
-            pair = pair._replace(labels=question.payload["labels"].long())
-        if METRICS[self.metric].compares:
-            images = held(world, post.stack, row)
-            here = images.task == own
-            labels = world.streams[row][own].labels(world.bank, images.rows[here])
-            pair = pair._replace(own=trained.features(images.x[here], own), own_labels=torch.from_numpy(labels))
-        return pair
+            return own._replace(theirs=question.payload["classes"].long())
+        trained = net(post.world.row[lane])
+        features = trained.features(post.world.encode(question.payload["images"], lane.seed), task)
+        logits = F.linear(features, trained.params["head.weight"][task], trained.params["head.bias"][task])
+        seen = own._replace(logits=logits, features=features)
+        return seen._replace(labels=question.payload["labels"].long()) if self.asks == "labelled" else seen
 
     def alike(self, world: World, other: Lane) -> bool:
         """Has an agent elsewhere begun with the same basis? Heads and structures mean nothing to others."""
