@@ -11,7 +11,7 @@ from torch import Tensor
 from shoal.engine import THREADS, crew
 from shoal.evaluate import Trained
 from shoal.learn import slots
-from shoal.mail import Expected
+from shoal.mail import Expected, Mail, by_receiver
 from shoal.rng import key
 from shoal.sharing.post import Post
 from shoal.stack import Stack
@@ -56,6 +56,13 @@ def per_lane(world: World, work: Callable[[Lane], Any]) -> dict[Lane, Any]:
     return {
         lane: one for chunk, found in zip(chunks, done, strict=True) for lane, one in zip(chunk, found, strict=True)
     }
+
+
+def replies(world: World, questions: Sequence[Mail], reply: Callable[[Lane, Sequence[Mail]], list[Mail]]) -> list[Mail]:
+    """Every lane's `reply` to all that have asked it."""
+    boxes = by_receiver(questions)
+    found = per_lane(world, lambda lane: reply(lane, boxes[lane]) if lane in boxes else [])
+    return [mail for lane in world.lanes for mail in found[lane]]
 
 
 def images_of(world: World) -> Expected:

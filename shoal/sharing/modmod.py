@@ -23,7 +23,7 @@ from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.models import Modular
 from shoal.rng import key
 from shoal.sharing.federated import module_floats, shapes
-from shoal.sharing.images import classes_of, held, ids, images_of, nets, per_lane, pixels
+from shoal.sharing.images import classes_of, held, ids, images_of, nets, pixels, replies
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
 from shoal.sharing.transfer import METRICS, Pair, floats
@@ -161,13 +161,8 @@ class ModMod(Sharing):
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """To every question the sender's modules that promise to transfer best."""
-        boxes, net = by_receiver(questions), nets(post.world, post.stack)
-
-        def work(lane: Lane) -> list[Mail]:
-            return self.offer(post, lane, boxes[lane], net) if lane in boxes else []
-
-        found = per_lane(post.world, work)
-        return [mail for lane in post.world.lanes for mail in found[lane]]
+        net = nets(post.world, post.stack)
+        return replies(post.world, questions, lambda lane, mine: self.offer(post, lane, mine, net))
 
     def offer(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Any) -> list[Mail]:
         """One lane's answers to all that have asked it. A sender that has nothing to offer does not answer."""

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from shoal.config import Settings, SettingsError, Sharing
 from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.rng import key
-from shoal.sharing.images import Arrived, Held, classes_of, held, ids, images_of, nets, per_lane, pixels, store
+from shoal.sharing.images import Arrived, Held, classes_of, held, ids, images_of, nets, per_lane, pixels, replies, store
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
 from shoal.tasks import Lane
@@ -109,14 +109,8 @@ class Recv(Sharing):
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """For every question the sender's own images that are nearest to its images."""
-        mine = by_receiver(questions)
         net = nets(post.world, post.stack)
-
-        def work(lane: Lane) -> list[Mail]:
-            return self.search(post, lane, mine[lane], net) if lane in mine else []
-
-        found = per_lane(post.world, work)
-        return [mail for lane in post.world.lanes for mail in found[lane]]
+        return replies(post.world, questions, lambda lane, mine: self.search(post, lane, mine, net))
 
     def search(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Any) -> list[Mail]:
         """One lane's answers to all that have asked it."""

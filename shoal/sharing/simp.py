@@ -13,7 +13,7 @@ from shoal.config import Settings, Sharing
 from shoal.mail import Expected, Mail, by_receiver
 from shoal.rng import key
 from shoal.sharing.clock import due
-from shoal.sharing.images import Arrived, classes_of, held, ids, images_of, nets, per_lane, pixels, store
+from shoal.sharing.images import Arrived, classes_of, held, ids, images_of, nets, per_lane, pixels, replies, store
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
 from shoal.tasks import Lane
@@ -98,29 +98,25 @@ class Simp(Sharing):
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """For every question random images of its classes, as many of each as its worth says."""
-        boxes = by_receiver(questions)
 
-        def work(lane: Lane) -> list[Mail]:
-            own = held(post.world, post.stack, post.world.row[lane]) if lane in boxes else None
+        def reply(lane: Lane, mine: Sequence[Mail]) -> list[Mail]:
+            own = held(post.world, post.stack, post.world.row[lane])
             mails = []
-            for question in boxes.get(lane, ()):
-                assert own is not None
+            for question in mine:
                 classes, worth = question.payload["classes"].tolist(), question.payload["worth"].double().numpy()
                 here = [at for at, one in enumerate(classes) if (own.labels == one).any()]
                 wanted = fitting(self.images, pixels(post.world) + 1, post.left(lane, question.sender))
                 rng = key(*lane, "simp", post.stack.task, post.stack.epoch, question.sender.agent)
                 picks = [np.zeros(0, np.int64)]
                 for at, count in zip(here, quotas(worth[here], wanted, self.quota), strict=True):
-                    mine = rng.permutation(np.flatnonzero(own.labels == classes[at]))
-                    picks.append(mine[:count])
+                    picks.append(rng.permutation(np.flatnonzero(own.labels == classes[at]))[:count])
                 chosen = np.concatenate(picks)
                 payload = {"images": post.world.images(own.rows[chosen]), "labels": ids(own.labels[chosen])}
                 paper = self.images // NEAREST * NEAREST * pixels(post.world)
                 mails.append(Mail(lane, question.sender, "answer", payload, len(chosen), paper))
             return mails
 
-        found = per_lane(post.world, work)
-        return [mail for lane in post.world.lanes for mail in found[lane]]
+        return replies(post.world, questions, reply)
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """Keep every image in the buffers of all tasks so far that have its class."""
