@@ -158,7 +158,11 @@ def demo(
 def reproduce(
     what: Annotated[str, typer.Argument(help="table1, curves, budget, topology, gaps, all, or report.")],
     dataset: Annotated[
-        list[str] | None, typer.Option(help="One or more of mnist, kmnist, fashionmnist, combined, cifar100.")
+        list[str] | None,
+        typer.Option(
+            help="One or more of mnist, kmnist, fashionmnist, combined (these four if none is said), cifar100 "
+            "(weeks on a CPU) and cifar100-small, a reduction of it."
+        ),
     ] = None,
     model: Annotated[list[str] | None, typer.Option(help="monolithic, modular, or both.")] = None,
     method: Annotated[
@@ -175,6 +179,12 @@ def reproduce(
         Path | None,
         typer.Option(help="End by writing this page, e.g. REPRODUCED.md, from the CSVs.", show_default=False),
     ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where curves, budget and topology are drawn (default: figures beside the CSVs).", show_default=False
+        ),
+    ] = None,
     only: Annotated[bool, typer.Option("--finished", help="Train nothing; take the cells that are finished.")] = False,
     data: Data = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per finished cell on stdout.")] = False,
@@ -183,7 +193,7 @@ def reproduce(
 
     **table1**: every method. **curves**: accuracy while learning, of the same cells. **budget**: gain against the log
     of what is sent, marginal gain, value of budget. **topology**: gain on sparser and sparser graphs. **gaps**: how far
-    apart the rows of Table 1 are. **report**: only write the page of `--write` from the CSVs.
+    apart the rows of Table 1 are. **report**: only draw, and write the page of `--write`, from the CSVs.
 
     Methods: **vanilla** agents share nothing; **data** (Recv; Simp on cifar100); **fedavg**, **fedprox**, **fedcurv**,
     **fedfish** average models with their neighbours; **modmod** shares modules; **hybrid** all at once. The CSVs
@@ -193,6 +203,8 @@ def reproduce(
     from shoal.reproduce import reproduced
 
     place = tables or out
+    pictures = figures or place / "figures"
+    families = list(reproduce.FAMILIES) if what in ("all", "report") else [what]
     if what != "report":
         chosen = reproduce.choose(what, dataset, model, method, protocol, seeds)
         if only:
@@ -208,9 +220,11 @@ def reproduce(
                 show_rows(title, rows, where)
             if not ends:
                 show_cells([reproduce.row(one, out) for one in chosen if one.what == family], where)
-        say(f"written to {place}")
+        spent = sum(cells.summary_of(one)["seconds"] for one in {cells.place_of(cell, out) for cell in chosen})
+        say(f"written to {place}; {len(chosen)} cells, {spent / 3600:.1f} hours of training in all")
+    draw_figures(place, pictures, families)
     if write or what == "report":
-        say(f"written to {reproduced.write(place, write or Path('REPRODUCED.md'))}")
+        say(f"written to {reproduced.write(place, pictures, write or Path('REPRODUCED.md'))}")
 
 
 @app.command()
@@ -564,6 +578,21 @@ def end_with_page(rows: Iterable[dict[str, Any]], folder: Path, wanted: bool) ->
         say(f"no page: {error}")
         return
     save_page((Path(row["out"]) for row in rows), folder / "report.html")
+
+
+def draw_figures(tables: Path, folder: Path, families: Sequence[str]) -> None:
+    """The figures of some families of cells, where what draws them is installed."""
+    from shoal.report import needs
+
+    try:
+        needs()
+    except UserError as error:
+        say(f"no figures: {error}")
+        return
+    from shoal.reproduce import figures
+
+    if files := figures.draw(tables, folder, families):
+        say(f"{len(files)} files in {folder}")
 
 
 def work(cells: Sequence[C], folder: Path, data: Path | None) -> Iterator[C]:

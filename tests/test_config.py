@@ -7,9 +7,10 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from shoal import config
+from shoal import config, reproduce
 from shoal.config import Settings, SettingsError, override, read, resolve, switches
 from shoal.record import toml
+from shoal.reproduce import table1
 from shoal.sharing import MODES
 from shoal.sharing.federated import FedAvg
 from tests.command import ROOT
@@ -316,12 +317,25 @@ def test_resolved_settings_read_back_equal(file: Path, protocol: str, model: str
     assert again.identity() == settings.identity()
 
 
-@pytest.mark.parametrize("dataset", ["mnist", "kmnist", "fashionmnist", "combined", "cifar100"])
-def test_an_experiment_of_the_paper_has_the_settings_of_its_table(dataset: str) -> None:
-    from shoal import reproduce
+@pytest.mark.parametrize("protocol", ["fair", "paper"])
+@pytest.mark.parametrize("dataset", table1.DATASETS)
+def test_an_experiment_of_the_paper_gives_every_row_of_its_table(dataset: str, protocol: str) -> None:
+    seeds = 2 if dataset == table1.SMALL else 8
+    for model, method in table1.PAPER:
+        modes = table1.modes(dataset, model, method)
+        net = ("modular-" if model == "modular" else "") + ("mlp" if dataset in table1.MLP else "cnn")
+        words = [f"protocol={protocol}", f"model={net}", f"sharing={','.join(modes) or 'none'}"]
+        if dataset == table1.SMALL:
+            words += [f"sharing.{mode}.every={2 if mode == 'simp' else 1}" for mode in modes if mode != "modmod"]
+        ours = read(ROOT / "experiments" / f"{dataset}.toml", words)
+        assert ours == table1.settings(dataset, model, method, protocol, seeds), (model, method)
 
-    ours = read(ROOT / "experiments" / f"{dataset}.toml", ["protocol=paper"])
-    assert ours == reproduce.settings(dataset, "modular", "vanilla", "paper", 8)
+
+@pytest.mark.parametrize("family", ["budget", "topology"])
+def test_an_experiment_of_a_figure_is_one_of_its_points(family: str) -> None:
+    ours = read(ROOT / "experiments" / f"{family}.toml")
+    cells = reproduce.choose(family, ["mnist"], ["modular"], None, "paper", 2)
+    assert ours.identity() in {cell.settings.identity() for cell in cells}
 
 
 # dataset, model, mode: common start, fresh Adam, dropout on the basis; and what the mode itself does.

@@ -9,7 +9,6 @@ from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import vl_convert
 
 import shoal
@@ -18,10 +17,10 @@ from shoal.errors import UserError
 from shoal.report import charts, compare
 from shoal.report.charts import DARK, LIGHT, Figure, Mark, Style, Switch
 from shoal.report.compare import Entry, Gain, Group, Row, Score
+from shoal.report.export import VERSION, export
 from shoal.report.read import ALONE, Note, reason
 
 MINUS, DASH, TIMES = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
-VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 
 # Text has a contrast of 7 : 1 or more to the page, soft text and links of 4.5 : 1.
 COLOURS = {
@@ -477,26 +476,13 @@ def save(file: Path, content: str) -> None:
 def draw(groups: Sequence[Group], folder: Path) -> list[Path]:
     """All figures as PNG, SVG and PDF files; those of several groups in a folder each."""
     style = Style(False, tuple(compare.method_order(groups)))
-    written = []
+    written: list[Path] = []
     for group in groups:
         place = folder / group.name if len(groups) > 1 else folder
         for figure in charts.figures(group, style):
             spec = {**figure.spec, "datasets": still(figure)}
             spec["title"] = {"text": figure.title, "subtitle": heading(group), "subtitleColor": charts.FLAT["ink"]}
-            svg = vl_convert.vegalite_to_svg(spec, vl_version=VERSION)
-            kinds = {
-                "svg": svg.encode(),
-                "png": vl_convert.svg_to_png(svg, scale=2.0),
-                "pdf": vl_convert.svg_to_pdf(svg),
-            }
-            for ending, content in kinds.items():
-                path = place / f"{figure.name}.{ending}"
-                try:
-                    place.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(content)
-                except OSError as error:
-                    raise UserError(f"cannot write {path}: {reason(error)}; give --figures another place") from None
-                written.append(path)
+            written += export(spec, place, figure.name)
     return written
 
 

@@ -22,7 +22,7 @@ def counts(model: str, method: str) -> bool:
 def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """A row per dataset; `rows` tells how many of the table's it is made of."""
     found = []
-    kept = [one for one in tables["table1"] if counts(one["model"], one["method"])]
+    kept = [one for one in tables["table1"] if one["dataset"] in PAPER and counts(one["model"], one["method"])]
     for (protocol, seeds, dataset), rows in grouped(kept, ("protocol", "seeds", "dataset")).items():
         final, auc = PAPER[str(dataset)]
         found.append(

@@ -35,6 +35,11 @@ def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
     return {"topology": [{**{name: one for name, one in own.items() if name != "out"}, **relative(own, cell, folder)}]}
 
 
+def word(graph: str, p: float | None) -> str:
+    """A graph in a word."""
+    return graph if p is None else f"p = {p:g}"
+
+
 def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """The mean over datasets: its error over seeds, and the paper's, which is the mean of the datasets' pooled ones."""
     kept = [one for one in tables["topology"] if one["mode"] != "alone" and one["gain"] is not None]

@@ -1,0 +1,198 @@
+"""The paper's figures, drawn from the CSVs: learning curves, gain against budget, gain by graph."""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from shoal.cells import Row, read_csv
+from shoal.report.charts import DASHES, FLAT, SHAPES, Style, finish, upright
+from shoal.report.export import export
+from shoal.reproduce import budget, topology
+from shoal.reproduce.table1 import DATASETS, METHODS, MODELS
+
+MODES = ("data", "federated", "modmod")
+# Okabe & Ito's colours again; what averages models is warm.
+COLOURS = {
+    "vanilla": "#000000", "data": "#0072b2", "fedavg": "#d55e00", "fedprox": "#b97f00", "fedcurv": "#7a5230",
+    "fedfish": "#8a8a8a", "modmod": "#009e73", "hybrid": "#b8578c", "federated": "#d55e00",
+}  # fmt: skip
+STYLE = Style(page=False, order=())
+
+
+def draw(folder: Path, place: Path, families: Iterable[str]) -> list[Path]:
+    """The figures of some families, from the CSVs in a folder, a set for each protocol that has rows."""
+    written = []
+    for what, make in FIGURES.items():
+        rows = read_csv(folder / f"{what}.csv") if what in families else []
+        for protocol in ("paper", "fair"):
+            here = most([row for row in rows if row["protocol"] == protocol])
+            if chart := make(here):
+                title = {"text": TITLES[what], "subtitle": subtitle(protocol, here), "subtitleColor": FLAT["ink"]}
+                written += export({**finish(chart, STYLE), "title": title}, place, f"{what}-{protocol}")
+    return written
+
+
+TITLES = {
+    "curves": "Mean test accuracy over the tasks so far, %, against epochs within a task",
+    "budget": "Gain over agents alone, %, against floats allowed per directed edge and task",
+    "topology": "Gain over agents alone, %, on eight graphs",
+}
+
+
+def subtitle(protocol: str, rows: Sequence[Row]) -> str:
+    """What the rows are."""
+    seeds = sorted({row["seeds"] for row in rows})
+    named = [name for name in DATASETS if any(row["dataset"] == name for row in rows)]
+    return f"protocol {protocol}, {' or '.join(map(str, seeds))} seeds, {', '.join(named)}"
+
+
+def most(rows: Sequence[Row]) -> list[Row]:
+    """Of every cell the run with most seeds."""
+    names = ("dataset", "model", "method", "mode", "graph", "p", *budget.VARIED)
+    found = []
+    for same in budget.grouped(rows, names).values():
+        top = max(row["seeds"] for row in same)
+        found += [row for row in same if row["seeds"] == top]
+    return found
+
+
+def curves(rows: Sequence[Row]) -> Any:
+    """A panel for each dataset and model, a line with its band for each method."""
+    kept = [
+        {**row, "low": row["accuracy"] - row["se_seeds"], "high": row["accuracy"] + row["se_seeds"]}
+        if row["se_seeds"] is not None
+        else row
+        for row in rows
+    ]
+    methods = [name for name in METHODS if any(row["method"] == name for row in kept)]
+    colour = coloured("method", methods)
+    dashes = [list(DASHES[METHODS.index(name) % len(DASHES)]) for name in methods]
+    dash = alt.StrokeDash("method:N", legend=None, scale=alt.Scale(domain=methods, range=dashes))
+    x = alt.X("epoch:Q", title="epochs", axis=alt.Axis(grid=False, tickCount=5))
+    y = alt.Y("accuracy:Q", title=None, scale=alt.Scale(zero=False), axis=upright())
+
+    def panel(dataset: str, model: str) -> Any:
+        here = [row for row in kept if (row["dataset"], row["model"]) == (dataset, model)]
+        base = alt.Chart(alt.InlineData(values=here))
+        band = base.mark_area(opacity=0.1).encode(
+            x=x, y=alt.Y("low:Q", title=None, scale=alt.Scale(zero=False), axis=upright()), y2="high:Q", color=colour
+        )
+        line = base.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=colour, strokeDash=dash)
+        return alt.layer(band, line).properties(width=230, height=190, title=heading(f"{dataset}, {model}"))
+
+    return grid(kept, panel)
+
+
+def budgets(rows: Sequence[Row]) -> Any:
+    """A panel for each model: every run a small point, the mean over datasets a large one, a line through these."""
+    kept = [row for row in rows if row["mode"] in MODES and row["gain"] is not None]
+    spots = []
+    for (model, mode), same in budget.grouped(kept, ("model", "mode")).items():
+        found = budget.points(same)
+        spots += [{"model": model, "mode": mode, "gain": one.gain, "floats": one.setting} for one in found]
+    lines = []
+    for (model, mode), same in budget.grouped(spots, ("model", "mode")).items():
+        gains, sent = [one["gain"] for one in same], [one["floats"] for one in same]
+        slope = budget.marginal(gains, sent)
+        if slope is not None:
+            middle = sum(math.log(one) for one in sent) / len(sent)
+            for one in (min(sent), max(sent)):
+                height = sum(gains) / len(gains) + slope * (math.log(one) - middle)
+                lines.append({"model": model, "mode": mode, "floats": one, "gain": height})
+    colour, shape = modes_look(kept)
+    x = alt.X(
+        "floats:Q", title="floats, log", scale=alt.Scale(type="log", nice=False, padding=12),
+        axis=alt.Axis(grid=False, format="~s", tickCount=5),
+    )  # fmt: skip
+    y = alt.Y("gain:Q", title=None, scale=alt.Scale(zero=True), axis=upright())
+
+    def panel(model: str) -> Any:
+        def chart(table: Sequence[Row]) -> alt.Chart:
+            return alt.Chart(alt.InlineData(values=[row for row in table if row["model"] == model]))
+
+        runs = [{**row, "floats": budget.setting(row)} for row in kept]
+        return alt.layer(
+            zero(),
+            chart(runs).mark_point(size=22, opacity=0.45, filled=False).encode(x=x, y=y, color=colour, shape=shape),
+            chart(lines).mark_line(strokeWidth=1.8).encode(x=x, y=y, color=colour),
+            chart(spots).mark_point(size=70, filled=True, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
+        ).properties(width=340, height=240, title=heading(model))
+
+    return row_of(kept, panel)
+
+
+def graphs(rows: Sequence[Row]) -> Any:
+    """A panel for each model: the mean over datasets with its error over seeds."""
+    found = [
+        {
+            **one,
+            "where": topology.word(one["graph"], one["p"]),
+            "low": one["gain"] - (one["gain_se"] or 0),
+            "high": one["gain"] + (one["gain_se"] or 0),
+        }
+        for one in topology.conclude({"topology": list(rows)})["topology_mean"]
+    ]
+    order = [topology.word(*graph) for graph in topology.GRAPHS]
+    colour, shape = modes_look(found)
+    x = alt.X("where:N", title=None, sort=order, axis=alt.Axis(labelAngle=0))
+    offset = alt.XOffset("mode:N", sort=list(MODES))
+    y = alt.Y("gain:Q", title=None, axis=upright())
+
+    def panel(model: str) -> Any:
+        base = alt.Chart(alt.InlineData(values=[one for one in found if one["model"] == model]))
+        error = base.mark_rule(strokeWidth=1.6).encode(
+            x=x, xOffset=offset, y=alt.Y("low:Q", title=None, axis=upright()), y2="high:Q", color=colour
+        )
+        point = base.mark_point(size=60, filled=True, opacity=1).encode(
+            x=x, xOffset=offset, y=y, color=colour, shape=shape
+        )
+        return alt.layer(zero(), error, point).properties(width=430, height=240, title=heading(model))
+
+    return row_of(found, panel)
+
+
+FIGURES = {"curves": curves, "budget": budgets, "topology": graphs}
+
+
+def coloured(field: str, names: Sequence[str]) -> alt.Color:
+    """A method or mode has the same colour in all figures, whichever are there."""
+    legend = alt.Legend(title=None, symbolType="stroke", symbolOpacity=1, symbolStrokeWidth=3)
+    return alt.Color(f"{field}:N", legend=legend, scale=alt.Scale(domain=names, range=[COLOURS[one] for one in names]))
+
+
+def modes_look(rows: Sequence[Row]) -> tuple[alt.Color, alt.Shape]:
+    names = [name for name in MODES if any(row["mode"] == name for row in rows)]
+    shapes = [SHAPES[MODES.index(name)] for name in names]
+    return coloured("mode", names), alt.Shape("mode:N", legend=None, scale=alt.Scale(domain=names, range=shapes))
+
+
+def heading(words: str) -> alt.TitleParams:
+    """The title of a panel, on one height with those beside it."""
+    return alt.TitleParams(words, frame="group", fontSize=13, offset=12)
+
+
+def zero() -> Any:
+    """Where sharing neither brings nor takes anything."""
+    return alt.Chart(alt.InlineData(values=[{"gain": 0}])).mark_rule(strokeDash=[3, 3], opacity=0.5).encode(y="gain:Q")
+
+
+def row_of(rows: Sequence[Row], panel: Any) -> Any:
+    """A panel for each model that has rows; None if there is none."""
+    models = [model for model in MODELS if any(row["model"] == model for row in rows)]
+    return alt.hconcat(*(panel(model) for model in models)).resolve_scale(y="shared") if models else None
+
+
+def grid(rows: Sequence[Row], panel: Any) -> Any:
+    """Datasets side by side, models one above the other; None if there are no rows."""
+    there = {(row["dataset"], row["model"]) for row in rows}
+    if not there:
+        return None
+    lines = [
+        alt.hconcat(*(panel(dataset, model) for dataset in DATASETS if (dataset, model) in there))
+        for model in MODELS
+        if any(model == one for _, one in there)
+    ]
+    return alt.vconcat(*lines)
