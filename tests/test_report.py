@@ -260,6 +260,20 @@ def test_colours_have_contrast() -> None:
                 assert contrast(theme[name], ground) >= 3, (name, ground)
 
 
+def test_points_of_a_cost_chart_stay_where_they_are_and_say_who_lies_on_whom(group: compare.Group) -> None:
+    figure = charts.cost(group, Style(True, tuple(compare.method_order([group]))), "final")
+    assert figure is not None
+    assert "Offset" not in json.dumps(figure.spec)
+    places = {"vanilla": (0, 90.0), "recv": (20, 95.0), "fedavg": (50, 93.0), "fedprox": (50.5, 93.1)}
+    rows = [{"run": name, "sent": sent, "mean": mean} for name, (sent, mean) in places.items()]
+    assert compare.together(rows) == [["fedavg", "fedprox"]]
+    assert compare.together(rows[:3]) == compare.together([]) == []
+
+
+def test_an_axis_of_very_different_costs_has_ticks_all_along() -> None:
+    assert charts.decades(0.3, 45) == pytest.approx([0, 0.2, 0.5, 1, 2, 5, 10, 20])
+
+
 def test_runs_look_different_without_colours() -> None:
     marks = [charts.mark(at) for at in range(15)]
     assert len({(mark.dash, mark.shape) for mark in marks}) == 15
