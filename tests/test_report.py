@@ -282,9 +282,27 @@ def test_runs_look_different_without_colours() -> None:
 
 def test_settings_that_differ_come_first(text: str) -> None:
     said = words(text)
-    assert "Settings that differ between the runs." in said
+    assert "Settings that differ between the runs" in said
     assert said.index("network.every") < said.index("all settings and versions")
     assert f"shoal = {shoal.__version__}" in said
+
+
+def test_a_few_runs_are_named_and_many_counted() -> None:
+    assert page.some(["recv"], 3) == "recv is"
+    assert page.some(["recv, every 2", "recv, every 3", "a<b"], 6) == "recv, every 2; recv, every 3 and a&lt;b are"
+    assert page.some(list("abcde"), 6) == "5 of 6 runs are"
+
+
+def test_the_words_on_top_name_one_baseline_only_if_there_is_one(copy: Path) -> None:
+    (one,) = compare.groups(read.gather([copy])[0])
+    assert "Against vanilla, seed by seed, " in page.headline(one)
+    one.entries[2].base = one.entries[1]
+    assert "Against its baseline, seed by seed, " in page.headline(one)
+
+
+def test_commands_in_remarks_look_like_commands() -> None:
+    said = page.left_out([read.Note("runs/a", "unfinished; `shoal resume <a>` finishes it", False)])
+    assert "unfinished; <code>shoal resume &lt;a&gt;</code> finishes it." in said
 
 
 def test_names_tell_runs_apart(copy: Path) -> None:
@@ -527,7 +545,7 @@ def test_damaged_runs_are_named_and_the_rest_is_shown(how: str, copy: Path) -> N
     text = page.page(compare.groups(runs), notes)
     said = words(text)
     assert f"{folder} is left out: " in said if out else f"{folder} : " in said
-    assert " ".join(why.split()) in said
+    assert " ".join(why.replace("`", " ").split()) in said
     assert said.index(folder) < said.index("Learning curves")
 
 

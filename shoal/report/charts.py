@@ -259,7 +259,7 @@ def matrix(group: Group, style: Style, only: str = LEVEL) -> Figure | None:
         LEVEL: f"datum.mean <= {low + 0.55 * (high - low):.6g}",
         MORE: f"abs(datum.mean) > {0.7 * most:.6g}",
     }
-    digits = {LEVEL: ".1f" if count <= 8 else ".0f", MORE: "+.1f"}
+    digits = {LEVEL: ".1f" if count <= 10 else ".0f", MORE: "+.1f"}
     layers = []
     for show, scale in scales.items() if style.page else [(only, scales[only])]:
         part = base.transform_filter(f"datum.show == '{show}'")
