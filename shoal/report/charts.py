@@ -326,7 +326,7 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
     scale, axis = alt.Scale(zero=True), alt.Axis(grid=False, tickCount=6)
     if max(sent) > 40 * min(sent):  # its own ticks would all be at the dear end, on each other
         scale = alt.Scale(type="symlog", constant=min(sent) / 2)
-        axis = alt.Axis(grid=False, values=decades(min(sent), max(sent)), labelOverlap="greedy")
+        axis = alt.Axis(grid=False, values=decades(min(sent), max(sent)), format=",.3~f", labelOverlap="greedy")
     x = alt.X("sent:Q", title="MB sent per agent, in the whole run", scale=scale, axis=axis)
     height = alt.Scale(zero=False, nice=True)
     y = alt.Y("mean:Q", title=unit, scale=height, axis=upright())
