@@ -305,6 +305,31 @@ def test_commands_in_remarks_look_like_commands() -> None:
     assert "unfinished; <code>shoal resume &lt;a&gt;</code> finishes it." in said
 
 
+KINDS = """
+[[kinds]]
+name = "flat"
+agents = [{agents}]
+model = "mlp"
+"""
+
+
+@pytest.mark.parametrize(
+    ("agents", "model"), [("1", "rest (modular-mlp), flat (mlp)"), ("0, 1", "flat (mlp)"), ("1, 0.5", None)]
+)
+def test_a_fleet_of_several_kinds_is_named_by_them(copy: Path, agents: str, model: str | None) -> None:
+    with (copy / "recv" / "settings.toml").open("a") as file:
+        file.write(KINDS.format(agents=agents))
+    runs, notes = read.gather([copy])
+    found = compare.groups(runs)
+    if model is None:
+        assert notes[0].why == "settings.toml has kinds without a name, a model or agents"
+        assert len(found) == 1
+        return
+    assert {group.model: len(group.entries) for group in found} == {model: 1, "modular-mlp": 2}
+    assert f"{model}, protocol fair" in words(page.page(found, notes))
+    assert all(re.fullmatch(r"[\w.-]+", group.name) for group in found)
+
+
 def test_names_tell_runs_apart(copy: Path) -> None:
     for name, every in (("a", 3), ("b", 5)):
         shutil.copytree(copy / "recv", copy / name)

@@ -1,6 +1,7 @@
 """Runs beside each other: groups, names, baselines, gains, and the small tables that charts are drawn from."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -104,7 +105,8 @@ class Group:
 
     @property
     def name(self) -> str:
-        return f"{self.dataset}-{self.model}-{self.protocol}"
+        """For titles and folders."""
+        return re.sub(r"[^\w.-]+", "-", f"{self.dataset}-{self.model}-{self.protocol}")
 
     @property
     def complete(self) -> list[Entry]:
