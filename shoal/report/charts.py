@@ -437,7 +437,7 @@ def graph(style: Style, picture: compare.Picture, edge_rows: str, agent_rows: st
         strokeWidth=alt.StrokeWidth("width:Q", scale=None),
         strokeDash=alt.condition(alt.datum.silent, alt.value([2, 3]), alt.value([1, 0])),
     )  # fmt: skip
-    heads = edges.mark_point(shape=HEAD, filled=True, opacity=1, size=radius * 5).encode(
+    heads = edges.mark_point(shape=HEAD, filled=True, opacity=1, size=radius * 7).encode(
         x=alt.X("x2:Q", **flat), y=alt.Y("y2:Q", **flat), angle=alt.Angle("angle:Q", scale=None), color=tint,
         tooltip=tips,
     )  # fmt: skip

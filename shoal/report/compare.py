@@ -401,7 +401,7 @@ def drawn_edges(
     pairs = sorted(pairs)
     both = set(pairs)
     radius = node_radius(len(places))
-    thickest = min(5.0, 26 / sqrt(len(both) + 1))
+    thickest = min(4.0, 26 / sqrt(len(both) + 1))  # thinner than the head of an arrow
     for sender, receiver in pairs:
         one = mail.get((sender, receiver), {"bytes": 0.0, "messages": 0.0, "refused": 0.0, "why": None})
         (x, y), (x2, y2) = places[sender], places[receiver]
