@@ -545,7 +545,7 @@ LEFT_OUT = {
     "newer format": "format 99, which a newer shoal wrote",
 }
 KEPT = {
-    "truncated growth": "cannot read growth.parquet",
+    "truncated growth": "; what it held is not shown",
     "truncated ledger": "cannot read ledger.parquet",
     "no ledger": "ledger.parquet is not there",
     "strange growth": "growth.parquet has a column `agent` with numbers that the run does not have",

@@ -153,7 +153,7 @@ def read(folder: Path) -> tuple[Run, list[str]]:
             try:
                 tables[name] = known(table_of(folder, name), name, settings, seeds)
             except Unusable as why:
-                lost.append(str(why))
+                lost.append(f"{why}; what it held is not shown")
     if settings["sharing"] and "ledger" not in tables and not (folder / "ledger.parquet").exists():
         lost.append("ledger.parquet is not there, so its traffic is not shown")
     run = Run(folder, settings, about, summary, accuracy, epochs, seeds, agents, done, tables)
