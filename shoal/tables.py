@@ -175,7 +175,7 @@ def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign])
         kinds[name] = own | measured(settings, [stack], unmet)
     return {
         "dataset": settings.dataset,
-        "model": settings.model,
+        "model": " + ".join(dict.fromkeys(settings.of(name).model for name in settings.members())),
         "protocol": settings.protocol,
         "agents": settings.agents,
         "seeds": settings.seeds,

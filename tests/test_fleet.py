@@ -383,6 +383,7 @@ def test_a_mixed_fleet_is_checked_run_and_reported(tmp_path: Path, monkeypatch: 
     summary = json.loads(Path("run/summary.json").read_text())
     assert [kind["agents"] for kind in summary["kinds"].values()] == [[0, 2], [1], [3]]
     assert list(summary["kinds"]) == ["rest", "flat", "deep"]
+    assert summary["model"] == "modular-mlp + mlp"
     final = [kind["final_accuracy"] for kind in summary["kinds"].values()]
     assert summary["final_accuracy"] == pytest.approx((2 * final[0] + final[1] + final[2]) / 4)
     for name, model in (("rest", "modular-mlp, agents 0, 2"), ("flat", "mlp, agents 1"), ("deep", "modular-mlp")):

@@ -260,6 +260,20 @@ def test_colours_have_contrast() -> None:
                 assert contrast(theme[name], ground) >= 3, (name, ground)
 
 
+def test_points_of_a_cost_chart_stay_where_they_are_and_say_who_lies_on_whom(group: compare.Group) -> None:
+    figure = charts.cost(group, Style(True, tuple(compare.method_order([group]))), "final")
+    assert figure is not None
+    assert "Offset" not in json.dumps(figure.spec)
+    places = {"vanilla": (0, 90.0), "recv": (20, 95.0), "fedavg": (50, 93.0), "fedprox": (50.5, 93.1)}
+    rows = [{"run": name, "sent": sent, "mean": mean} for name, (sent, mean) in places.items()]
+    assert compare.together(rows) == [["fedavg", "fedprox"]]
+    assert compare.together(rows[:3]) == compare.together([]) == []
+
+
+def test_an_axis_of_very_different_costs_has_ticks_all_along() -> None:
+    assert charts.decades(0.3, 45) == pytest.approx([0, 0.2, 0.5, 1, 2, 5, 10, 20])
+
+
 def test_runs_look_different_without_colours() -> None:
     marks = [charts.mark(at) for at in range(15)]
     assert len({(mark.dash, mark.shape) for mark in marks}) == 15
@@ -268,9 +282,52 @@ def test_runs_look_different_without_colours() -> None:
 
 def test_settings_that_differ_come_first(text: str) -> None:
     said = words(text)
-    assert "Settings that differ between the runs." in said
+    assert "Settings that differ between the runs" in said
     assert said.index("network.every") < said.index("all settings and versions")
     assert f"shoal = {shoal.__version__}" in said
+
+
+def test_a_few_runs_are_named_and_many_counted() -> None:
+    assert page.some(["recv"], 3) == "recv is"
+    assert page.some(["recv, every 2", "recv, every 3", "a<b"], 6) == "recv, every 2; recv, every 3 and a&lt;b are"
+    assert page.some(list("abcde"), 6) == "5 of 6 runs are"
+
+
+def test_the_words_on_top_name_one_baseline_only_if_there_is_one(copy: Path) -> None:
+    (one,) = compare.groups(read.gather([copy])[0])
+    assert "Against vanilla, seed by seed, " in page.headline(one)
+    one.entries[2].base = one.entries[1]
+    assert "Against its baseline, seed by seed, " in page.headline(one)
+
+
+def test_commands_in_remarks_look_like_commands() -> None:
+    said = page.left_out([read.Note("runs/a", "unfinished; `shoal resume <a>` finishes it", False)])
+    assert "unfinished; <code>shoal resume &lt;a&gt;</code> finishes it." in said
+
+
+KINDS = """
+[[kinds]]
+name = "flat"
+agents = [{agents}]
+model = "mlp"
+"""
+
+
+@pytest.mark.parametrize(
+    ("agents", "model"), [("1", "rest (modular-mlp), flat (mlp)"), ("0, 1", "flat (mlp)"), ("1, 0.5", None)]
+)
+def test_a_fleet_of_several_kinds_is_named_by_them(copy: Path, agents: str, model: str | None) -> None:
+    with (copy / "recv" / "settings.toml").open("a") as file:
+        file.write(KINDS.format(agents=agents))
+    runs, notes = read.gather([copy])
+    found = compare.groups(runs)
+    if model is None:
+        assert notes[0].why == "settings.toml has kinds without a name, a model or agents"
+        assert len(found) == 1
+        return
+    assert {group.model: len(group.entries) for group in found} == {model: 1, "modular-mlp": 2}
+    assert f"{model}, protocol fair" in words(page.page(found, notes))
+    assert all(re.fullmatch(r"[\w.-]+", group.name) for group in found)
 
 
 def test_names_tell_runs_apart(copy: Path) -> None:
@@ -488,7 +545,7 @@ LEFT_OUT = {
     "newer format": "format 99, which a newer shoal wrote",
 }
 KEPT = {
-    "truncated growth": "cannot read growth.parquet",
+    "truncated growth": "; what it held is not shown",
     "truncated ledger": "cannot read ledger.parquet",
     "no ledger": "ledger.parquet is not there",
     "strange growth": "growth.parquet has a column `agent` with numbers that the run does not have",
@@ -513,7 +570,7 @@ def test_damaged_runs_are_named_and_the_rest_is_shown(how: str, copy: Path) -> N
     text = page.page(compare.groups(runs), notes)
     said = words(text)
     assert f"{folder} is left out: " in said if out else f"{folder} : " in said
-    assert " ".join(why.split()) in said
+    assert " ".join(why.replace("`", " ").split()) in said
     assert said.index(folder) < said.index("Learning curves")
 
 

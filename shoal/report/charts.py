@@ -6,6 +6,7 @@ no second drawing), and into files, where a switch over runs becomes a small mul
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -114,7 +115,7 @@ def upright(**more: Any) -> alt.Axis:
     """A vertical axis whose title lies above it, where it can be read and takes no width."""
     return alt.Axis(
         titleAngle=0, titleAlign="left", titleAnchor="end", titleBaseline="bottom", titleY=-10, titleX=0, domain=False,
-        ticks=False, labelPadding=6, **more,
+        ticks=False, labelPadding=10, **more,
     )  # fmt: skip
 
 
@@ -258,7 +259,7 @@ def matrix(group: Group, style: Style, only: str = LEVEL) -> Figure | None:
         LEVEL: f"datum.mean <= {low + 0.55 * (high - low):.6g}",
         MORE: f"abs(datum.mean) > {0.7 * most:.6g}",
     }
-    digits = {LEVEL: ".1f" if count <= 8 else ".0f", MORE: "+.1f"}
+    digits = {LEVEL: ".1f" if count <= 10 else ".0f", MORE: "+.1f"}
     layers = []
     for show, scale in scales.items() if style.page else [(only, scales[only])]:
         part = base.transform_filter(f"datum.show == '{show}'")
@@ -322,13 +323,13 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
     word, unit = SCORES[name]
     colour, _, shape = look(style, [entry.label for entry in group.complete])
     sent = [row["sent"] for row in table if row["sent"]]
-    scale = alt.Scale(type="symlog", constant=min(sent) / 2) if max(sent) > 40 * min(sent) else alt.Scale(zero=True)
-    x = alt.X(
-        "sent:Q", title="MB sent per agent, in the whole run", scale=scale, axis=alt.Axis(grid=False, tickCount=6)
-    )
+    scale, axis = alt.Scale(zero=True), alt.Axis(grid=False, tickCount=6)
+    if max(sent) > 40 * min(sent):  # its own ticks would all be at the dear end, on each other
+        scale = alt.Scale(type="symlog", constant=min(sent) / 2)
+        axis = alt.Axis(grid=False, values=decades(min(sent), max(sent)), format=",.3~f", labelOverlap="greedy")
+    x = alt.X("sent:Q", title="MB sent per agent, in the whole run", scale=scale, axis=axis)
     height = alt.Scale(zero=False, nice=True)
     y = alt.Y("mean:Q", title=unit, scale=height, axis=upright())
-    aside = alt.ExprRef("datum.aside")
     tips = [
         alt.Tooltip("run:N", title="run"),
         alt.Tooltip("mean:Q", title=unit, format=".2f"),
@@ -343,26 +344,33 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
         interpolate="step-after", strokeWidth=1.5, strokeDash=[5, 4], color=style.colour("ink"), opacity=0.55
     ).encode(x=x, y=y)  # fmt: skip
     base = alt.Chart(rows())
-    bars = base.mark_rule(strokeWidth=1.5, opacity=0.7, xOffset=aside).encode(
+    bars = base.mark_rule(strokeWidth=1.5, opacity=0.6).encode(
         x=x, y=alt.Y("low:Q", title=unit, scale=height, axis=upright()), y2="high:Q", color=colour
     )
-    points = base.mark_point(size=110, filled=True, opacity=1, xOffset=aside).encode(
+    # Hollow, because runs of one cost and accuracy lie on each other, and no point may leave its place.
+    points = base.mark_point(size=110, strokeWidth=2, opacity=1).encode(
         x=x, y=y, color=colour, shape=shape, tooltip=tips
     )
     chart = alt.layer(steps, bars, points).properties(**size(style, 300, 460))
-    names = ", ".join(f"{row['run']} ({row['mean']:.2f} for {row['sent']:.3g} MB)" for row in best)
+    names = "; ".join(f"{row['run']} ({row['mean']:.2f} for {row['sent']:.3g} MB)" for row in best)
+    same = "; ".join(" and ".join(part) for part in compare.together(table))
     return Figure(
         f"{name}-against-bytes",
         f"{word[0].upper()}{word[1:]} against bytes on the wire",
-        "Up and left is better. The dashed line is the Pareto front, the runs that no other run beats at the same cost "
-        f"or less: {', '.join(row['run'] for row in best)}. Bars: ± one standard error over seeds; runs of the same "
-        "cost stand beside each other.",
+        "Up and left is better. The dashed line is the Pareto front: no run beats those on it for as much or less. "
+        "Bars: ± one standard error over seeds." + f" (Nearly) on each other: {same}." * bool(same),
         f"Points of {word} over megabytes sent per agent. On the Pareto front: {names}.",
         finish(chart, style),
         {"rows": table, "front": line},
         (runs_switch(table, group, many=True),),
         (("run", "run"), ("sent", "MB per agent"), ("mean", unit), ("low", "mean - error"), ("high", "mean + error")),
     )
+
+
+def decades(low: float, high: float) -> list[float]:
+    """Ticks of an axis that is nearly logarithmic: 0, then 1, 2, 5, 10, 20, ..."""
+    steps = (step * 10.0**power for power in range(floor(log10(low)), ceil(log10(high)) + 1) for step in (1, 2, 5))
+    return [0.0, *(step for step in steps if low / 2 <= step <= high)]
 
 
 def network(group: Group, style: Style) -> Figure | None:
@@ -429,7 +437,7 @@ def graph(style: Style, picture: compare.Picture, edge_rows: str, agent_rows: st
         strokeWidth=alt.StrokeWidth("width:Q", scale=None),
         strokeDash=alt.condition(alt.datum.silent, alt.value([2, 3]), alt.value([1, 0])),
     )  # fmt: skip
-    heads = edges.mark_point(shape=HEAD, filled=True, opacity=1, size=radius * 5).encode(
+    heads = edges.mark_point(shape=HEAD, filled=True, opacity=1, size=radius * 7).encode(
         x=alt.X("x2:Q", **flat), y=alt.Y("y2:Q", **flat), angle=alt.Angle("angle:Q", scale=None), color=tint,
         tooltip=tips,
     )  # fmt: skip

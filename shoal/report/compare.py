@@ -1,6 +1,7 @@
 """Runs beside each other: groups, names, baselines, gains, and the small tables that charts are drawn from."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -104,7 +105,8 @@ class Group:
 
     @property
     def name(self) -> str:
-        return f"{self.dataset}-{self.model}-{self.protocol}"
+        """For titles and folders."""
+        return re.sub(r"[^\w.-]+", "-", f"{self.dataset}-{self.model}-{self.protocol}")
 
     @property
     def complete(self) -> list[Entry]:
@@ -278,17 +280,21 @@ def costs(group: Group, name: str) -> list[Row]:
             continue
         spread = {"low": short(score.mean - score.seeds), "high": short(score.mean + score.seeds)}
         rows.append({"run": entry.label, "sent": short(sent, 6), "mean": short(score.mean)} | spread)
-    return [{**row, "aside": aside} for row, aside in zip(rows, asides([row["sent"] for row in rows]), strict=True)]
+    return rows
 
 
-def asides(places: Sequence[float]) -> list[float]:
-    """How far to move points that would lie on each other, in pixels."""
-    near = 0.015 * max(places, default=0.0)
-    result = []
-    for at, place in enumerate(places):
-        same = [other for other, there in enumerate(places) if abs(there - place) <= near]
-        result.append(9.0 * (same.index(at) - (len(same) - 1) / 2))
-    return result
+def together(rows: Sequence[Row]) -> list[list[str]]:
+    """Runs whose symbols in a chart of costs lie on each other: as dear to 2 %, as good to 3 % of the chart."""
+    high = max((row["mean"] for row in rows), default=0.0) - min((row["mean"] for row in rows), default=0.0)
+    near = nx.empty_graph(len(rows))
+    near.add_edges_from(
+        (one, two)
+        for two, row in enumerate(rows)
+        for one, other in enumerate(rows[:two])
+        if abs(row["sent"] - other["sent"]) <= 0.02 * max(row["sent"], other["sent"])
+        and abs(row["mean"] - other["mean"]) <= 0.03 * high
+    )
+    return [[rows[at]["run"] for at in sorted(part)] for part in nx.connected_components(near) if len(part) > 1]
 
 
 def front(rows: Iterable[Row]) -> list[Row]:
@@ -395,7 +401,7 @@ def drawn_edges(
     pairs = sorted(pairs)
     both = set(pairs)
     radius = node_radius(len(places))
-    thickest = min(5.0, 26 / sqrt(len(both) + 1))
+    thickest = min(4.0, 26 / sqrt(len(both) + 1))  # thinner than the head of an arrow
     for sender, receiver in pairs:
         one = mail.get((sender, receiver), {"bytes": 0.0, "messages": 0.0, "refused": 0.0, "why": None})
         (x, y), (x2, y2) = places[sender], places[receiver]

@@ -1,6 +1,7 @@
 """Groups of runs as one HTML page that needs nothing else, and as figures in files."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
@@ -172,7 +173,7 @@ def left_out(notes: Sequence[Note]) -> str:
         alike.setdefault((note.out, note.why), []).append(note.folder)
     items = "".join(
         f"<li>{', '.join(f'<code>{escape(folder)}</code>' for folder in folders)}"
-        f"{f' {be(folders)} left out' if out else ''}: {escape(why)}.</li>"
+        f"{f' {be(folders)} left out' if out else ''}: {coded(why)}.</li>"
         for (out, why), folders in alike.items()
     )
     gone = sum(note.out for note in notes)
@@ -180,6 +181,11 @@ def left_out(notes: Sequence[Note]) -> str:
     if gone and gone < len(notes):
         head += f", {plural(len(notes) - gone, 'remark')}"
     return f'<section class="notes" aria-labelledby="notes"><h2 id="notes">{head}</h2><ul>{items}</ul></section>'
+
+
+def coded(said: str) -> str:
+    """A sentence in HTML, with what is between backticks as code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(said))
 
 
 def be(things: Sequence[Any]) -> str:
@@ -219,14 +225,21 @@ def headline(group: Group) -> str:
     ]
     tested = sum(entry.base is not None for entry in done)
     if tested:
+        bases = list(dict.fromkeys(entry.base.label for entry in done if entry.base))
+        said += f" Against {escape(bases[0]) if len(bases) == 1 else 'its baseline'}, seed by seed, "
         up = [entry.label for entry, gain in clear if gain.mean > 0]
         down = [entry.label for entry, gain in clear if gain.mean < 0]
-        base = next(entry.base.label for entry in done if entry.base)
-        said += f" Compared with {escape(base)}, seed by seed: "
-        parts = [f"clearly higher: {escape(', '.join(up))}"] if up else []
-        parts += [f"clearly lower: {escape(', '.join(down))}"] if down else []
-        said += ("; ".join(parts) if parts else "none is clearly higher or lower") + " (by the 95 % intervals below)."
+        parts = [f"{some(names, tested)} clearly {word}" for names, word in ((up, "higher"), (down, "lower")) if names]
+        said += (" and ".join(parts) or "no run is clearly higher or lower") + ", by the 95 % intervals below."
     return said
+
+
+def some(names: Sequence[str], of: int) -> str:
+    """A few runs by name, many by number."""
+    if len(names) > 4:
+        return f"{len(names)} of {of} runs are"
+    said = [escape(name) for name in names]
+    return f"{'; '.join(said[:-1])}{' and ' * (len(said) > 1)}{said[-1]} {be(said)}"
 
 
 def plus_minus(score: Score) -> str:
@@ -399,7 +412,7 @@ def gains(group: Group, style: Style) -> str:
         ("" if several else f"The baseline is {escape(bases[0])}. ")
         + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "
         "standard error; the interval is Student's t. An interval that holds 0 shows no difference"
-        + (f"; one in twenty of them misses the true one by chance, and here are {len(entries)}." if many else ".")
+        + (f"; of the {len(entries)} here, one in twenty misses the true difference by chance." if many else ".")
     )
     title = "Gain over the baseline, paired over seeds"
     return f'<div class="card"><h3>{title}</h3>{table(title, caption, head, body)}</div>'
@@ -447,9 +460,9 @@ def settings(group: Group) -> str:
     differ = ""
     if len(names) > 1 and rows:
         body = [[f"<code>{escape(key)}</code>", *(escape(value) for value in values)] for key, values in rows]
-        differ = table(
-            "Differing settings", "Settings that differ between the runs.", ["setting", *names], body, "settings"
-        )
+        title = "Settings that differ between the runs"
+        inner = table(title, "A dash: the run has no such setting.", ["setting", *names], body, "settings")
+        differ = f"<details><summary>{title} ({len(rows)})</summary>{inner}</details>"
     every = []
     for entry in group.entries:
         said = "\n".join(f"{key} = {value}" for key, value in compare.flatten(entry.run.settings))

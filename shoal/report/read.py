@@ -89,9 +89,18 @@ class Run:
         return self.done == self.tasks
 
     @property
+    def model(self) -> str:
+        """The model of all agents; of a fleet of several kinds, each kind with its own."""
+        own: str = self.settings["model"]
+        kinds = self.settings.get("kinds", [])
+        named = {agent for kind in kinds for agent in kind["agents"]}
+        rest = [f"rest ({own})"] if len(named) < self.settings["agents"] else []
+        return ", ".join([*rest, *(f"{kind['name']} ({kind['model']})" for kind in kinds)]) if kinds else own
+
+    @property
     def kind(self) -> tuple[str, str, str]:
         """Runs of different kinds are never set beside each other."""
-        return self.settings["dataset"], self.settings["model"], self.settings["protocol"]
+        return self.settings["dataset"], self.model, self.settings["protocol"]
 
 
 def gather(places: Sequence[Path]) -> tuple[list[Run], list[Note]]:
@@ -144,7 +153,7 @@ def read(folder: Path) -> tuple[Run, list[str]]:
             try:
                 tables[name] = known(table_of(folder, name), name, settings, seeds)
             except Unusable as why:
-                lost.append(str(why))
+                lost.append(f"{why}; what it held is not shown")
     if settings["sharing"] and "ledger" not in tables and not (folder / "ledger.parquet").exists():
         lost.append("ledger.parquet is not there, so its traffic is not shown")
     run = Run(folder, settings, about, summary, accuracy, epochs, seeds, agents, done, tables)
@@ -183,6 +192,9 @@ def settings_of(folder: Path) -> dict[str, Any]:
     modes = found["sharing"]
     if not isinstance(modes, list) or not all(isinstance(mode, dict) and "mode" in mode for mode in modes):
         raise Unusable("settings.toml has sharing that names no mode")
+    kinds = found.get("kinds", [])
+    if not isinstance(kinds, list) or not all(isinstance(kind, dict) and described(kind) for kind in kinds):
+        raise Unusable("settings.toml has kinds without a name, a model or agents")
     for path_ in (("agents",), ("seeds",), ("tasks", "count"), ("tasks", "initial"), ("learner", "epochs")):
         value: Any = found
         for name in path_:
@@ -190,6 +202,13 @@ def settings_of(folder: Path) -> dict[str, Any]:
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise Unusable(f"settings.toml has no whole number {'.'.join(path_)}")
     return found
+
+
+def described(kind: dict[str, Any]) -> bool:
+    """Does a kind of agents say what is used of it here?"""
+    agents = kind.get("agents")
+    words = all(isinstance(kind.get(name), str) for name in ("name", "model"))
+    return words and isinstance(agents, list) and all(isinstance(agent, int) for agent in agents)
 
 
 def json_of(path: Path, lost: list[str]) -> dict[str, Any]:
