@@ -14,7 +14,7 @@ from shoal import reproduce
 from shoal.cells import finished, open_cell, place_of, read_csv, scores
 from shoal.config import Settings, resolve
 from shoal.reproduce import budget, claims, gaps, reproduced, table1, topology
-from tests.command import DIGITS, TINY, call, refused
+from tests.command import DIGITS, ROOT, TINY, call, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")
 
@@ -378,12 +378,11 @@ def test_the_page_comes_from_the_tables_alone(tmp_path: Path) -> None:
 
 
 def test_the_committed_page_is_that_of_the_committed_tables() -> None:
-    root = DIGITS.parents[1]
-    docs = root / "docs"
+    docs = ROOT / "docs"
     page = reproduced.write(docs, docs / "figures", Path("PAGE.md"))
     # Links to figures depend on where the page is.
     text = page.read_text().replace(os.path.relpath(docs, Path.cwd()), "docs")
-    assert text == (root / "REPRODUCED.md").read_text(), "run `shoal reproduce report --tables docs`"
+    assert text == (ROOT / "REPRODUCED.md").read_text(), "run `shoal reproduce report --tables docs`"
 
 
 def test_slopes_of_the_notebooks_by_hand() -> None:
@@ -439,6 +438,14 @@ def test_the_reduction_is_set_beside_the_papers_gains() -> None:
         "| paper | modular | data | 46.75 ± 0.50 | +1.25 ± 0.25 | +1.83 | 50.00 ± 4.55 | +5.00 ± 0.00 | +1.57 |" in page
     )
     assert "Nothing has been run yet." in page  # of the paper's own columns
+
+
+def test_the_readme_has_the_numbers_of_the_page() -> None:
+    page = (ROOT / "REPRODUCED.md").read_text().splitlines()
+    lines = (ROOT / "README.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith(("| monolithic ", "| modular ")) and " / " in line]
+    assert len(rows) >= 18  # of both protocols
+    assert not [row for row in rows if row not in page]
 
 
 def test_a_table_with_a_damaged_row_gets_one_sentence(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from shoal.cells import Row, Scores, read_csv
 from shoal.compare import paired
 from shoal.errors import UserError
-from shoal.reproduce import budget, claims, gaps, topology
+from shoal.reproduce import budget, claims, gaps, glance, topology
 from shoal.reproduce.claims import FIVE, METRICS, Key
+from shoal.reproduce.glance import CLOSE, far, off
 from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, PAPER, REDUCED, SMALL
 
-CLOSE = 1.0  # points of final accuracy or AUC within which a number counts as reproduced
 NEEDED = ("table1", "seeds", "budget", "topology")  # CSVs; the last three may be missing
 Tables = dict[str, list[Row]]
 
@@ -68,11 +68,26 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
             lines += ["Nothing has been run yet.", ""]
             continue
         if protocol == "paper":
-            lines += [close(here), "", *against(here), "", "### What did not reproduce", "", *missed(here), ""]
+            lines += [
+                f"{close(here)} At a glance, *final accuracy / AUC*, the paper's in brackets, bold where they are more "
+                f"than {CLOSE} apart; below, the same with errors:",
+                "",
+                *glance.table(protocol, best, each),
+                "",
+                *against(here),
+                "",
+                "### What did not reproduce",
+                "",
+                *missed(here),
+                "",
+            ]
         else:
             lines += [
                 "Gains are over vanilla of the same model, paired over seeds, ± standard error; floats are those sent "
-                "per directed edge and task, all that is on the wire counted.",
+                "per directed edge and task, all that is on the wire counted. At a glance, *final accuracy / AUC (gains)*, "
+                "then the same with errors:",
+                "",
+                *glance.table(protocol, best, each),
                 "",
                 *gained(here, each),
                 "",
@@ -119,12 +134,6 @@ def close(rows: dict[Key, Row]) -> str:
     return f"{near} of {len(gaps)} numbers are within {CLOSE} of the paper's."
 
 
-def off(row: Row, name: str) -> float | None:
-    """Ours minus the paper's; None where the paper has no such number."""
-    theirs = row[f"paper_{name}"]
-    return None if theirs is None else row[name] - theirs
-
-
 def errors(row: Row, name: str) -> str:
     """The difference in standard errors over seeds."""
     gap, error = off(row, name), row[f"{name}_se_seeds"]
@@ -149,9 +158,8 @@ def against(rows: dict[Key, Row]) -> list[str]:
     ]
     for (_, dataset, model, method), row in rows.items():
         both = [f"{number(row[f'paper_{name}'])} | {measure(row, name)} | {errors(row, name)}" for name in METRICS]
-        gaps = {words: off(row, name) for name, words in METRICS.items()}
-        far = [words for words, gap in gaps.items() if gap is not None and abs(gap) > CLOSE]
-        verdict = "yes" if not far else f"**no: {', '.join(far)}**"
+        distant = [words for name, words in METRICS.items() if far(row, name)]
+        verdict = "yes" if not distant else f"**no: {', '.join(distant)}**"
         lines.append(
             f"| {dataset} | {model} | {method} | {both[0]} | {both[1]} | {verdict} | {row['seeds']} "
             f"| {row['identity']} | {row['commit'] or '-'} |"
@@ -165,7 +173,7 @@ def missed(rows: dict[Key, Row]) -> list[str]:
     for (_, dataset, model, method), row in rows.items():
         for name, words in METRICS.items():
             gap = off(row, name)
-            if gap is not None and abs(gap) > CLOSE:
+            if gap is not None and far(row, name):
                 lines.append(
                     f"- {model} {method} on {dataset}: {words} {row[name]:.2f}, the paper has "
                     f"{row[f'paper_{name}']:.2f}; {gap:+.2f}, {errors(row, name)} standard errors, {row['seeds']} seeds"

@@ -1,0 +1,59 @@
+"""Table 1 at a glance: a line per method, a column per dataset."""
+
+from collections.abc import Mapping
+
+from shoal.cells import Row, Scores
+from shoal.compare import paired
+from shoal.reproduce.claims import METRICS, Key
+from shoal.reproduce.table1 import METHODS, MLP, MODELS, PAPER
+
+CLOSE = 1.0  # points of final accuracy or AUC within which a number counts as reproduced
+
+
+def off(row: Row, name: str) -> float | None:
+    """Ours minus the paper's; None where the paper has no such number."""
+    theirs = row[f"paper_{name}"]
+    return None if theirs is None else row[name] - theirs
+
+
+def far(row: Row, name: str) -> bool:
+    gap = off(row, name)
+    return gap is not None and abs(gap) > CLOSE
+
+
+def beside_the_paper(row: Row) -> str:
+    """Final accuracy / AUC, bold where far from the paper's, which are in brackets."""
+    ours = " / ".join(f"**{row[name]:.2f}**" if far(row, name) else f"{row[name]:.2f}" for name in METRICS)
+    return f"{ours} ({row['paper_final_accuracy']:.2f} / {row['paper_auc']:.2f})"
+
+
+def with_gains(key: Key, row: Row, each: Mapping[Key, Scores]) -> str:
+    """Final accuracy / AUC, and in brackets what they gain over agents alone, paired over seeds."""
+    ours = " / ".join(f"{row[name]:.2f}" for name in METRICS)
+    protocol, dataset, model, method = key
+    base = each.get((protocol, dataset, model, "vanilla"), {})
+    gaps = [paired(each.get(key, {}), base, name) for name in METRICS]
+    if method == "vanilla" or None in gaps:
+        return ours
+    return f"{ours} ({' / '.join(f'{one.mean:+.2f} ± {one.error or 0:.2f}' for one in gaps if one)})"
+
+
+def table(protocol: str, best: Mapping[Key, Row], each: Mapping[Key, Scores]) -> list[str]:
+    """Rows that have fewer seeds than most say how many."""
+    lines = [f"| | {' | '.join(MLP)} |", "| --- " * (len(MLP) + 1) + "|"]
+    usual = max((row["seeds"] for key, row in best.items() if key[0] == protocol and key[1] in MLP), default=0)
+    for model in MODELS:
+        for method in METHODS:
+            if (model, method) not in PAPER:
+                continue
+            cells = []
+            for dataset in MLP:
+                key = (protocol, dataset, model, method)
+                row = best.get(key)
+                if row is None:
+                    cells.append("-")
+                    continue
+                fewer = f" [{row['seeds']} seeds]" * (row["seeds"] < usual)
+                cells.append((beside_the_paper(row) if protocol == "paper" else with_gains(key, row, each)) + fewer)
+            lines.append(f"| {model} {method} | {' | '.join(cells)} |")
+    return lines
