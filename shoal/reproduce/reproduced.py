@@ -84,7 +84,7 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
         else:
             lines += [
                 "Gains are over vanilla of the same model, paired over seeds, ± standard error; floats are those sent "
-                "per directed edge and task, all that is on the wire counted. At a glance, *final accuracy / AUC (gains)*, "
+                "per directed edge and task, with all that is on the wire. At a glance, *final accuracy / AUC (gains)*, "
                 "then the same with errors:",
                 "",
                 *glance.table(protocol, best, each),
