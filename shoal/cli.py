@@ -404,7 +404,8 @@ def transfer(
     The rank correlation (Spearman) of both is over all pairs, and the mean of those **within** one receiving task: to
     choose among offers, a score only has to rank those for one task.
     """
-    from shoal.promise import measure, summary, write
+    from shoal.promise.measure import measure, summary
+    from shoal.promise.picture import write
 
     file = out or Path(f"{folder.resolve().name}-transfer.svg")
     if file.suffix != ".svg":

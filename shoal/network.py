@@ -10,11 +10,11 @@ from math import cos, dist, pi, sin, sqrt
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import ParseError, fromstring
-from xml.sax.saxutils import escape
 
 import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
 
+from shoal import svg
 from shoal.config import Budget, Link, Network, SettingsError
 from shoal.rng import key
 
@@ -379,8 +379,7 @@ def picture(edges: Sequence[Edge], agents: int, title: str) -> str:
     A plain line is a pair of edges with the same limits; an arrow is an edge of one direction. The limits that most
     edges have stand below the graph, others at their edge.
     """
-    # A file's name can hold what XML cannot: control characters, halves of surrogate pairs.
-    title = escape(re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", title))
+    title = svg.plain(title)
     usual = Counter(edge[2:] for edge in edges).most_common(1)[0][0] if edges else (None, 1)
     others = any(edge[2:] != usual for edge in edges)
     caption = f"{'other edges' if others else 'all edges'}: {', '.join(limits(*usual))}" if edges else "no edges"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal.config import Settings
     from shoal.data import Status
     from shoal.network import Facts
-    from shoal.promise import Found
+    from shoal.promise.measure import Found
     from shoal.sharing.plan import Line
     from shoal.stack import Stack
     from shoal.world import World
@@ -262,7 +262,7 @@ def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
 
 def show_ranks(found: "Found") -> None:
     """How well metrics rank the modules of a run."""
-    from shoal.promise import number as spoken
+    from shoal.promise.picture import number as spoken
 
     table = Table("metric", "rho, all pairs", "rho, within a task", "tasks", "pairs", "left out", box=None)
     for metric, one in found.ranks.items():
