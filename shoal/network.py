@@ -15,7 +15,9 @@ import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
 
 from shoal import svg
-from shoal.config import Budget, Link, Network, SettingsError
+from shoal.config import Link, Network
+from shoal.errors import SettingsError
+from shoal.part import Budget
 from shoal.rng import key
 
 WHOLE = re.compile("[0-9]{1,18}")

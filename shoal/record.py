@@ -38,8 +38,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 import shoal
-from shoal.config import Settings, SettingsError, read
-from shoal.errors import UserError
+from shoal.config import Settings, read
+from shoal.errors import SettingsError, UserError
 from shoal.evaluate import others
 from shoal.mail import Ledger
 from shoal.stack import HOST, Offered, Stack

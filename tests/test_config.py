@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from shoal import config
-from shoal.config import Settings, SettingsError, override, read, resolve, switches
+from shoal.config import Settings, override, read, resolve, switches
+from shoal.errors import SettingsError
 from shoal.record import toml
 from shoal.sharing import MODES
 from shoal.sharing.federated import FedAvg

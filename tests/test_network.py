@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.config import Budget, Link, Network, SettingsError
+from shoal.config import Link, Network
+from shoal.errors import SettingsError
 from shoal.network import DRAWN, GRAPHS, Edge, edges, facts, picture, read, settle, spans
+from shoal.part import Budget
 from tests.command import Done, call, command
 
 names = st.sampled_from(sorted(GRAPHS))

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.config import SettingsError
+from shoal.errors import SettingsError
 from shoal.promise.measure import Found, Route, Trial, before, delivered, offered, rank, routes_of, scored, spearman
 from shoal.promise.picture import picture
 from shoal.rng import key

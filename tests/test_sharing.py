@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 from torch import Tensor
 
-from shoal.config import Sharing, resolve
+from shoal.config import resolve
 from shoal.mail import (
     ACCEPTED,
     AT_REST,
@@ -29,6 +29,7 @@ from shoal.mail import (
     Ledger,
     Mail,
 )
+from shoal.mode import Sharing
 from shoal.models import Modular
 from shoal.network import GRAPHS
 from shoal.record import Record

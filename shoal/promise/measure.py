@@ -16,9 +16,8 @@ import numpy as np
 import polars as pl
 import torch
 
-from shoal.config import SettingsError
 from shoal.engine import crew, keep_memory
-from shoal.errors import UserError
+from shoal.errors import SettingsError, UserError
 from shoal.evaluate import accuracy
 from shoal.grow import plant
 from shoal.learn import assimilation_epoch

@@ -15,11 +15,13 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.config import Settings, SettingsError, Sharing
+from shoal.config import Settings
 from shoal.engine import crew
+from shoal.errors import SettingsError
 from shoal.evaluate import accuracy
 from shoal.learn import assimilation_epoch, candidates, one_of
 from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
+from shoal.mode import Sharing
 from shoal.models import Modular
 from shoal.rng import key
 from shoal.sharing.federated import module_floats, shapes
