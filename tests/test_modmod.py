@@ -20,9 +20,10 @@ from shoal.rng import key
 from shoal.run import simulate
 from shoal.sharing import due, exchange
 from shoal.sharing.images import nets
-from shoal.sharing.modmod import TOGETHER, ModMod
+from shoal.sharing.modmod import ModMod
 from shoal.sharing.post import Post
 from shoal.sharing.transfer import METRICS
+from shoal.sharing.tryout import TOGETHER
 from shoal.stack import Stack, remember, start
 from shoal.tables import candidates as candidates_table
 from shoal.tables import growth, lineage

@@ -16,20 +16,21 @@ import numpy as np
 import polars as pl
 import torch
 
-from shoal.engine import crew, keep_memory
+from shoal.engine import keep_memory
 from shoal.errors import SettingsError, UserError
 from shoal.evaluate import accuracy
 from shoal.grow import plant
-from shoal.learn import assimilation_epoch
 from shoal.mail import Mail
 from shoal.record import FORMAT, RecordError, content, reopen
 from shoal.rng import key
 from shoal.run import one_thread
 from shoal.session import prepare
 from shoal.sharing.images import nets
-from shoal.sharing.modmod import ModMod, Offer, modular
+from shoal.sharing.modmod import ModMod
+from shoal.sharing.offers import Offer, modular, settle
 from shoal.sharing.post import Post
 from shoal.sharing.transfer import METRICS
+from shoal.sharing.tryout import rehearse
 from shoal.stack import Stack
 from shoal.tasks import JOINT
 from shoal.world import World, device_of, lanes_of
@@ -242,13 +243,8 @@ def learned(world: World, past: Stack, offers: Sequence[tuple[int, Offer | None]
         if offer is None:
             plant(there, copies, at, task)
         else:
-            ModMod().settle(there, copies, at, [offer])
-
-    def learn(piece: tuple[World, Stack]) -> None:
-        for epoch in range(epochs):
-            assimilation_epoch(*piece, task, epoch)
-
-    crew(copies.pieces(there), learn)
+            settle(there, copies, at, [offer])
+    rehearse(there, copies, epochs)
     found: list[float] = accuracy(there, copies, "validation", [task])[:, 0].tolist()
     return found
 
