@@ -351,7 +351,10 @@ def network(
     Of a settings file (.toml), its agents and [network] are shown; there, the graph is network.graph = "GRAPH".
     """
     from shoal.config import Network, override, read, resolve
-    from shoal.network import DRAWN, GRAPHS, edges, facts, picture, settle
+    from shoal.network.edges import edges, settle
+    from shoal.network.facts import facts
+    from shoal.network.graphs import DRAWN, GRAPHS
+    from shoal.network.picture import picture
 
     if out and out.suffix != ".svg":
         raise UserError(f"the picture cannot be {out}; give --out a name that ends in .svg")
@@ -448,7 +451,7 @@ def list_(
     elif what == "sharing":
         show_modes()
     elif what == "graphs":
-        from shoal.network import GRAPHS
+        from shoal.network.graphs import GRAPHS
 
         for name in GRAPHS:
             console.print(name)

@@ -215,7 +215,7 @@ def switches(protocol: str, model: str, dataset: str, modes: tuple[str, ...] = (
 
 def resolve(raw: dict[str, Any]) -> Settings:
     """Settings from what the user said; the protocol fills its switches where the user said nothing."""
-    from shoal.network import edges, settle
+    from shoal.network.edges import edges, settle
 
     raw = dict(raw)
     listed, kinds = raw.pop("sharing", ()), raw.pop("kinds", ())
@@ -311,7 +311,7 @@ def kinds_of(tables: Any, raw: dict[str, Any], said: Settings, modes: tuple[str,
 
 def suitable(mode: Sharing, settings: Settings) -> None:
     """Raise if a mode can serve no kind of agents, or none that are connected."""
-    from shoal.network import edges
+    from shoal.network.edges import edges
 
     groups = settings.members()
     kinds = {name: settings.of(name) for name in groups}
@@ -471,7 +471,7 @@ def read(file: Path, overrides: Iterable[str] = ()) -> Settings:
         raise SettingsError(f"cannot read {file} as TOML: {error}; experiments/ has files that can be read") from None
     network = raw.get("network", {})
     said = {"graph": network} if isinstance(network, str) else network
-    from shoal.network import is_file
+    from shoal.network.graphs import is_file
 
     # A graph file is named from where the settings are.
     if isinstance(said, dict) and is_file(str(said.get("graph", ""))) and (file.parent / said["graph"]).is_file():

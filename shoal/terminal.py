@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shoal.cells import Cell
     from shoal.config import Settings
     from shoal.data import Status
-    from shoal.network import Facts
+    from shoal.network.facts import Facts
     from shoal.promise.measure import Found
     from shoal.sharing.plan import Line
     from shoal.stack import Stack
@@ -129,7 +129,6 @@ def describe(settings: "Settings", stacks: tuple["Stack", ...]) -> str:
 
 def show_summary(summary: dict[str, Any]) -> None:
     """A finished run as a table."""
-    from shoal.network import spans
 
     table = Table("", "mean", "error (pooled)", "error (seeds)", box=None)
     shown = {
@@ -208,7 +207,6 @@ def show_plan(fleet: Sequence["World"]) -> None:
 
 def show_kinds(world: "World") -> None:
     """The kinds of agents, and which modes go from whom to whom."""
-    from shoal.network import spans
     from shoal.sharing.plan import table
 
     fleet, modes = world.fleet, table(world)
@@ -337,7 +335,6 @@ def cost(row: dict[str, Any]) -> list[str]:
 
 def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:
     """What a graph is like, and who can reach whom."""
-    from shoal.network import spans
 
     hops = ["infinite" if hops is None else str(hops) for hops in (graph.diameter, graph.largest)]
     table = Table("", "", "", box=None, show_header=False)
@@ -415,6 +412,17 @@ def show_data(rows: Iterable["Status"]) -> None:
         size = f"{row.size / 1e6:.1f}" if row.present else ""
         table.add_row(row.name, "yes" if row.present else "no", str(row.where or ""), size, row.note)
     console.print(table)
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Numbers in few words, `0-3, 7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)
 
 
 def number(value: float | None) -> str:

@@ -16,7 +16,7 @@ from shoal.data import Bank
 from shoal.engine import THREADS
 from shoal.errors import SettingsError
 from shoal.models import Linear, Modular, Monolithic
-from shoal.network import Edge, edges
+from shoal.network.edges import Edge, edges
 from shoal.rng import key
 from shoal.tasks import JOINT, Lane, Stream, streams
 

@@ -31,7 +31,7 @@ from shoal.mail import (
 )
 from shoal.mode import Sharing
 from shoal.models import Modular
-from shoal.network import GRAPHS
+from shoal.network.graphs import GRAPHS
 from shoal.record import Record
 from shoal.run import simulate
 from shoal.sharing import MODES, due, exchange
