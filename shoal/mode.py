@@ -23,6 +23,7 @@ class Sharing(Part):
     which only `absorb` writes. `shoal.sharing.MODES` lists the modes."""
 
     between: ClassVar[str] = "any two agents"  # whom it connects, in words
+    offers: ClassVar[bool] = False  # does it offer modules, each noted in `Stack.offers`?
     mode: str = Field(description="the name of the mode")
     every: PositiveInt | Literal["task"] = Field(description="epochs between exchanges; task: once, before a task")
     when: Literal["before", "after"] = Field(description="exchange before or after every so many epochs")

@@ -191,7 +191,7 @@ class Record:
         self.table("growth", growth(self.settings, stacks))
         if self.settings.sharing:
             self.table("ledger", posted(self.settings, stacks[0].ledger))
-        if any(mode.mode == "modmod" for mode in self.settings.sharing):
+        if any(mode.offers for mode in self.settings.sharing):
             self.table("candidates", candidates(self.settings, stacks))
 
     def table(self, name: str, table: pl.DataFrame) -> None:

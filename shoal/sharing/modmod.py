@@ -35,6 +35,7 @@ class ModMod(Sharing):
     """Sharing of modules (Le et al. 2024)."""
 
     between: ClassVar[str] = "agents of modular nets of the same kind of module and net.width"
+    offers: ClassVar[bool] = True
     mode: Literal["modmod"] = "modmod"
     every: Literal["task"] = Field("task", description="once, before a task")
     when: Literal["before"] = Field("before", description="before the task")
