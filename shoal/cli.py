@@ -105,7 +105,7 @@ def run(
 
     `shoal list settings` explains every KEY that a settings file or KEY=VALUE can set.
     """
-    from shoal.config import read
+    from shoal.reading import read
     from shoal.trackers import needs
 
     needs(track or [])
@@ -350,11 +350,12 @@ def network(
 
     Of a settings file (.toml), its agents and [network] are shown; there, the graph is network.graph = "GRAPH".
     """
-    from shoal.config import Network, override, read, resolve
+    from shoal.config import Network
     from shoal.network.edges import edges, settle
     from shoal.network.facts import facts
     from shoal.network.graphs import DRAWN, GRAPHS
     from shoal.network.picture import picture
+    from shoal.reading import override, read, resolve
 
     if out and out.suffix != ".svg":
         raise UserError(f"the picture cannot be {out}; give --out a name that ends in .svg")
@@ -433,7 +434,7 @@ def check(
     data: Data = None,
 ) -> None:
     """Say what a run's sharing will cost, per edge and in all, and what will be refused. Nothing is trained."""
-    from shoal.config import read
+    from shoal.reading import read
 
     settings = read(file, [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])])
     from shoal.session import prepare

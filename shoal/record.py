@@ -38,10 +38,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 import shoal
-from shoal.config import Settings, read
+from shoal.config import Settings
 from shoal.errors import SettingsError, UserError
 from shoal.evaluate import others
 from shoal.mail import Ledger
+from shoal.reading import read
 from shoal.stack import HOST, Offered, Stack
 from shoal.tables import accuracies, candidates, growth, posted, strangers, summarise
 from shoal.tasks import Lane

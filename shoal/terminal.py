@@ -371,33 +371,36 @@ def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:
 
 def show_settings() -> None:
     """Every setting, and what the protocols set."""
-    from shoal import config
+    from shoal.checks import fields
+    from shoal.config import Kind
+    from shoal.protocols import switches
 
     table = Table("setting", "default", "meaning", box=None)
-    for name, field in config.fields():
+    for name, field in fields():
         table.add_row(name, json.dumps(field.default), field.description)
         if name == "kinds":
             for own in ("name", "agents", "model"):
-                table.add_row(f"  kinds.{own}", "", config.Kind.model_fields[own].description)
+                table.add_row(f"  kinds.{own}", "", Kind.model_fields[own].description)
             table.add_row("  kinds.net.*, kinds.learner.*", "", "else the fleet's; epochs are the same for all")
     console.print(table)
     console.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these, for agents alone.")
     for protocol in ("fair", "paper"):
-        console.print(protocol, config.switches(protocol, "modular-mlp", "mnist"))
+        console.print(protocol, switches(protocol, "modular-mlp", "mnist"))
 
 
 def show_modes() -> None:
     """Every setting of every sharing mode."""
-    from shoal import config
+    from shoal.checks import fields
+    from shoal.reading import resolve
     from shoal.sharing import MODES
 
     table = Table("setting", "default", "paper*", "meaning", box=None)
-    row = config.resolve({"dataset": "mnist", "protocol": "paper"})
+    row = resolve({"dataset": "mnist", "protocol": "paper"})
     for mode, kind in MODES.items():
         about = (kind.__doc__ or "").partition("\n")[0]
         table.add_row(f"[bold]{mode}[/]", "", "", about)
         paper = kind.paper(row, (mode,))
-        for name, field in config.fields(kind):
+        for name, field in fields(kind):
             if name != "mode":
                 differs = json.dumps(paper[name]) if name in paper else ""
                 table.add_row(f"  sharing.{name}", json.dumps(field.default), differs, field.description)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from shoal import grow
-from shoal.config import resolve
 from shoal.errors import SettingsError
 from shoal.evaluate import accuracy
 from shoal.learn import adaptation_epoch, assimilation_epoch, candidates, one_of
 from shoal.mail import ACCEPTED, KINDS, OUT_OF_RANGE, Mail
 from shoal.models import Modular
+from shoal.reading import resolve
 from shoal.rng import key
 from shoal.run import simulate
 from shoal.sharing import due, exchange

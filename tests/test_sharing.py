@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 from torch import Tensor
 
-from shoal.config import resolve
 from shoal.mail import (
     ACCEPTED,
     AT_REST,
@@ -32,6 +31,7 @@ from shoal.mail import (
 from shoal.mode import Sharing
 from shoal.models import Modular
 from shoal.network.graphs import GRAPHS
+from shoal.reading import resolve
 from shoal.record import Record
 from shoal.run import simulate
 from shoal.sharing import MODES, due, exchange
