@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from shoal import grow
-from shoal.config import Settings, read
+from shoal.config import Settings
 from shoal.data import Bank
 from shoal.models import Modular
+from shoal.reading import read
 from shoal.run import learn_epoch
 from shoal.stack import Stack, remember, start
 from shoal.world import World, world

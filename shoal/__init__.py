@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.config import Settings, read, resolve
+    from shoal.config import Settings
+    from shoal.reading import read, resolve
     from shoal.record import create, reopen
     from shoal.run import simulate, train
     from shoal.session import carry_out, prepare
@@ -19,9 +20,9 @@ HOMES = {
     "carry_out": "shoal.session",
     "create": "shoal.record",
     "prepare": "shoal.session",
-    "read": "shoal.config",
+    "read": "shoal.reading",
     "reopen": "shoal.record",
-    "resolve": "shoal.config",
+    "resolve": "shoal.reading",
     "simulate": "shoal.run",
     "train": "shoal.run",
 }

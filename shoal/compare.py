@@ -10,8 +10,9 @@ import numpy as np
 
 from shoal import metrics
 from shoal.cells import Row, Scores, place_of, scores, summary_of
-from shoal.config import Settings, SettingsError, read
-from shoal.errors import UserError
+from shoal.config import Settings
+from shoal.errors import SettingsError, UserError
+from shoal.reading import read
 from shoal.record import reopen
 
 NAMES = ("final_accuracy", "auc")

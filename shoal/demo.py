@@ -17,8 +17,9 @@ from rich.text import Text
 
 from shoal import metrics
 from shoal.cells import measured
-from shoal.config import Settings, read
+from shoal.config import Settings
 from shoal.errors import Stopped, UserError
+from shoal.reading import read
 from shoal.record import Record, content, create, reopen
 from shoal.report import compare, needs
 from shoal.report.compare import Entry, Gain

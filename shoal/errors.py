@@ -1,8 +1,12 @@
-"""The one kind of error that a user can mend."""
+"""Errors that a user can mend."""
 
 
 class UserError(ValueError):
     """What is wrong, which value, what is allowed, what to do: one sentence, and the command line's exit code 2."""
+
+
+class SettingsError(UserError):
+    """A setting that cannot be used, said in one sentence."""
 
 
 class Stopped(Exception):  # noqa: N818 - not an error

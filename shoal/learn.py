@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal import dropout
-from shoal.config import Sharing
 from shoal.engine import each
+from shoal.mode import Sharing
 from shoal.models import Modular, Monolithic, Params, Slots
 from shoal.rng import key
 from shoal.stack import Stack

@@ -38,10 +38,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 import shoal
-from shoal.config import Settings, SettingsError, read
-from shoal.errors import UserError
+from shoal.config import Settings
+from shoal.errors import SettingsError, UserError
 from shoal.evaluate import others
 from shoal.mail import Ledger
+from shoal.reading import read
 from shoal.stack import HOST, Offered, Stack
 from shoal.tables import accuracies, candidates, growth, posted, strangers, summarise
 from shoal.tasks import Lane
@@ -191,7 +192,7 @@ class Record:
         self.table("growth", growth(self.settings, stacks))
         if self.settings.sharing:
             self.table("ledger", posted(self.settings, stacks[0].ledger))
-        if any(mode.mode == "modmod" for mode in self.settings.sharing):
+        if any(mode.offers for mode in self.settings.sharing):
             self.table("candidates", candidates(self.settings, stacks))
 
     def table(self, name: str, table: pl.DataFrame) -> None:

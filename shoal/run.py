@@ -6,8 +6,9 @@ from contextlib import contextmanager
 import torch
 
 from shoal import grow
-from shoal.config import Settings, SettingsError
+from shoal.config import Settings
 from shoal.engine import THREADS, crew
+from shoal.errors import SettingsError
 from shoal.evaluate import accuracy
 from shoal.learn import adaptation_epoch, assimilation_epoch, initial_epoch, replay_epoch
 from shoal.models import Modular

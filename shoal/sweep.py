@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import get_args
 
 from shoal.cells import Row, place_of, summary_of
-from shoal.config import Settings, SettingsError, listing, read
+from shoal.config import Settings
+from shoal.errors import SettingsError
+from shoal.reading import listing, read
 from shoal.sharing import MODES
 
 SHOWN = (

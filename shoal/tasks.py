@@ -6,8 +6,9 @@ from typing import NamedTuple, overload
 
 import numpy as np
 
-from shoal.config import SettingsError, Tasks
+from shoal.config import Tasks
 from shoal.data import Bank
+from shoal.errors import SettingsError
 from shoal.rng import key
 
 TRAIN_SHARE = 0.8  # of an agent's shuffled pool; the rest is its validation pool

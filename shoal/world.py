@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from shoal import models
-from shoal.config import Settings, SettingsError
+from shoal.config import Settings
 from shoal.data import Bank
 from shoal.engine import THREADS
+from shoal.errors import SettingsError
 from shoal.models import Linear, Modular, Monolithic
-from shoal.network import Edge, edges
+from shoal.network.edges import Edge, edges
 from shoal.rng import key
 from shoal.tasks import JOINT, Lane, Stream, streams
 

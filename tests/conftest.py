@@ -31,7 +31,7 @@ def holds_all(folder: Path) -> bool:
 @pytest.fixture(scope="session")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with finished runs, by name; a test that changes one works on a copy."""
-    from shoal.config import read
+    from shoal.reading import read
     from shoal.record import create  # brings torch, which must find the number of threads set
     from shoal.session import carry_out, prepare
     from tests.command import DIGITS, TINY

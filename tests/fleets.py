@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from shoal import data
-from shoal.config import resolve
 from shoal.data import Bank
+from shoal.reading import resolve
 from shoal.tasks import Lane
 from shoal.world import World, world
 

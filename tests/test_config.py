@@ -7,8 +7,12 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from shoal import config, reproduce
-from shoal.config import Settings, SettingsError, override, read, resolve, switches
+from shoal import reproduce
+from shoal.checks import fields
+from shoal.config import Settings
+from shoal.errors import SettingsError
+from shoal.protocols import switches
+from shoal.reading import override, read, resolve
 from shoal.record import toml
 from shoal.reproduce import table1
 from shoal.sharing import MODES
@@ -112,7 +116,7 @@ def test_what_the_user_says_wins_over_the_protocol(protocol: str, dataset: str, 
 
 def others(part: str, name: str) -> list[object]:
     """Values that a switch can have."""
-    kind = dict(config.fields())[f"{part}.{name}"].annotation
+    kind = dict(fields())[f"{part}.{name}"].annotation
     return [True, False] if kind is bool else list(get_args(kind))
 
 
@@ -261,7 +265,7 @@ def another(name: str, field: Any) -> object:
     return next(one for one in get_args(field.annotation) if one != field.default)
 
 
-@pytest.mark.parametrize(("name", "field"), list(config.fields()), ids=[name for name, _ in config.fields()])
+@pytest.mark.parametrize(("name", "field"), list(fields()), ids=[name for name, _ in fields()])
 def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str, field: Any) -> None:
     group, _, last = name.rpartition(".")
     value = another(name, field)
@@ -275,7 +279,7 @@ def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str,
 @pytest.mark.parametrize("mode", MODES)
 def test_identity_names_every_setting_of_a_mode(mode: str) -> None:
     plain = resolve({"sharing": mode})
-    for name, field in config.fields(MODES[mode]):
+    for name, field in fields(MODES[mode]):
         if get_args(field.annotation) == (field.default,):  # there is no choice
             continue
         needed = {"labels": "query"} if name == "receive" else {}

@@ -13,9 +13,12 @@ import pytest
 import torch
 
 from shoal import data
-from shoal.config import Settings, SettingsError, Sharing, override, read, resolve
+from shoal.config import Settings
+from shoal.errors import SettingsError
 from shoal.evaluate import others
 from shoal.mail import ACCEPTED, KINDS, OVER_BUDGET, Ledger
+from shoal.mode import Sharing
+from shoal.reading import override, read, resolve
 from shoal.record import Record, toml
 from shoal.run import simulate, train
 from shoal.sharing import MODES

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.config import SettingsError, resolve
+from shoal.errors import SettingsError
 from shoal.learn import Batch, Pool, batch_size, gathered, pool, slots
 from shoal.mail import ACCEPTED, NOT_FINITE, OUT_OF_RANGE, WRONG_SHAPE, Expected, Mail, fault
 from shoal.models import Slots
+from shoal.reading import resolve
 from shoal.rng import key
 from shoal.run import simulate
 from shoal.sharing import due, exchange

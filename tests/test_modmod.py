@@ -10,18 +10,20 @@ import torch
 from torch import Tensor
 
 from shoal import grow
-from shoal.config import SettingsError, resolve
+from shoal.errors import SettingsError
 from shoal.evaluate import accuracy
 from shoal.learn import adaptation_epoch, assimilation_epoch, candidates, one_of
 from shoal.mail import ACCEPTED, KINDS, OUT_OF_RANGE, Mail
 from shoal.models import Modular
+from shoal.reading import resolve
 from shoal.rng import key
 from shoal.run import simulate
 from shoal.sharing import due, exchange
 from shoal.sharing.images import nets
-from shoal.sharing.modmod import TOGETHER, ModMod
+from shoal.sharing.modmod import ModMod
 from shoal.sharing.post import Post
 from shoal.sharing.transfer import METRICS
+from shoal.sharing.tryout import TOGETHER
 from shoal.stack import Stack, remember, start
 from shoal.tables import candidates as candidates_table
 from shoal.tables import growth, lineage

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.config import Budget, Link, Network, SettingsError
-from shoal.network import DRAWN, GRAPHS, Edge, edges, facts, picture, read, settle, spans
+from shoal.config import Link, Network
+from shoal.errors import SettingsError
+from shoal.network.edges import Edge, edges, settle
+from shoal.network.facts import facts
+from shoal.network.files import read
+from shoal.network.graphs import DRAWN, GRAPHS
+from shoal.network.picture import picture
+from shoal.part import Budget
+from shoal.terminal import spans
 from tests.command import Done, call, command
 
 names = st.sampled_from(sorted(GRAPHS))

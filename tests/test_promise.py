@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.config import SettingsError
-from shoal.promise import Found, Route, Trial, before, delivered, offered, picture, rank, routes_of, scored, spearman
+from shoal.errors import SettingsError
+from shoal.promise.measure import Found, Route, Trial, before, delivered, offered, rank, routes_of, scored, spearman
+from shoal.promise.picture import picture
 from shoal.rng import key
 from shoal.run import simulate
 from shoal.sharing.modmod import ModMod

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shoal import reproduce
-from shoal.config import resolve
 from shoal.mail import KINDS
+from shoal.reading import resolve
 from shoal.record import create
 from shoal.run import simulate
 from shoal.session import carry_out, prepare

@@ -17,7 +17,8 @@ import torch
 
 import shoal
 from shoal import record as records
-from shoal.config import Settings, read
+from shoal.config import Settings
+from shoal.reading import read
 from shoal.record import Record, RecordError, create, reopen
 from shoal.session import carry_out, prepare
 from shoal.stack import Stack, grid

@@ -17,8 +17,8 @@ import pytest
 
 import shoal
 from shoal import metrics, record
-from shoal.config import read as read_settings
 from shoal.errors import UserError
+from shoal.reading import read as read_settings
 from shoal.record import create
 from shoal.report import charts, compare, page, read
 from shoal.report.charts import Style

@@ -12,7 +12,8 @@ import pytest
 
 from shoal import reproduce
 from shoal.cells import finished, open_cell, place_of, read_csv, scores
-from shoal.config import Settings, resolve
+from shoal.config import Settings
+from shoal.reading import resolve
 from shoal.reproduce import budget, claims, gaps, reproduced, table1, topology
 from tests.command import DIGITS, ROOT, TINY, call, refused
 

@@ -12,8 +12,8 @@ import pytest
 from safetensors import safe_open
 
 from shoal import session
-from shoal.config import read
 from shoal.errors import Stopped
+from shoal.reading import read
 from shoal.record import create, reopen
 from shoal.run import Watch, train
 from shoal.session import carry_out, prepare

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 from torch import Tensor
 
-from shoal.config import Sharing, resolve
 from shoal.mail import (
     ACCEPTED,
     AT_REST,
@@ -29,8 +28,10 @@ from shoal.mail import (
     Ledger,
     Mail,
 )
+from shoal.mode import Sharing
 from shoal.models import Modular
-from shoal.network import GRAPHS
+from shoal.network.graphs import GRAPHS
+from shoal.reading import resolve
 from shoal.record import Record
 from shoal.run import simulate
 from shoal.sharing import MODES, due, exchange

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from shoal import starts
-from shoal.config import Settings, resolve
+from shoal.config import Settings
+from shoal.reading import resolve
 from shoal.record import create
 from shoal.session import carry_out, prepare
 from shoal.stack import Stack

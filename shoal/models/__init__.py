@@ -1,7 +1,8 @@
 """Models: one-agent functions over plain dictionaries of tensors; the engine maps them over lanes."""
 
-from shoal.config import Settings, SettingsError
+from shoal.config import Settings
 from shoal.data import Bank
+from shoal.errors import SettingsError
 from shoal.models.cnn import Conv
 from shoal.models.mlp import Linear
 from shoal.models.modular import Modular, Slots

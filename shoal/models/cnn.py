@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.config import SettingsError
+from shoal.errors import SettingsError
 from shoal.models.params import floats
 
 # CIFAR-100's channel statistics, as in the paper's code (protocol 2); grey images are left as they are.

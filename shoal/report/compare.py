@@ -16,7 +16,9 @@ import polars as pl
 from shoal import metrics
 from shoal.config import Network
 from shoal.errors import UserError
-from shoal.network import DRAWN, Point, arrange, edges
+from shoal.network.edges import edges
+from shoal.network.graphs import DRAWN
+from shoal.network.picture import Point, arrange
 from shoal.report.read import ALONE, ORIGIN, Array, Run, area, final
 
 Row = dict[str, Any]

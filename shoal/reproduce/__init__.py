@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.cells import Row, read_csv, write_csv
-from shoal.config import SettingsError
+from shoal.errors import SettingsError
 from shoal.reproduce import budget, curves, gaps, table1, topology
 from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, Cell, gains, row, settings
 

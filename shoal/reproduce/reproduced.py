@@ -84,8 +84,8 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
         else:
             lines += [
                 "Gains are over vanilla of the same model, paired over seeds, ± standard error; floats are those sent "
-                "per directed edge and task, with all that is on the wire. At a glance, *final accuracy / AUC (gains)*, "
-                "then the same with errors:",
+                "per directed edge and task, with all that is on the wire. At a glance, *final accuracy / AUC "
+                "(gains)*; then the same with errors:",
                 "",
                 *glance.table(protocol, best, each),
                 "",

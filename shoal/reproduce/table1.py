@@ -7,7 +7,8 @@ from typing import Any
 
 from shoal.cells import Row, finished, place_of, scores, summary_of
 from shoal.compare import paired
-from shoal.config import Settings, resolve
+from shoal.config import Settings
+from shoal.reading import resolve
 
 # Final accuracy and AUC of Table 1, with more digits where the authors' notebooks have them.
 PAPER = {

@@ -5,7 +5,7 @@ A new mode is a file with a settings class that has these verbs, and a line in M
 
 from collections.abc import Sequence
 
-from shoal.config import Sharing
+from shoal.mode import Sharing
 from shoal.sharing.clock import due
 from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
 from shoal.sharing.modmod import ModMod

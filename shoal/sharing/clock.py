@@ -1,6 +1,7 @@
 """When modes act."""
 
-from shoal.config import Settings, Sharing
+from shoal.config import Settings
+from shoal.mode import Sharing
 
 
 def due(settings: Settings, task: int, epoch: int, ended: bool = False) -> list[Sharing]:

@@ -11,9 +11,10 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from shoal.config import Settings, Sharing
+from shoal.config import Settings
 from shoal.learn import Batch
 from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
+from shoal.mode import Sharing
 from shoal.sharing.fisher import NAMES, Tensors, fisher, snapshot, units
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting

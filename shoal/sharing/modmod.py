@@ -5,9 +5,8 @@ what is needed to use them; the best of all becomes the candidate of the task.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,45 +14,28 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.config import Settings, SettingsError, Sharing
-from shoal.engine import crew
-from shoal.evaluate import accuracy
-from shoal.learn import assimilation_epoch, candidates, one_of
+from shoal.config import Settings
+from shoal.errors import SettingsError
 from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
-from shoal.models import Modular
+from shoal.mode import Sharing
 from shoal.rng import key
 from shoal.sharing.federated import module_floats, shapes
 from shoal.sharing.images import classes_of, held, ids, images_of, nets, pixels, replies
+from shoal.sharing.offers import modular, settle, sorted_offers
 from shoal.sharing.post import Post
 from shoal.sharing.quote import Quote, fitting
 from shoal.sharing.transfer import METRICS, Pair, floats
+from shoal.sharing.tryout import try_out
 from shoal.stack import Offered, Stack
 from shoal.tasks import Lane
 from shoal.world import World
-
-TOGETHER = 3  # candidates that are tried at once
-ROWS = 64  # copies of lanes that try at once
-
-
-class Offer(NamedTuple):
-    """A module that a neighbour offers for the coming task."""
-
-    score: float
-    source: int  # the sender's task that it was grown for
-    sender: int
-    parts: Mapping[str, Tensor]
-
-    @property
-    def order(self) -> tuple[float, int, int, int]:
-        """The best first; of equals one that comes with more, then that of the earlier task, then of the agent with the
-        lower number."""
-        return -self.score, -len(self.parts), self.source, self.sender
 
 
 class ModMod(Sharing):
     """Sharing of modules (Le et al. 2024)."""
 
     between: ClassVar[str] = "agents of modular nets of the same kind of module and net.width"
+    offers: ClassVar[bool] = True
     mode: Literal["modmod"] = "modmod"
     every: Literal["task"] = Field("task", description="once, before a task")
     when: Literal["before"] = Field("before", description="before the task")
@@ -231,7 +213,7 @@ class ModMod(Sharing):
         """The best offer becomes the candidate of the coming task, with its head and structure."""
         world, stack = post.world, post.stack
         offered = {world.row[lane]: sorted_offers(mails) for lane, mails in by_receiver(answers).items()}
-        tried = self.try_out(world, stack, offered) if self.choose == "tryout" else {}
+        tried = try_out(world, stack, offered, self.tryout, self.frozen) if self.choose == "tryout" else {}
         for row, offers in sorted(offered.items()):
             results = tried.get(row, [np.nan] * len(offers))
             chosen = int(np.nanargmax(results)) if row in tried else 0
@@ -240,74 +222,11 @@ class ModMod(Sharing):
                 Offered(seed, agent, stack.task, one.sender, one.source, one.score, results[at], at == chosen)
                 for at, one in enumerate(offers)
             ]
-            self.settle(world, stack, row, [offers[chosen]])
+            settle(world, stack, row, [offers[chosen]], self.frozen)
             stack.origin[row, stack.task] = torch.tensor([offers[chosen].sender, offers[chosen].source])
         if self.leak:
             for question in questions:
                 stack.silent[world.row[question.receiver]] = True
-
-    def settle(self, world: World, stack: Stack, row: int, offers: Sequence[Offer]) -> None:
-        """Make offered modules a lane's candidates; head and structure are those of the first."""
-        task, model = stack.task, modular(world)
-        slot = model.slot(task)
-        for place, offer in enumerate(offers):
-            for name in ("module.weight", "module.bias"):
-                stack.params[name][row, slot + place] = offer.parts[name].to(world.device)
-            stack.alive[row, slot + place] = True
-            stack.frozen[row, slot + place] = self.frozen
-        first = offers[0].parts
-        if "head.weight" in first:
-            theirs = first["classes"].tolist()
-            for name in ("head.weight", "head.bias"):
-                own = stack.params[name][row, task]
-                own.zero_()
-                for local, one in enumerate(world.streams[world.row[stack.lanes[row]]][task].classes):
-                    if one in theirs:
-                        own[local] = first[name][theirs.index(one)].to(world.device)
-        if "structure" in first:
-            # The lane's own added modules count as little as a logit of 0; its own basis as the sender's.
-            own = stack.params["structure"][row, task]
-            own[:slot] = 0
-            own[: model.basis] = first["structure"][:-1].to(world.device)
-            own[slot] = first["structure"][-1].to(world.device)
-
-    def try_out(self, world: World, stack: Stack, offered: Mapping[int, Sequence[Offer]]) -> dict[int, list[float]]:
-        """The validation accuracy of every offer of lanes that have several, each after a short while of learning in
-        turn with a few others, on copies of the lane (the paper's TryOut)."""
-        groups = [
-            (row, offers[first : first + TOGETHER])
-            for row, offers in offered.items()
-            if len(offers) > 1
-            for first in range(0, len(offers), TOGETHER)
-        ]
-        found: dict[int, list[float]] = {}
-        for first in range(0, len(groups), ROWS):
-            some = groups[first : first + ROWS]
-            for (row, _), results in zip(some, self.tried(world, stack, some), strict=True):
-                found.setdefault(row, []).extend(results)
-        return found
-
-    def tried(self, world: World, stack: Stack, groups: Sequence[tuple[int, Sequence[Offer]]]) -> list[list[float]]:
-        """The validation accuracy of the offers of each group, on a copy of the lane in its row."""
-        rows, task = [row for row, _ in groups], stack.task
-        model = replace(modular(world), spare=TOGETHER - 1)
-        there = replace(world.piece(rows), model=model)
-        copies = stack.take(rows, [stack.lanes[row] for row in rows])
-        copies.memory = copies.memory[:, :, :0]  # only what adapts modules reads it
-        copies = widened(copies, model.slots)
-        for at, (_, offers) in enumerate(groups):
-            self.settle(there, copies, at, offers)
-        if world.settings.learner.fresh_adam:
-            copies.forget_moments()
-
-        def learn(piece: tuple[World, Stack]) -> None:
-            for epoch in range(min(self.tryout, world.settings.learner.epochs)):
-                assimilation_epoch(*piece, task, epoch)
-
-        crew(copies.pieces(there), learn)
-        tried = candidates(there, copies, task)
-        turns = [accuracy(there, copies, "validation", [task], tried & ~one_of(tried, at)) for at in range(TOGETHER)]
-        return [[float(turn[at, 0]) for turn in turns[: len(offers)]] for at, (_, offers) in enumerate(groups)]
 
     @property
     def asks(self) -> str:
@@ -365,37 +284,3 @@ class ModMod(Sharing):
             Quote("question", asked, price, 0),
             Quote("modules", count, count * each, count * module_floats(world)),
         ]
-
-
-def modular(world: World) -> Modular:
-    assert isinstance(world.model, Modular)
-    return world.model
-
-
-def sorted_offers(mails: Sequence[Mail]) -> list[Offer]:
-    """All modules in some mails, the best first."""
-    offers = [
-        Offer(float(mail.payload["scores"][at]), int(mail.payload["sources"][at]), mail.sender.agent, parts)
-        for mail in mails
-        for at in range(len(mail.payload["sources"]))
-        for parts in [{name: tensor[at] for name, tensor in mail.payload.items()}]
-    ]
-    return sorted(offers, key=lambda one: one.order)
-
-
-def widened(stack: Stack, slots: int) -> Stack:
-    """A stack with room for so many slots."""
-    flat = {}
-    for name, tensor in stack.tensors.items():
-        if name in ("alive", "frozen") or name.endswith(("/module.weight", "/module.bias")):
-            axis = 1
-        elif name.endswith("/structure") and not name.startswith("steps/"):
-            axis = 2
-        else:
-            flat[name] = tensor
-            continue
-        shape = list(tensor.shape)
-        shape[axis] = slots - shape[axis]
-        flat[name] = torch.cat([tensor, tensor.new_zeros(shape)], axis)
-    flat["params/structure"][:, :, stack.alive.shape[1] :] = 1
-    return Stack.of(stack.lanes, stack.task, stack.epoch, flat)

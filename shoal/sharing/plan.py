@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shoal.config import Settings, Sharing
+from shoal.config import Settings
 from shoal.mail import Expected, wire
+from shoal.mode import Sharing
 from shoal.sharing.clock import due
 from shoal.sharing.quote import Quote
 from shoal.tasks import Lane

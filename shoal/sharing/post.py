@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.config import Sharing
 from shoal.mail import ACCEPTED, AT_REST, KINDS, OVER_BUDGET, Mail, fault
+from shoal.mode import Sharing
 from shoal.stack import Stack
 from shoal.tasks import Lane
 from shoal.world import World

@@ -9,8 +9,10 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.config import Settings, SettingsError, Sharing
+from shoal.config import Settings
+from shoal.errors import SettingsError
 from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
+from shoal.mode import Sharing
 from shoal.rng import key
 from shoal.sharing.images import Arrived, Held, classes_of, held, ids, images_of, nets, per_lane, pixels, replies, store
 from shoal.sharing.post import Post

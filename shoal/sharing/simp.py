@@ -9,8 +9,9 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.config import Settings, Sharing
+from shoal.config import Settings
 from shoal.mail import Expected, Mail, by_receiver
+from shoal.mode import Sharing
 from shoal.rng import key
 from shoal.sharing.clock import due
 from shoal.sharing.images import Arrived, classes_of, held, ids, images_of, nets, per_lane, pixels, replies, store

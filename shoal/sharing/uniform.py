@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from shoal.config import Sharing
 from shoal.mail import Expected, Mail, by_receiver
+from shoal.mode import Sharing
 from shoal.rng import key
 from shoal.sharing.images import classes_of, held, ids, images_of, pixels, store
 from shoal.sharing.post import Post

@@ -1,0 +1,1 @@
+"""Who can send to whom: `graphs` by name, graph `files`, their `edges` with limits, `facts` and `picture`."""

@@ -1,0 +1,91 @@
+"""Who can send to whom: a fleet's directed edges with their limits."""
+
+import difflib
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal.config import Network
+from shoal.errors import SettingsError
+from shoal.network.files import distinct, read
+from shoal.network.graphs import DRAWN, GRAPHS, is_file
+from shoal.rng import key
+
+
+class Edge(NamedTuple):
+    """A directed connection: what `sender` posts reaches `receiver`, so much and so often."""
+
+    sender: int
+    receiver: int
+    budget: int | None  # floats per exchange; None: unlimited
+    every: int  # epochs between two exchanges, at least
+
+
+def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
+    """The directed edges of one seed's fleet, sorted by receiver, then sender.
+
+    In a named graph, `network.edges` give single edges limits of their own. A graph that is drawn may have such an edge
+    in one seed and not in another; in a graph that is fixed, an edge that is not there is an error.
+    """
+    where = network.graph if is_file(network.graph) else "network.edges"
+    network = settle(network)
+    named = network.graph in GRAPHS
+    distinct(network.edges, where)
+    own = {(link.sender, link.receiver): link for link in network.edges}
+    if own and max(map(max, own)) >= agents:
+        sender, receiver = max(own, key=max)
+        raise SettingsError(
+            f"{where} has the edge {sender} -> {receiver}, but with agents = {agents} the last agent is {agents - 1}; "
+            f"set agents = {max(sender, receiver) + 1} or more, or take the edge out"
+        )
+    pairs = set(own)
+    if named:
+        graph = GRAPHS[network.graph](agents, network.p, key(seed, "graph"))
+        pairs = {pair for u, v in graph.edges for pair in ((u, v), (v, u))}
+        if network.graph not in DRAWN and (strange := sorted(own.keys() - pairs)):
+            sender, receiver = strange[0]
+            raise SettingsError(
+                f'network.edges has limits for {sender} -> {receiver}, an edge that network.graph = "{network.graph}" '
+                f'with {agents} agents does not have; take it out, or set graph = "edges" and list all edges'
+            )
+    result = []
+    for sender, receiver in sorted(pairs, key=lambda pair: pair[::-1]):
+        link = own.get((sender, receiver))
+        budget = network.budget if link is None or link.budget is None else link.budget
+        every = network.every if link is None or link.every is None else link.every
+        result.append(Edge(sender, receiver, None if budget == "unlimited" else budget, every))
+    return tuple(result)
+
+
+def settle(network: Network) -> Network:
+    """The network as a list of edges, if its graph is a file: settings that need no file any more.
+
+    `network.edges` beside a file give single edges of it limits of their own, as in a named graph.
+    """
+    if network.graph in GRAPHS:
+        return network
+    if network.graph == "edges":
+        if not network.edges:
+            raise SettingsError(
+                'network.graph = "edges" needs network.edges, which is empty; list edges such as '
+                '{ sender = 0, receiver = 1 }, or set graph = "disconnected"'
+            )
+        return network
+    if not is_file(network.graph):
+        names = [*GRAPHS, "edges"]
+        close = difflib.get_close_matches(network.graph, names, n=1)
+        mean = f'did you mean "{close[0]}"? ' if close else ""
+        raise SettingsError(
+            f'network.graph cannot be "{network.graph}"; {mean}allowed: {", ".join(names)}, '
+            "or a graph file, with a dot or a slash in its name (./FILE)"
+        )
+    links = {(link.sender, link.receiver): link for link in read(Path(network.graph))}
+    for own in network.edges:
+        ends = own.sender, own.receiver
+        if ends not in links:
+            raise SettingsError(
+                f"network.edges has limits for {own.sender} -> {own.receiver}, an edge that {network.graph} does not "
+                "have; take it out, or add it to the file"
+            )
+        said = own.model_dump(exclude_none=True)
+        links[ends] = links[ends].model_copy(update=said)
+    return network.model_copy(update={"graph": "edges", "edges": tuple(links.values())})

@@ -1,0 +1,48 @@
+"""Graphs by name: who is connected with whom, in a fleet of so many agents."""
+
+from collections.abc import Callable
+
+import networkx as nx  # type: ignore[import-untyped]
+import numpy as np
+
+
+def tree(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+    """One of the n^(n - 2) labelled trees, each as likely as any other: a tree is its Prüfer sequence."""
+    if n == 1:
+        return nx.empty_graph(1)
+    return nx.from_prufer_sequence(generator.integers(n, size=n - 2).tolist())
+
+
+def random(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+    """G(n, p): each pair with chance p, maybe in several components.
+
+    Each pair has one number whatever p is: a seed's graph with a lower p is a part of its graph with a higher one.
+    """
+    senders, receivers = np.triu_indices(n, 1)
+    there = generator.random(len(senders)) < p
+    graph = nx.empty_graph(n)
+    graph.add_edges_from(zip(senders[there].tolist(), receivers[there].tolist(), strict=True))
+    return graph
+
+
+def connected(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+    """The seed's random tree, and each other pair with chance p."""
+    return nx.compose(tree(n, p, generator), random(n, p, generator))
+
+
+# Undirected: each line becomes two edges. Called with the number of agents, p and the seed's generator.
+GRAPHS: dict[str, Callable[[int, float, np.random.Generator], nx.Graph]] = {
+    "complete": lambda n, p, generator: nx.complete_graph(n),
+    "ring": lambda n, p, generator: nx.cycle_graph(n) if n > 1 else nx.empty_graph(n),  # networkx would loop one agent
+    "server": lambda n, p, generator: nx.star_graph(n - 1),  # the hub, agent 0, learns like any other
+    "tree": tree,
+    "random": random,
+    "connected": connected,
+    "disconnected": lambda n, p, generator: nx.empty_graph(n),
+}
+DRAWN = ("tree", "random", "connected")  # differ from seed to seed
+
+
+def is_file(graph: str) -> bool:
+    """Does a graph's name mean a file? A bare word never does: a typo would otherwise pass for one."""
+    return graph not in GRAPHS and bool(set(graph) & set("./\\"))
