@@ -2,7 +2,7 @@
 again, what was interrupted goes on."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -78,10 +78,14 @@ def summary_of(place: Path) -> Row:
     return {**content(place / "summary.json"), "commit": content(place / "about.json").get("commit")}
 
 
-def scores(place: Path) -> Scores:
-    """Final accuracy (%) and AUC of every seed of a finished run."""
+def scores(place: Path, agents: Collection[int] | None = None) -> Scores:
+    """Final accuracy (%) and AUC of every seed of a finished run, the mean over its agents, or over some of them."""
     initial = reopen(place).settings.tasks.initial
-    seeds, accuracy, epochs = measured(place)
+    lanes, accuracy, epochs = measured(place)
+    if agents is not None:
+        some = np.isin(lanes[:, 1], list(agents))
+        lanes, accuracy = lanes[some], accuracy[some]
+    seeds = lanes[:, 0]
     final, area = 100 * metrics.final(accuracy), metrics.area(metrics.curve(accuracy, initial), epochs)
     return {
         int(seed): {"final_accuracy": float(final[seeds == seed].mean()), "auc": float(area[seeds == seed].mean())}
@@ -90,7 +94,8 @@ def scores(place: Path) -> Scores:
 
 
 def measured(place: Path) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """The seed of every lane [L] of a run, its accuracies [L, T, G, T] as in `Stack.accuracy`, and the epochs [G]."""
+    """Seed and agent of every lane [L, 2] of a run, its accuracies [L, T, G, T] as in `Stack.accuracy`, and the epochs
+    [G]."""
     try:
         table = pl.read_parquet(place / "accuracy.parquet")
     except (OSError, pl.exceptions.PolarsError):
@@ -105,7 +110,7 @@ def measured(place: Path) -> tuple[np.ndarray, np.ndarray, list[int]]:
     lane = [at[one] for one in table.select("seed", "agent").iter_rows()]
     points = np.searchsorted(epochs, table["epoch"].to_numpy())
     found[lane, table["task"].to_numpy(), points, table["tested"].to_numpy()] = table["accuracy"].to_numpy()
-    return lanes["seed"].to_numpy(), found, epochs
+    return lanes.to_numpy(), found, epochs
 
 
 def read_csv(file: Path) -> list[Row]:

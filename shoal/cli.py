@@ -247,7 +247,8 @@ def compare(
 ) -> None:
     """Run settings files, or read finished runs, and set them side by side, paired over seeds.
 
-    OUT/compare.csv has the table. The same command again goes on where it was stopped.
+    Fleets of the same kinds of agents are compared kind by kind too. OUT/compare.csv has the table. The same command
+    again goes on where it was stopped.
     """
     from shoal import compare as runs_
     from shoal.cells import write_csv
@@ -258,11 +259,14 @@ def compare(
         pass
     rows = runs_.compared(found, base, out)
     file = write_csv(out / "compare.csv", rows)
-    for row in rows if json else ():
+    runs_only = [row for row in rows if row["kind"] is None]
+    for row in runs_only if json else ():
         print(dumps(row), flush=True)
     show_compared(rows, err if json else console)
+    if loose := runs_.loose(found, base):
+        say(f"of {base.label} and {', '.join(loose)} only one has a common start: their seeds do not begin alike")
     say(f"written to {file}")
-    end_with_page(rows, out, page)
+    end_with_page(runs_only, out, page)
 
 
 @app.command()

@@ -124,25 +124,43 @@ def base_of(found: Sequence[Entry], baseline: Path | None) -> Entry:
 
 
 def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
-    """A row per run: its numbers, what it has more than the base, and what it cost."""
-    there = scores(base.place(folder))
+    """A row per run: its numbers, what it has more than the base, and what it cost; and one per kind of agents, where
+    all fleets have the same."""
+    kinds = base.settings.members()
+    same = len(kinds) > 1 and all(one.settings.members() == kinds for one in found)
     rows = []
     for one in found:
         place = one.place(folder)
         summary = summary_of(place)
-        row: Row = {"run": one.label, "baseline": base.label}
+        row: Row = {"run": one.label, "kind": None, "baseline": base.label}
         row |= {name: summary[name] for name in ("dataset", "model", "protocol", "agents", "seeds")}
         row["sharing"] = "+".join(summary["sharing"]) or "none"
-        here = scores(place)
-        for name in NAMES:
-            row |= {f"{name}{end}": summary[f"{name}{end}"] for end in ("", "_se", "_se_seeds")}
-            gap = None if one is base else paired(here, there, name)
-            row |= {
-                f"{name}_difference": gap and gap.mean,
-                f"{name}_difference_se": gap and gap.error,
-                f"{name}_difference_p": gap and gap.p,
-            }
-        row["paired_seeds"] = len(here.keys() & there.keys())
-        row |= {name: summary.get(name) for name in COSTS}
-        rows.append(row | {"identity": summary["identity"], "commit": summary["commit"], "out": str(place)})
+        end = {"identity": summary["identity"], "commit": summary["commit"], "out": str(place)}
+        costs = {name: summary.get(name) for name in COSTS}
+        rows.append(row | difference(one, base, folder, summary, None) | costs | end)
+        for kind, agents in kinds.items() if same else ():
+            own = {"kind": kind, "model": one.settings.of(kind).model, "agents": len(agents)}
+            numbers = difference(one, base, folder, summary["kinds"][kind], agents)
+            rows.append(row | own | numbers | dict.fromkeys(COSTS) | end)
     return rows
+
+
+def difference(one: Entry, base: Entry, folder: Path, summary: Row, agents: tuple[int, ...] | None) -> Row:
+    """The numbers of a run, or of some agents, and what they have more than the base's."""
+    here, there = scores(one.place(folder), agents), scores(base.place(folder), agents)
+    row: Row = {}
+    for name in NAMES:
+        row |= {f"{name}{end}": summary[f"{name}{end}"] for end in ("", "_se", "_se_seeds")}
+        gap = None if one is base else paired(here, there, name)
+        row |= {
+            f"{name}_difference": gap and gap.mean,
+            f"{name}_difference_se": gap and gap.error,
+            f"{name}_difference_p": gap and gap.p,
+        }
+    return row | {"paired_seeds": len(here.keys() & there.keys())}
+
+
+def loose(found: Sequence[Entry], base: Entry) -> list[str]:
+    """Runs that begin with other tasks than the base: with a common start, or without."""
+    common = base.settings.tasks.common
+    return [one.label for one in found if one.settings.tasks.common != common]

@@ -297,7 +297,10 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
             gap = "" if row[f"{name}_difference"] is None else plus(row, f"{name}_difference", "_se", "+.2f")
             p = row[f"{name}_difference_p"]
             cells += [plus(row, name, "_se_seeds"), gap, "" if p is None else f"{p:.3f}"]
-        table.add_row(row["run"], str(row["seeds"]), *cells, *cost(row))
+        if row["kind"]:
+            table.add_row(f"  {row['kind']}", "", *cells)
+        else:
+            table.add_row(row["run"], str(row["seeds"]), *cells, *cost(row))
     where.print(table)
     where.print(
         f"errors over seeds; differences from {rows[0]['baseline']}, paired over seeds, with p of a paired t-test; "

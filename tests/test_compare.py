@@ -109,3 +109,30 @@ def test_an_unfinished_run_is_not_compared() -> None:
     shutil.copytree("run", "half")
     Path("half/summary.json").unlink()
     refused(call("compare", "run", "half"), "half is not finished; `shoal resume half`")
+
+
+def test_kinds_of_agents_are_compared_kind_by_kind() -> None:
+    kinds = '\n[[kinds]]\nname = "plain"\nagents = [1]\nmodel = "mlp"\n'
+    for name, shared in (("alone", ""), ("shares", 'sharing = [{ mode = "recv", every = 2 }]\n')):
+        Path(f"{name}.toml").write_text(shared + SETTINGS + kinds)
+    done = call("compare", "alone.toml", "shares.toml", "--seeds", 2, "--json", "--no-page")
+    assert done.code == 0, done.err
+    assert len(done.out.splitlines()) == 2  # an object per run
+    assert "plain" in done.err
+    rows = read_csv(Path("runs/compare/compare.csv"))
+    assert [(row["run"], row["kind"], row["agents"]) for row in rows] == [
+        (run, kind, agents) for run in ("alone", "shares") for kind, agents in ((None, 2), ("rest", 1), ("plain", 1))
+    ]
+    assert [row["model"] for row in rows[:3]] == ["modular-mlp + mlp", "modular-mlp", "mlp"]
+    whole, rest, plain = (row["auc_difference"] for row in rows[3:])
+    assert whole == pytest.approx((rest + plain) / 2, abs=2e-3)
+    assert rows[3]["bytes_total"] > 0
+    assert rows[4]["bytes_total"] is None
+
+
+def test_runs_that_do_not_begin_alike_are_named() -> None:
+    alone, own = write("alone"), Path("own.toml")
+    own.write_text(SETTINGS.replace("count = 5,", "count = 5, common = false,"))
+    done = call("compare", alone, own, "--seeds", 1, "--no-page")
+    assert done.code == 0, done.err
+    assert "of alone and own only one has a common start: their seeds do not begin alike" in done.err

@@ -14,9 +14,13 @@ def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
     Differs: the paper's band is the error over seeds of each seed's deviation; ours are errors of the mean.
     """
     place = place_of(cell, folder)
-    seeds, accuracy, epochs = measured(place)
+    lanes, accuracy, epochs = measured(place)
     curves = 100 * metrics.curve(accuracy, reopen(place).settings.tasks.initial)
-    columns = {"accuracy": metrics.mean(curves), "se": metrics.error(curves), "se_seeds": metrics.error(curves, seeds)}
+    columns = {
+        "accuracy": metrics.mean(curves),
+        "se": metrics.error(curves),
+        "se_seeds": metrics.error(curves, lanes[:, 0]),
+    }
     summary = summary_of(place)
     head = {"dataset": cell.dataset, "model": cell.model, "method": cell.method}
     head |= {name: summary[name] for name in ("protocol", "seeds")}
