@@ -277,7 +277,8 @@ def test_an_axis_of_very_different_costs_has_ticks_all_along() -> None:
 def test_runs_look_different_without_colours() -> None:
     marks = [charts.mark(at) for at in range(15)]
     assert len({(mark.dash, mark.shape) for mark in marks}) == 15
-    assert len({mark.shape for mark in marks[:8]}) == 8
+    assert len({mark.shape for mark in marks[:7]}) == 7
+    assert len({mark.colour for mark in marks[:8]}) == 8  # the methods of the paper
 
 
 def test_settings_that_differ_come_first(text: str) -> None:

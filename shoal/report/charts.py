@@ -16,13 +16,13 @@ from shoal.report.compare import ALL, DROPPED, GIVEN, HOME, LEVEL, MORE, Group, 
 
 WIDTH, HEIGHT = 460, 400  # of a picture of a network, in pixels
 
-# Okabe & Ito 2008, Color Universal Design, in an order that keeps neighbours apart; yellow is left out, and orange, sky
-# blue and purple are a little darker on white, so that every line has a contrast of 3 : 1 or more to the page.
-LIGHT = ("#000000", "#0072b2", "#d55e00", "#009e73", "#b8578c", "#b97f00", "#2b8fcb")
-DARK = ("#ffffff", "#4aa5e0", "#f0772a", "#1fbf90", "#de92bb", "#e69f00", "#9ad6f7")
-# With three lengths that have no common divisor, 7 x 5 x 8 runs look different, also without colours.
+# Okabe & Ito 2008, Color Universal Design, in an order that keeps neighbours apart, with a brown instead of yellow;
+# orange, sky blue and purple are a little darker on white, so that every line has a contrast of 3 : 1 or more.
+LIGHT = ("#000000", "#0072b2", "#d55e00", "#009e73", "#b8578c", "#b97f00", "#2b8fcb", "#7a5230")
+DARK = ("#ffffff", "#4aa5e0", "#f0772a", "#1fbf90", "#de92bb", "#e69f00", "#9ad6f7", "#c9a27a")
+# With three lengths that have no common divisor, 8 x 5 x 7 runs look different, also without colours.
 DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 2, 1, 2))
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 HEAD = "M0-1L.8.9L0 .5L-.8.9Z"  # of an arrow that points up
 FLAT = {"ink": "#1f2430", "good": "#0072b2", "given": "#d55e00", "none": "#9aa1ad", "paper": "#ffffff"}
 
