@@ -1,6 +1,6 @@
 """What more communication brings: relative gain over agents alone against the log of the budget B.
 
-B is what the ledger says was sent per directed edge and task: by the paper's rule, and in true floats beside it.
+B is what the settings allow a directed edge to carry in a task, as in the paper; what it did carry stands beside it.
 """
 
 import math
@@ -107,12 +107,10 @@ def relative(own: Row, cell: Cell, folder: Path) -> Row:
 
 
 class Point(NamedTuple):
-    """A budget, the mean over the datasets that have it: by setting, as the paper counts, by its rule of what was sent,
-    and in floats as sent."""
+    """A budget, as allowed and as sent, in floats; the mean over the runs that have it."""
 
     gain: float
     setting: float
-    paper: float
     floats: float
 
 
@@ -163,8 +161,8 @@ def noted(model: str, mode: str, datasets: set[str]) -> float | None:
 
 def points(rows: Sequence[Row]) -> list[Point]:
     """One point per budget of a mode, the mean over all runs that have it, whatever their dataset."""
-    there = [one for one in rows if one["gain"] is not None and one["paper_floats_per_edge_task"]]
-    names = ("gain", "setting", "paper_floats_per_edge_task", "floats_per_edge_task")
+    there = [one for one in rows if one["gain"] is not None and one["floats_per_edge_task"]]
+    names = ("gain", "setting", "floats_per_edge_task")
     return [
         Point(*(sum(one[name] for one in same) / len(same) for name in names))
         for same in grouped([{**one, "setting": setting(one)} for one in there], ("setting",)).values()
