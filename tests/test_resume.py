@@ -92,7 +92,7 @@ def test_killed_at_random_moments_it_ends_the_same(unbroken: tuple[Path, tuple[s
         before = written(broken)
         process = fork(*words_for(broken, words))
         wait(lambda: written(broken) != before or not process.is_alive())  # noqa: B023 - it is over before they change
-        process.join(draw.uniform(0, 0.05))
+        process.join(draw.uniform(0, 0.05) if kills < 30 else None)  # on a busy machine every epoch would be killed
         process.kill()
         process.join()
         assert process.exitcode in (0, -signal.SIGKILL)
