@@ -276,14 +276,19 @@ def show_ranks(found: "Found") -> None:
 
 
 def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
-    """Rows as they are; what all of them have in common is in the title."""
+    """Rows as they are, upright if they are few and wide; what all of them have in common is in the title."""
     same = [name for name in ("protocol", "seeds", "datasets") if len({row.get(name) for row in rows}) == 1]
     common = ", ".join(f"{name} {rows[0][name]}" for name in same if name in rows[0])
     names = [name for name in rows[0] if name not in same]
-    table = Table(*(name.replace("_", " ") for name in names), title=f"{title.replace('_', ' ')}: {common}", box=None)
+    lines = [[name.replace("_", " ") for name in names]]
     for row in rows:
         values = [row[name] for name in names]
-        table.add_row(*(f"{one:.3g}" if isinstance(one, float) else str("" if one is None else one) for one in values))
+        lines.append([f"{one:.3g}" if isinstance(one, float) else str("" if one is None else one) for one in values])
+    if len(names) > len(rows):
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    table = Table(*lines[0], title=f"{title.replace('_', ' ')}: {common}", box=None)
+    for line in lines[1:]:
+        table.add_row(*line)
     where.print(table)
 
 
