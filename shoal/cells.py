@@ -18,6 +18,7 @@ from shoal.session import carry_out, prepare, units
 
 Row = dict[str, Any]
 Scores = dict[int, dict[str, float]]  # final accuracy (%) and AUC of each seed, the mean over its agents
+SUMMED = ("dataset", "protocol", "seeds", "final_accuracy", "auc", "sharing", "seconds", "identity")  # in every summary
 WORDS = ("identity", "commit")  # columns that are no numbers even if they look like one
 
 
@@ -75,7 +76,10 @@ def effort(cell: Cell) -> int:
 
 def summary_of(place: Path) -> Row:
     """The summary of a finished run, and the commit that made it."""
-    return {**content(place / "summary.json"), "commit": content(place / "about.json").get("commit")}
+    found = content(place / "summary.json")
+    if gone := [name for name in SUMMED if name not in found]:
+        raise UserError(f"{place / 'summary.json'} has no `{gone[0]}`; restore it, or remove {place} and run it again")
+    return {**found, "commit": content(place / "about.json").get("commit")}
 
 
 def scores(place: Path, agents: Collection[int] | None = None) -> Scores:
@@ -97,7 +101,11 @@ def measured(place: Path) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Seed and agent of every lane [L, 2] of a run, its accuracies [L, T, G, T] as in `Stack.accuracy`, and the epochs
     [G]."""
     try:
-        table = pl.read_parquet(place / "accuracy.parquet")
+        table = pl.read_parquet(
+            place / "accuracy.parquet", columns=["seed", "agent", "task", "epoch", "tested", "accuracy"]
+        )
+        if not len(table):
+            raise pl.exceptions.NoDataError("no rows")
     except (OSError, pl.exceptions.PolarsError):
         raise UserError(
             f"cannot read {place / 'accuracy.parquet'}; restore it, or remove {place} and run it again"

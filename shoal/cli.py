@@ -165,7 +165,7 @@ def reproduce(
         list[str] | None,
         typer.Option(
             help="One or more of mnist, kmnist, fashionmnist, combined (these four if none is said), cifar100 "
-            "(weeks on a CPU) and cifar100-small, a reduction of it."
+            "(months on a CPU) and cifar100-small, a reduction of it."
         ),
     ] = None,
     model: Annotated[list[str] | None, typer.Option(help="monolithic, modular, or both.")] = None,
@@ -226,7 +226,8 @@ def reproduce(
                 show_cells([reproduce.row(one, out) for one in chosen if one.what == family], where)
         spent = sum(cells.summary_of(one)["seconds"] for one in {cells.place_of(cell, out) for cell in chosen})
         say(f"written to {place}; {len(chosen)} cells, {spent / 3600:.1f} hours of training in all")
-    draw_figures(place, pictures, families)
+    if drawn := [family for family in families if family in reproduce.DRAWN]:
+        draw_figures(place, pictures, drawn)
     if write or what == "report":
         say(f"written to {reproduced.write(place, pictures, write or Path('REPRODUCED.md'))}")
 

@@ -104,11 +104,12 @@ def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
         for name, left, right in (
             ("agents", here.agents, there.agents),
             *((f"tasks.{name}", getattr(here.tasks, name), getattr(there.tasks, name)) for name in SAME),
+            ("learner.epochs", here.learner.epochs, there.learner.epochs),
         ):
             if left != right:
                 raise SettingsError(
                     f"{found[0].label} has {name} = {left}, {one.label} {right}: their seeds do not meet the same "
-                    "tasks and cannot be paired; compare runs that do"
+                    "tasks, or not for as long, and cannot be paired; compare runs that do"
                 )
     return found
 
@@ -127,7 +128,9 @@ def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
     """A row per run: its numbers, what it has more than the base, and what it cost; and one per kind of agents, where
     all fleets have the same."""
     kinds = base.settings.members()
-    same = len(kinds) > 1 and all(one.settings.members() == kinds for one in found)
+    if len(kinds) == 1 or any(one.settings.members() != kinds for one in found):
+        kinds = {}
+    there = {kind: scores(base.place(folder), agents) for kind, agents in [(None, None), *kinds.items()]}
     rows = []
     for one in found:
         place = one.place(folder)
@@ -137,21 +140,20 @@ def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
         row["sharing"] = "+".join(summary["sharing"]) or "none"
         end = {"identity": summary["identity"], "commit": summary["commit"], "out": str(place)}
         costs = {name: summary.get(name) for name in COSTS}
-        rows.append(row | difference(one, base, folder, summary, None) | costs | end)
-        for kind, agents in kinds.items() if same else ():
+        rows.append(row | difference(summary, scores(place), there[None], one is base) | costs | end)
+        for kind, agents in kinds.items():
             own = {"kind": kind, "model": one.settings.of(kind).model, "agents": len(agents)}
-            numbers = difference(one, base, folder, summary["kinds"][kind], agents)
+            numbers = difference(summary["kinds"][kind], scores(place, agents), there[kind], one is base)
             rows.append(row | own | numbers | dict.fromkeys(COSTS) | end)
     return rows
 
 
-def difference(one: Entry, base: Entry, folder: Path, summary: Row, agents: tuple[int, ...] | None) -> Row:
-    """The numbers of a run, or of some agents, and what they have more than the base's."""
-    here, there = scores(one.place(folder), agents), scores(base.place(folder), agents)
+def difference(summary: Row, here: Scores, there: Scores, itself: bool) -> Row:
+    """The numbers of a run, or of one kind in it, and what they have more than the base's."""
     row: Row = {}
     for name in NAMES:
         row |= {f"{name}{end}": summary[f"{name}{end}"] for end in ("", "_se", "_se_seeds")}
-        gap = None if one is base else paired(here, there, name)
+        gap = None if itself else paired(here, there, name)
         row |= {
             f"{name}_difference": gap and gap.mean,
             f"{name}_difference_se": gap and gap.error,

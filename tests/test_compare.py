@@ -5,6 +5,7 @@ import math
 import shutil
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from shoal.cells import read_csv, scores
@@ -102,6 +103,23 @@ def test_what_cannot_be_compared_gets_one_sentence() -> None:
     Path("empty").mkdir()
     refused(call("compare", alone, "empty"), "empty is not a run directory")
     assert not Path("runs").exists()
+
+
+def test_damaged_runs_and_other_clocks_get_one_sentence() -> None:
+    assert call("run", write("alone"), "--seeds", 1, "--out", "done").code == 0
+    longer = Path("longer.toml")
+    longer.write_text(SETTINGS.replace("epochs = 4", "epochs = 5"))
+    refused(call("compare", "done", longer), "done has learner.epochs = 4, longer 5: their seeds do not meet")
+    for name, damage in (("summary.json", b"{}"), ("accuracy.parquet", b"")):
+        shutil.copytree("done", "broken")
+        Path("broken", name).write_bytes(damage)
+        refused(call("compare", "done", "broken"), f"broken/{name}", "run it again")
+        shutil.rmtree("broken")
+    table = pl.read_parquet("done/accuracy.parquet")
+    shutil.copytree("done", "broken")
+    for less in (table.drop("tested"), table.clear()):
+        less.write_parquet("broken/accuracy.parquet")
+        refused(call("compare", "done", "broken"), "cannot read broken/accuracy.parquet")
 
 
 def test_an_unfinished_run_is_not_compared() -> None:

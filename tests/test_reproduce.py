@@ -143,7 +143,7 @@ def test_a_family_is_trained_once_and_serves_the_others(tiny: None) -> None:
     # A module of width 8 has 72 floats; 2 of them, 6, 3 and 1 times a task.
     assert [row["paper_floats_per_edge_task"] for row in table[1:4]] == [864.0, 432.0, 144.0]
     (slope,) = read_csv(Path("out/slopes.csv"))
-    assert (slope["points"], slope["datasets"], slope["paper_marginal_gain"]) == (3, 2, 1.263)
+    assert (slope["points"], slope["datasets"], slope["paper_marginal_gain"]) == (3, "mnist kmnist", 1.263)
     times = {path: path.stat().st_mtime_ns for path in Path("out").glob("*/summary.json")}
     done = call("reproduce", "topology", *words)
     assert done.code == 0, done.err
@@ -151,7 +151,7 @@ def test_a_family_is_trained_once_and_serves_the_others(tiny: None) -> None:
     assert {path: path.stat().st_mtime_ns for path in times} == times
     (complete,) = [row for row in read_csv(Path("out/topology_mean.csv")) if row["graph"] == "complete"]
     assert complete["p"] == 1
-    assert complete["datasets"] == 2
+    assert complete["datasets"] == "mnist kmnist"
     assert call("reproduce", "curves", *words).code == 0
     curves = read_csv(Path("out/curves.csv"))
     assert [row["epoch"] for row in curves[:3]] == [0, 1, 7]
@@ -189,11 +189,11 @@ def test_gains_are_paired_over_seeds(run: Path, monkeypatch: pytest.MonkeyPatch)
         assert sum(one[name] for one in found.values()) / 2 == pytest.approx(summary[name])
     (cell,) = reproduce.choose("table1", ["mnist"], ["modular"], ["fedavg"], "fair", 2)
     assert not finished(cell.base, Path("table"))
-    assert set(reproduce.gains(cell, Path("table")).values()) == {None}  # nobody to compare with
+    assert set(table1.gains(cell, Path("table")).values()) == {None}  # nobody to compare with
     more = {seed: {name: one[name] + seed - 9 for name in one} for seed, one in found.items()}
     monkeypatch.setattr(table1, "finished", lambda *_: True)
     monkeypatch.setattr(table1, "scores", lambda place: more if "fedavg" in place.name else found)
-    gains = reproduce.gains(cell, Path("table"))
+    gains = table1.gains(cell, Path("table"))
     # Gains 1 and 2: mean 1.5, deviation sqrt(0.5), error sqrt(0.5) / sqrt(2).
     assert gains["auc_gain"] == pytest.approx(1.5)
     assert gains["auc_gain_se"] == pytest.approx(0.5)
@@ -250,7 +250,7 @@ def test_budgets_are_averaged_over_datasets_and_fitted() -> None:
     ]
     (found,) = budget.conclude({"budget": rows})["slopes"]
     # As sent: points (ln 200, 1), (ln 200 + 1, 3), (ln 200 + 2, 6): slope (6 - 1) / 2.
-    assert (found["points"], found["datasets"]) == (3, 3)
+    assert (found["points"], found["datasets"]) == (3, "mnist kmnist cifar100")
     assert found["marginal_gain_floats"] == pytest.approx(2.5)
     worth = (1 / 200 + 3 / (200 * math.e) + 6 / (200 * math.e**2)) / 3
     assert found["value_of_budget_floats"] == pytest.approx(worth)
@@ -259,6 +259,24 @@ def test_budgets_are_averaged_over_datasets_and_fitted() -> None:
     assert found["marginal_gain"] == pytest.approx(slope)
     assert found["value_of_budget"] == pytest.approx((1 / 166400 + 3 / 332800 + 6 / 1804000) / 3)
     assert (found["paper_marginal_gain"], found["paper_value_of_budget"]) == (1.263, 1.65e-5)
+
+
+def test_a_dataset_that_lacks_a_budget_does_not_bend_the_line() -> None:
+    def cell(dataset: str, every: int, gain: float) -> dict[str, Any]:
+        head = {"protocol": "fair", "seeds": 2, "model": "monolithic", "mode": "federated", "dataset": dataset}
+        return {**head, "every": every, "gain": gain, "floats_per_edge_task": 100.0}
+
+    flat = [cell("mnist", every, 1.0) for every in (5, 10, 20)] + [cell("kmnist", 5, 3.0)]
+    (found,) = budget.conclude({"budget": flat})["slopes"]
+    assert (found["datasets"], found["points"]) == ("mnist", 3)
+    assert found["marginal_gain"] == pytest.approx(0)
+
+
+def test_a_figures_federated_cells_are_found_as_fedavg() -> None:
+    cells = reproduce.choose("topology", ["mnist"], None, ["fedavg"], "paper", 2)
+    assert {(cell.model, cell.method) for cell in cells} == {
+        ("monolithic", "vanilla"), ("monolithic", "fedavg"), ("modular", "vanilla"), ("modular", "fedprox")
+    }  # fmt: skip
 
 
 def test_the_papers_budgets_by_hand() -> None:
@@ -271,10 +289,10 @@ def test_the_papers_budgets_by_hand() -> None:
 
 def test_topologies_are_averaged_over_datasets() -> None:
     head = {"protocol": "fair", "seeds": 2, "model": "modular", "mode": "data", "graph": "ring", "p": None}
-    rows = [{**head, "gain": 1.0, "gain_se": 0.3, "gain_se_pooled": 0.2}]
-    rows += [{**head, "gain": 3.0, "gain_se": 0.4, "gain_se_pooled": 0.4}]
+    rows = [{**head, "dataset": "mnist", "gain": 1.0, "gain_se": 0.3, "gain_se_pooled": 0.2}]
+    rows += [{**head, "dataset": "kmnist", "gain": 3.0, "gain_se": 0.4, "gain_se_pooled": 0.4}]
     (found,) = topology.conclude({"topology": rows})["topology_mean"]
-    assert (found["gain"], found["datasets"]) == (2.0, 2)
+    assert (found["gain"], found["datasets"]) == (2.0, "mnist kmnist")
     assert found["gain_se"] == pytest.approx(0.25)  # sqrt(0.3^2 + 0.4^2) / 2
     assert found["gain_se_pooled"] == pytest.approx(0.3)
 
@@ -320,7 +338,7 @@ def test_claims_are_judged_by_paired_seeds() -> None:
     up = [one + 1 + 0.1 * at for at, one in enumerate(base)]
     numbers = {"vanilla": base, "data": up, "fedavg": base, "modmod": [94.0, 93.5, 93.0, 95.0]}
     rows, seeds = cells_of({**numbers, "hybrid": [one - 0.5 - 0.1 * at for at, one in enumerate(base)]})
-    each = reproduced.by_cell(reproduced.newest(rows), seeds)
+    each = reproduced.by_cell(reproduced.fullest(rows), seeds)
     by_words = {(claim.words, claim.model): claim for claim in claims.CLAIMS}
 
     def verdict(words: str) -> claims.Finding | None:
@@ -339,12 +357,12 @@ def test_claims_are_judged_by_paired_seeds() -> None:
     assert hybrid.gaps["data"].mean == pytest.approx(-1.8)
     better = {**numbers, "hybrid": [one + 3 + 0.1 * at for at, one in enumerate(base)]}
     rows, seeds = cells_of(better)
-    each = reproduced.by_cell(reproduced.newest(rows), seeds)
+    each = reproduced.by_cell(reproduced.fullest(rows), seeds)
     holds = verdict("the hybrid ends above its parts")
     assert holds is not None
     assert holds.verdict == "holds"
     seeds = [one for one in seeds if one["method"] != "hybrid"]
-    each = reproduced.by_cell(reproduced.newest(rows), seeds)
+    each = reproduced.by_cell(reproduced.fullest(rows), seeds)
     assert verdict("the hybrid ends above its parts") is None
 
 
@@ -371,7 +389,7 @@ def test_the_page_comes_from_the_tables_alone(tmp_path: Path) -> None:
     assert "- not run, cifar100: all" in page
     assert "| mnist | modular | data | 94.65 ± 0.50 (0.50) | +1.15 ± 0.06 |" in page
     assert "| +1.15 ± 0.06 | 12,346 | 4 | id-data | c |" in page
-    assert "| paper | 0.5 (2 rows) | - | - | - | - | 0.5 |" in page  # hours
+    assert "| paper | 0.5 (2 rows, 4 seeds) | - | - | - | 0.5 (2 rows, 4 seeds) | - |" in page  # hours
     assert "## Budget" not in page
     assert "- AUC: the same" in page
     assert call("reproduce", "report", "--tables", tmp_path, "--write", "AGAIN.md").code == 0
@@ -391,9 +409,9 @@ def test_slopes_of_the_notebooks_by_hand() -> None:
     gains = [100 * (final - 91.959) / 91.959 for final in (93.6, 93.6, 93.5, 93.4, 92.9)]
     logs = [math.log(rounds) for rounds in (20, 10, 5, 2, 1)]
     slope, _ = np.polyfit(logs, gains, 1)
-    assert budget.noted("monolithic", "federated", {"mnist"}) == pytest.approx(slope)
-    assert budget.noted("monolithic", "federated", {"mnist", "combined"}) is None  # they do not have it
-    assert budget.noted("modular", "data", {"mnist"}) is None
+    assert budget.noted("monolithic", "federated", ["mnist"]) == pytest.approx(slope)
+    assert budget.noted("monolithic", "federated", ["mnist", "combined"]) is None  # they do not have it
+    assert budget.noted("modular", "data", ["mnist"]) is None
 
 
 def test_figures_and_their_tables_come_from_the_csvs(tiny: None) -> None:
@@ -416,9 +434,16 @@ def test_figures_and_their_tables_come_from_the_csvs(tiny: None) -> None:
     page = Path("PAGE.md").read_text()
     assert "![Gain over agents alone on eight graphs.](drawn/topology-fair.svg)" in page
     (slope,) = read_csv(Path("out/slopes.csv"))
-    assert f"| fair | monolithic | federated | 1 | 2 | {slope['marginal_gain']:.3f} | 0.2" in page
+    assert f"| fair | monolithic | federated | mnist | 2 | {slope['marginal_gain']:.3f} | 0.2" in page
     rows = {(row["graph"], row["p"]): row["gain"] for row in read_csv(Path("out/topology_mean.csv"))}
-    assert f"| fair | monolithic | federated | 1 | 2 | {rows['complete', 1.0]:+.2f} ± " in page
+    assert f"| fair | monolithic | federated | mnist | 2 | {rows['complete', 1.0]:+.2f} ± " in page
+    for name in ("topology", "curves"):
+        text = Path(f"out/{name}.csv").read_text()
+        Path(f"out/{name}.csv").write_text(text.replace("protocol", "protcol", 1))
+        refused(
+            call("reproduce", "report", "--tables", "out", "--write", "PAGE.md"), f"cannot make sense of out/{name}.csv"
+        )
+        Path(f"out/{name}.csv").write_text(text)
 
 
 def test_the_reduction_is_set_beside_the_papers_gains() -> None:
@@ -441,12 +466,22 @@ def test_the_reduction_is_set_beside_the_papers_gains() -> None:
     assert "Nothing has been run yet." in page  # of the paper's own columns
 
 
+def test_every_run_in_the_committed_tables_is_that_of_todays_settings() -> None:
+    for name in ("table1", "seeds"):
+        for row in read_csv(ROOT / "docs" / f"{name}.csv"):
+            words = [row[one] for one in ("dataset", "model", "method", "protocol", "seeds")]
+            assert row["identity"] == table1.settings(*words).identity(), f"collect the cells again: {words}"
+
+
 def test_the_readme_has_the_numbers_of_the_page() -> None:
     page = (ROOT / "REPRODUCED.md").read_text().splitlines()
     lines = (ROOT / "README.md").read_text().splitlines()
     rows = [line for line in lines if line.startswith(("| monolithic ", "| modular ")) and " / " in line]
     assert len(rows) >= 18  # of both protocols
     assert not [row for row in rows if row not in page]
+    best = reproduced.fullest(read_csv(ROOT / "docs" / "table1.csv"))
+    said = reproduced.close({key: row for key, row in best.items() if key[0] == "paper"})
+    assert said in "\n".join(lines)
 
 
 def test_a_table_with_a_damaged_row_gets_one_sentence(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from shoal.cells import Row, read_csv, write_csv
 from shoal.errors import SettingsError
 from shoal.reproduce import budget, curves, gaps, table1, topology
-from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, Cell, gains, row, settings
+from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, Cell, row, settings
 
-__all__ = ["DATASETS", "FAMILIES", "METHODS", "MODELS", "Cell", "choose", "collect", "gains", "row", "settings"]
+__all__ = ["DATASETS", "DRAWN", "FAMILIES", "METHODS", "MODELS", "Cell", "choose", "collect", "row", "settings"]
 
 Tables = dict[str, list[Row]]
 
@@ -31,9 +31,10 @@ FAMILIES = {
     "table1": Family(table1.cells, table1.records),
     "curves": Family(table1.cells, curves.records),
     "budget": Family(budget.cells, budget.records, budget.conclude),
-    "topology": Family(topology.cells, topology.records, topology.conclude),
+    "topology": Family(topology.cells, budget.records, topology.conclude),
     "gaps": Family(table1.cells, table1.records, gaps.conclude),
 }
+DRAWN = ("curves", "budget", "topology")  # families with a figure
 # What tells rows of a CSV apart, and their order.
 RANKS = {"protocol": ("paper", "fair"), "dataset": DATASETS, "model": MODELS, "method": METHODS}
 KEYS = (*RANKS, "mode", "graph", "p", "every", "queries", "images", "sent", "seeds", "seed", "epoch")
@@ -47,7 +48,7 @@ def choose(
     protocol: str,
     seeds: int,
 ) -> list[Cell]:
-    """The cells that the words select; of the datasets of MLPs, if they do not say: cifar100 takes weeks on a CPU.
+    """The cells that the words select; of the datasets of MLPs, if they do not say: cifar100 takes months on a CPU.
 
     Agents alone come along wherever gains are asked for.
     """
@@ -77,8 +78,14 @@ def chosen(cells: list[Cell], methods: list[str] | None) -> list[Cell]:
     """Cells of these methods, with the agents alone that their gains need."""
     if not methods:
         return cells
-    varied = any(cell.varied and cell.method in methods for cell in cells)
-    return [cell for cell in cells if cell.method in methods or (varied and cell.method == "vanilla")]
+    # Where figures say "federated", fedprox stands for fedavg in some panels.
+    wanted = [
+        cell
+        for cell in cells
+        if cell.method in methods or ("fedavg" in methods and cell.varied.get("mode") == "federated")
+    ]
+    varied = any(cell.varied for cell in wanted)
+    return [cell for cell in cells if cell in wanted or (varied and cell.method == "vanilla")]
 
 
 def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Tables]:

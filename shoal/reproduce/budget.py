@@ -21,6 +21,7 @@ PAPER = {
     ("monolithic", "federated"): (1.263, 1.65e-5),
     ("monolithic", "data"): (1.384, 1.13e-5),
 }
+EPOCHS = 100  # of a task
 PERIODS = (5, 10, 20, 50, 100)  # of averaging
 MODULES = (1, 2, 3, 4)  # that a neighbour sends
 # Final accuracies in the authors' notebooks, where they have them, for these budgets in modules or rounds per task.
@@ -87,7 +88,7 @@ def federated(dataset: str, model: str, protocol: str, proximal: Iterable[str]) 
 def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
     """A row for the cell, with its gain."""
     own = row(cell, folder)
-    return {"budget": [{**{name: one for name, one in own.items() if name != "out"}, **relative(own, cell, folder)}]}
+    return {cell.what: [{**{name: one for name, one in own.items() if name != "out"}, **relative(own, cell, folder)}]}
 
 
 def relative(own: Row, cell: Cell, folder: Path) -> Row:
@@ -118,10 +119,12 @@ def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """Marginal gain and value of budget of every mode, beside the paper's."""
     groups = grouped(tables["budget"], ("protocol", "seeds", "model", "mode"))
     found = []
-    for (protocol, seeds, model, mode), rows in groups.items():
-        if (model, mode) not in PAPER:
+    for (protocol, seeds, model, mode), every in groups.items():
+        rows = whole(every)
+        if (model, mode) not in PAPER or not rows:
             continue
         spots = points(rows)
+        datasets = [name for name in table1.DATASETS if any(one["dataset"] == name for one in rows)]
         slope, worth = PAPER[model, mode]
         gains = [spot.gain for spot in spots]
         found.append(
@@ -131,10 +134,10 @@ def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
                 "model": model,
                 "mode": mode,
                 "points": len(spots),
-                "datasets": len({one["dataset"] for one in rows}),
+                "datasets": " ".join(datasets),
                 "marginal_gain": marginal(gains, [spot.setting for spot in spots]),
                 "paper_marginal_gain": slope,
-                "paper_marginal_gain_here": noted(model, mode, {one["dataset"] for one in rows}),
+                "paper_marginal_gain_here": noted(model, mode, datasets),
                 "value_of_budget": value(gains, [spot.setting for spot in spots]),
                 "paper_value_of_budget": worth,
                 "marginal_gain_floats": marginal(gains, [spot.floats for spot in spots]),
@@ -144,8 +147,19 @@ def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     return {"slopes": found}
 
 
-def noted(model: str, mode: str, datasets: set[str]) -> float | None:
-    """The marginal gain that the authors' notebooks give for these datasets; None where they do not have the numbers.
+def whole(rows: Iterable[Row]) -> list[Row]:
+    """The rows of datasets that have every budget: means over now these, now those datasets would show their levels."""
+    kept = [one for one in rows if one["gain"] is not None and one["floats_per_edge_task"]]
+    found = []
+    for same in grouped([{**one, "cifar": one["dataset"] == "cifar100"} for one in kept], ("cifar",)).values():
+        every = {setting(one) for one in same}
+        for own in grouped(same, ("dataset",)).values():
+            found += own if {setting(one) for one in own} == every else []
+    return found
+
+
+def noted(model: str, mode: str, datasets: Sequence[str]) -> float | None:
+    """The marginal gain that the authors' notebooks give for these datasets; None unless they have all the numbers.
 
     Budgets count up to a factor: it moves the line, and leaves its slope.
     """
@@ -161,11 +175,10 @@ def noted(model: str, mode: str, datasets: set[str]) -> float | None:
 
 def points(rows: Sequence[Row]) -> list[Point]:
     """One point per budget of a mode, the mean over all runs that have it, whatever their dataset."""
-    there = [one for one in rows if one["gain"] is not None and one["floats_per_edge_task"]]
     names = ("gain", "setting", "floats_per_edge_task")
     return [
         Point(*(sum(one[name] for one in same) / len(same) for name in names))
-        for same in grouped([{**one, "setting": setting(one)} for one in there], ("setting",)).values()
+        for same in grouped([{**one, "setting": setting(one)} for one in rows], ("setting",)).values()
     ]
 
 
@@ -176,7 +189,7 @@ def setting(row: Row) -> float:
     if row["mode"] == "modmod":
         return float(row["sent"] * module)
     if row["mode"] == "federated":
-        return float(max(PERIODS) // row["every"] * 4 * module)
+        return float(EPOCHS // row["every"] * 4 * module)
     queries = row["images"] / 5 if cifar else row["queries"]
     return float(queries * 6 * pixels * EXCHANGES[row["every"]])
 

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 
 from shoal.cells import Row, read_csv
+from shoal.errors import UserError
 from shoal.report.charts import DASHES, FLAT, SHAPES, Style, finish, upright
 from shoal.report.export import export
 from shoal.reproduce import budget, topology
@@ -25,12 +26,18 @@ STYLE = Style(page=False, order=())
 def draw(folder: Path, place: Path, families: Iterable[str]) -> list[Path]:
     """The figures of some families, from the CSVs in a folder, a set for each protocol that has rows."""
     written = []
-    for what, make in FIGURES.items():
-        rows = read_csv(folder / f"{what}.csv") if what in families else []
+    for what in families:
+        rows = read_csv(folder / f"{what}.csv")
         for protocol in ("paper", "fair"):
-            here = most([row for row in rows if row["protocol"] == protocol])
-            if chart := make(here):
+            try:
+                here = most([row for row in rows if row["protocol"] == protocol])
+                chart = FIGURES[what](here)
                 title = {"text": TITLES[what], "subtitle": subtitle(protocol, here), "subtitleColor": FLAT["ink"]}
+            except (KeyError, TypeError, ValueError) as error:
+                raise UserError(
+                    f"cannot make sense of {folder / f'{what}.csv'} ({error}); restore it, or move it away"
+                ) from None
+            if chart:
                 written += export({**finish(chart, STYLE), "title": title}, place, f"{what}-{protocol}")
     return written
 
@@ -91,7 +98,7 @@ def budgets(rows: Sequence[Row]) -> Any:
     kept = [row for row in rows if row["mode"] in MODES and row["gain"] is not None]
     spots = []
     for (model, mode), same in budget.grouped(kept, ("model", "mode")).items():
-        found = budget.points(same)
+        found = budget.points(budget.whole(same))
         spots += [{"model": model, "mode": mode, "gain": one.gain, "floats": one.setting} for one in found]
     lines = []
     for (model, mode), same in budget.grouped(spots, ("model", "mode")).items():

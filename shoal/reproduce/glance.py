@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from shoal.cells import Row, Scores
-from shoal.compare import paired
+from shoal.compare import Paired, paired
 from shoal.reproduce.claims import METRICS, Key
 from shoal.reproduce.table1 import METHODS, MLP, MODELS, PAPER
 
@@ -32,10 +32,15 @@ def with_gains(key: Key, row: Row, each: Mapping[Key, Scores]) -> str:
     ours = " / ".join(f"{row[name]:.2f}" for name in METRICS)
     protocol, dataset, model, method = key
     base = each.get((protocol, dataset, model, "vanilla"), {})
-    gaps = [paired(each.get(key, {}), base, name) for name in METRICS]
-    if method == "vanilla" or None in gaps:
-        return ours
-    return f"{ours} ({' / '.join(f'{one.mean:+.2f} ± {one.error or 0:.2f}' for one in gaps if one)})"
+    gaps = [] if method == "vanilla" else [paired(each.get(key, {}), base, name) for name in METRICS]
+    return f"{ours} ({' / '.join(map(signed, gaps))})" if all(gaps) and gaps else ours
+
+
+def signed(gap: Paired | None, scale: float = 1.0) -> str:
+    """A difference with its error, as far as there are any."""
+    if gap is None:
+        return ""
+    return f"{scale * gap.mean:+.2f} ± {'-' if gap.error is None else f'{scale * gap.error:.2f}'}"
 
 
 def table(protocol: str, best: Mapping[Key, Row], each: Mapping[Key, Scores]) -> list[str]:

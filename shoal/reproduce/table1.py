@@ -225,7 +225,7 @@ def row(cell: Cell, folder: Path) -> Row:
         **gains(cell, folder),
         "paper_final_accuracy": final,
         "paper_auc": auc,
-        "identity": summary["identity"],
+        "identity": own.identity(),  # a cell finished by an earlier version may have another name for the same
         "commit": summary["commit"],
         "out": str(place_of(cell, folder)),
     }

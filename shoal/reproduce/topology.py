@@ -1,11 +1,10 @@
 """Who talks to whom: relative gain over agents alone on graphs from complete to sparse."""
 
 import math
-from pathlib import Path
 
 from shoal.cells import Row
-from shoal.reproduce.budget import federated, grouped, relative
-from shoal.reproduce.table1 import DATASETS, Cell, row, settings
+from shoal.reproduce.budget import federated, grouped
+from shoal.reproduce.table1 import DATASETS, SMALL, Cell, settings
 
 # G(n, p) with every edge is the complete graph.
 GRAPHS = (
@@ -15,7 +14,9 @@ GRAPHS = (
 
 
 def cells(dataset: str, model: str, protocol: str, seeds: int) -> list[Cell]:
-    """Every mode on every graph, and agents alone to compare with."""
+    """Every mode on every graph, and agents alone to compare with; the reduction has none."""
+    if dataset == SMALL:
+        return []
     method, strength = federated(dataset, model, protocol, DATASETS)
     shared: list[tuple[str, str, Row]] = [("data", "data", {}), (method, "federated", strength)]
     shared += [("modmod", "modmod", {})] * (model == "modular")
@@ -29,12 +30,6 @@ def cells(dataset: str, model: str, protocol: str, seeds: int) -> list[Cell]:
     return found
 
 
-def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
-    """A row for the cell, with its gain."""
-    own = row(cell, folder)
-    return {"topology": [{**{name: one for name, one in own.items() if name != "out"}, **relative(own, cell, folder)}]}
-
-
 def word(graph: str, p: float | None) -> str:
     """A graph in a word."""
     return graph if p is None else f"p = {p:g}"
@@ -46,7 +41,7 @@ def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     groups = grouped(kept, ("protocol", "seeds", "model", "mode", "graph", "p"))
     found = []
     for (protocol, seeds, model, mode, graph, p), rows in groups.items():
-        errors = [one["gain_se"] for one in rows]
+        errors, pooled = [one["gain_se"] for one in rows], [one["gain_se_pooled"] for one in rows]
         known = None not in errors
         found.append(
             {
@@ -56,10 +51,10 @@ def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
                 "mode": mode,
                 "graph": graph,
                 "p": p,
-                "datasets": len(rows),
+                "datasets": " ".join(one["dataset"] for one in rows),
                 "gain": sum(one["gain"] for one in rows) / len(rows),
                 "gain_se": math.sqrt(sum(error**2 for error in errors)) / len(rows) if known else None,
-                "gain_se_pooled": sum(one["gain_se_pooled"] or 0.0 for one in rows) / len(rows),
+                "gain_se_pooled": sum(pooled) / len(rows) if None not in pooled else None,
             }
         )
     return {"topology_mean": found}
