@@ -18,7 +18,7 @@ from shoal.session import carry_out, prepare, units
 
 Row = dict[str, Any]
 Scores = dict[int, dict[str, float]]  # final accuracy (%) and AUC of each seed, the mean over its agents
-SUMMED = ("dataset", "protocol", "seeds", "final_accuracy", "auc", "sharing", "seconds", "identity")  # in every summary
+SUMMED = ("dataset", "protocol", "seeds", "final_accuracy", "auc", "seconds", "identity")  # in every summary
 WORDS = ("identity", "commit")  # columns that are no numbers even if they look like one
 
 

@@ -137,7 +137,7 @@ def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
         summary = summary_of(place)
         row: Row = {"run": one.label, "kind": None, "baseline": base.label}
         row |= {name: summary[name] for name in ("dataset", "model", "protocol", "agents", "seeds")}
-        row["sharing"] = "+".join(summary["sharing"]) or "none"
+        row["sharing"] = "+".join(summary.get("sharing", ())) or "none"
         end = {"identity": summary["identity"], "commit": summary["commit"], "out": str(place)}
         costs = {name: summary.get(name) for name in COSTS}
         rows.append(row | difference(summary, scores(place), there[None], one is base) | costs | end)
