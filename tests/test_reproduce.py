@@ -473,6 +473,11 @@ def test_every_run_in_the_committed_tables_is_that_of_todays_settings() -> None:
             assert row["identity"] == table1.settings(*words).identity(), f"collect the cells again: {words}"
 
 
+def by_model(name: tuple[str, str]) -> tuple[int, int]:
+    """The order of the README."""
+    return ("monolithic", "modular").index(name[0]), ("data", "federated", "modmod").index(name[1])
+
+
 def test_the_readme_has_the_numbers_of_the_page() -> None:
     page = (ROOT / "REPRODUCED.md").read_text().splitlines()
     lines = (ROOT / "README.md").read_text().splitlines()
@@ -482,6 +487,12 @@ def test_the_readme_has_the_numbers_of_the_page() -> None:
     best = reproduced.fullest(read_csv(ROOT / "docs" / "table1.csv"))
     said = reproduced.close({key: row for key, row in best.items() if key[0] == "paper"})
     assert said in "\n".join(lines)
+    slopes = {(row["model"], row["mode"]): row for row in read_csv(ROOT / "docs" / "slopes.csv")}
+    for head, name in (("| ours, mnist |", "marginal_gain"), ("| the paper's, five datasets |", "paper_marginal_gain")):
+        (line,) = [line for line in lines if line.startswith(head)]
+        assert (
+            line == f"{head} {' | '.join(f'{slopes[one][name]:.3f}' for one in sorted(budget.PAPER, key=by_model))} |"
+        )
 
 
 def test_a_table_with_a_damaged_row_gets_one_sentence(tmp_path: Path) -> None:
