@@ -342,7 +342,7 @@ def test_claims_are_judged_by_paired_seeds() -> None:
     by_words = {(claim.words, claim.model): claim for claim in claims.CLAIMS}
 
     def verdict(words: str) -> claims.Finding | None:
-        return claims.judge(by_words[words, "modular"], "mnist", "fair", each)
+        return claims.judge(by_words[words, "modular"], ["mnist"], "fair", each)
 
     ends = verdict("data ends highest on easier data")
     assert ends is not None
@@ -361,6 +361,15 @@ def test_claims_are_judged_by_paired_seeds() -> None:
     holds = verdict("the hybrid ends above its parts")
     assert holds is not None
     assert holds.verdict == "holds"
+    # Seeds of two datasets together: twice as many pairs, of the same mean.
+    twice = {**each, **{(key[0], "kmnist", *key[2:]): scores for key, scores in each.items()}}
+    both = claims.judge(
+        by_words["the hybrid ends above its parts", "modular"], ["mnist", "kmnist"], "fair", twice, "together"
+    )
+    assert both is not None
+    assert (both.dataset, both.verdict, both.gaps["data"].seeds) == ("together", "holds", 8)
+    assert both.gaps["data"].mean == pytest.approx(holds.gaps["data"].mean)
+    assert "all datasets together: **holds**" in "\n".join(claims.section("fair", twice))
     seeds = [one for one in seeds if one["method"] != "hybrid"]
     each = reproduced.by_cell(reproduced.fullest(rows), seeds)
     assert verdict("the hybrid ends above its parts") is None

@@ -1,6 +1,6 @@
 """What the paper claims of its methods, and what our runs say of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.cells import Scores
@@ -39,7 +39,7 @@ CLAIMS = (
 
 
 class Finding(NamedTuple):
-    """What our runs say of a claim on one dataset."""
+    """What our runs say of a claim on one dataset, or on all together."""
 
     claim: Claim
     dataset: str
@@ -48,12 +48,22 @@ class Finding(NamedTuple):
     untried: tuple[str, ...]  # rivals that have not
 
 
-def judge(claim: Claim, dataset: str, protocol: str, each: Mapping[Key, Scores]) -> Finding | None:
-    """What our runs say of a claim on a dataset; None if they do not say anything."""
-    here = each.get((protocol, dataset, claim.model, claim.method), {})
+def judge(
+    claim: Claim, datasets: Sequence[str], protocol: str, each: Mapping[Key, Scores], name: str = ""
+) -> Finding | None:
+    """What our runs say of a claim on some datasets, whose seeds are taken together; None if they say nothing."""
+
+    def scores(method: str) -> Scores:
+        return {
+            1000 * at + seed: values
+            for at, dataset in enumerate(datasets)
+            for seed, values in each.get((protocol, dataset, claim.model, method), {}).items()
+        }
+
+    here = scores(claim.method)
     gaps: dict[str, Paired] = {}
     for rival in claim.rivals:
-        gap = paired(here, each.get((protocol, dataset, claim.model, rival), {}), claim.metric)
+        gap = paired(here, scores(rival), claim.metric)
         if gap:
             gaps[rival] = gap
     if not gaps:
@@ -64,7 +74,7 @@ def judge(claim: Claim, dataset: str, protocol: str, each: Mapping[Key, Scores])
         verdict = "fails"
     else:
         verdict = "holds" if len(shown) == len(claim.rivals) else "undecided"
-    return Finding(claim, dataset, verdict, gaps, untried)
+    return Finding(claim, name or ", ".join(datasets), verdict, gaps, untried)
 
 
 def section(protocol: str, each: Mapping[Key, Scores]) -> list[str]:
@@ -72,14 +82,16 @@ def section(protocol: str, each: Mapping[Key, Scores]) -> list[str]:
     lines = [
         "Each is a comparison with every rival, paired over seeds. *Holds*: above all of them, each with p < "
         f"{SURE} in a two-sided paired t-test; *fails*: some rival is above, just as surely; else *undecided*. "
-        "With so few seeds and so many comparisons, a single verdict can be luck.",
+        "With so few seeds and so many comparisons, a single verdict can be luck. *All together* are the seeds of all "
+        "datasets in one test: it asks whether the claim holds on average.",
         "",
     ]
     if protocol == "paper":
         lines[0] += " Rows with and without a common start do not meet the same tasks: pairs are loose here."
     found: list[Finding] = []
     for claim in CLAIMS:
-        here = [judge(claim, dataset, protocol, each) for dataset in claim.datasets]
+        here = [judge(claim, [dataset], protocol, each) for dataset in claim.datasets]
+        together = judge(claim, claim.datasets, protocol, each, "all together")
         found += [one for one in here if one]
         said = []
         for verdict in ("holds", "fails", "undecided"):
@@ -87,6 +99,9 @@ def section(protocol: str, each: Mapping[Key, Scores]) -> list[str]:
             said += [f"{verdict} on {', '.join(names)}"] * bool(names)
         gone = [dataset for dataset, one in zip(claim.datasets, here, strict=True) if one is None]
         said += [f"not compared on {', '.join(gone)}"] * bool(gone)
+        if together and len(claim.datasets) - len(gone) > 1:
+            found.append(together)
+            said.insert(0, f"all datasets together: **{together.verdict}**")
         lines.append(
             f"- **{claim.words}** ({claim.model}; {METRICS[claim.metric]} of {claim.method}): {'; '.join(said)}."
         )
