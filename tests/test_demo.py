@@ -150,3 +150,14 @@ def test_only_what_seeds_show_is_said() -> None:
         "What it cost, from one agent to one other in one task: b 1.0 kB, 100 times the 10 bytes of a. "
         "Of those that did better in the end, c was the cheapest."
     )
+
+
+def test_methods_share_what_they_say() -> None:
+    shared = {name: [mode.mode for mode in demo.fleet(name, 1, ()).sharing] for name in demo.METHODS}
+    assert shared == {
+        "vanilla": [],
+        "data": ["recv"],
+        "fedavg": ["fedavg"],
+        "modmod": ["modmod"],
+        "hybrid": ["recv", "modmod", "fedavg"],
+    }

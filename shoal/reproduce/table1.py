@@ -171,7 +171,7 @@ def cells(dataset: str, model: str, protocol: str, seeds: int) -> list[Cell]:
 
 def modes(dataset: str, model: str, method: str) -> list[str]:
     """What a method shares: `data` is Simp on cifar100 and Recv elsewhere; `hybrid` all there is for the model."""
-    data = "recv" if dataset in MLP else "simp"
+    data = "simp" if dataset in ("cifar100", SMALL) else "recv"
     hybrid = [data, "modmod", "fedavg"] if model == "modular" else [data, "fedavg"]
     return {"vanilla": [], "data": [data], "hybrid": hybrid}.get(method, [method])
 
