@@ -113,7 +113,7 @@ def test_on_a_terminal_it_moves(width: int, monkeypatch: pytest.MonkeyPatch) -> 
     demo.show(Path("runs"), 1, QUICK, console)
     shown = screen.getvalue()
     assert "left" in shown
-    assert "fedavg: task 6, epoch" in shown
+    assert re.search(r"fedavg: task \d, epoch", shown)  # which ones are seen depends on the machine
     assert ("each as it is learned" in shown) == (width > demo.NARROW)
     lines = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", shown).splitlines()
     assert max(len(line.rpartition("\r")[2]) for line in lines if " left " in line or "fedavg  " in line) <= width
