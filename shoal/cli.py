@@ -196,8 +196,8 @@ def reproduce(
     """Train cells of the paper's tables and figures and set them beside the printed numbers.
 
     **table1**: every method. **curves**: accuracy while learning, of the same cells. **budget**: gain against the log
-    of what is sent, marginal gain, value of budget. **topology**: gain on sparser and sparser graphs. **gaps**: how far
-    apart the rows of Table 1 are. **report**: only draw, and write the page of `--write`, from the CSVs.
+    of what may be sent, marginal gain, value of budget. **topology**: gain on sparser and sparser graphs. **gaps**: how
+    far apart the rows of Table 1 are. **report**: only draw, and write the page of `--write`, from the CSVs.
 
     Methods: **vanilla** agents share nothing; **data** (Recv; Simp on cifar100); **fedavg**, **fedprox**, **fedcurv**,
     **fedfish** average models with their neighbours; **modmod** shares modules; **hybrid** all at once. The CSVs

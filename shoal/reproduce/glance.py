@@ -30,10 +30,15 @@ def beside_the_paper(row: Row) -> str:
 def with_gains(key: Key, row: Row, each: Mapping[Key, Scores]) -> str:
     """Final accuracy / AUC, and in brackets what they gain over agents alone, paired over seeds."""
     ours = " / ".join(f"{row[name]:.2f}" for name in METRICS)
+    gains = [gain(key, name, each) for name in METRICS]
+    return f"{ours} ({' / '.join(map(signed, gains))})" if all(gains) else ours
+
+
+def gain(key: Key, name: str, each: Mapping[Key, Scores]) -> Paired | None:
+    """What a cell has more than agents alone; None for these themselves, and where they have not been run."""
     protocol, dataset, model, method = key
     base = each.get((protocol, dataset, model, "vanilla"), {})
-    gaps = [] if method == "vanilla" else [paired(each.get(key, {}), base, name) for name in METRICS]
-    return f"{ours} ({' / '.join(map(signed, gaps))})" if all(gaps) and gaps else ours
+    return None if method == "vanilla" else paired(each.get(key, {}), base, name)
 
 
 def signed(gap: Paired | None, scale: float = 1.0) -> str:

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from shoal.cells import Row, Scores, read_csv
-from shoal.compare import paired
 from shoal.errors import UserError
 from shoal.reproduce import budget, claims, gaps, glance, topology
 from shoal.reproduce.claims import FIVE, METRICS, Key
-from shoal.reproduce.glance import CLOSE, far, off, signed
+from shoal.reproduce.glance import CLOSE, far, gain, off, signed
 from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, PAPER, REDUCED, SMALL
 
 NEEDED = ("table1", "seeds", "budget", "topology")  # CSVs; the last three may be missing
@@ -193,12 +192,8 @@ def gained(rows: dict[Key, Row], each: dict[Key, Scores]) -> list[str]:
         "| --- " * 11 + "|",
     ]
     for key, row in rows.items():
-        protocol, dataset, model, method = key
-        base = each.get((protocol, dataset, model, "vanilla"), {})
-        cells = []
-        for name in METRICS:
-            gap = None if method == "vanilla" else paired(each.get(key, {}), base, name)
-            cells.append(f"{measure(row, name)} | {signed(gap)}")
+        _, dataset, model, method = key
+        cells = [f"{measure(row, name)} | {signed(gain(key, name, each))}" for name in METRICS]
         lines.append(
             f"| {dataset} | {model} | {method} | {cells[0]} | {cells[1]} | {row['floats_per_edge_task'] or 0:,.0f} "
             f"| {row['seeds']} | {row['identity']} | {row['commit'] or '-'} |"
@@ -228,15 +223,13 @@ def reduced(best: dict[Key, Row], each: dict[Key, Scores]) -> list[str]:
     ]
     for key, row in rows.items():
         protocol, _, model, method = key
-        base = each.get((protocol, SMALL, model, "vanilla"), {})
         cells = []
         for at, name in enumerate(METRICS):
             scale = 1.0 if name == "final_accuracy" else 100 / top
-            gap = None if method == "vanilla" else paired(each.get(key, {}), base, name)
             full = PAPER[model, method]["cifar100"][at] - PAPER[model, "vanilla"]["cifar100"][at]
             theirs = "" if method == "vanilla" else f"{full * (1.0 if scale == 1.0 else 100 / 101):+.2f}"
             ours = f"{scale * row[name]:.2f} ± {number(scale * row[f'{name}_se'])}"
-            cells.append(f"{ours} | {signed(gap, scale)} | {theirs}")
+            cells.append(f"{ours} | {signed(gain(key, name, each), scale)} | {theirs}")
         lines.append(
             f"| {protocol} | {model} | {method} | {cells[0]} | {cells[1]} | {row['seeds']} | {row['identity']} "
             f"| {row['commit'] or '-'} |"
@@ -252,7 +245,7 @@ def budgets(rows: list[Row], pictures: Mapping[str, str]) -> list[str]:
     lines = [
         "## Budget",
         "",
-        "Gain in % of what agents alone reach, against the natural log of B, the floats sent per directed edge and "
+        "Gain in % of what agents alone reach, against the natural log of B, in floats per directed edge and "
         "task: the slope of a least-squares line (marginal gain), and the mean of gain / B (value of budget). B is "
         "what the settings allow, as in the paper, and, in the column so called, what was sent: neighbours often have "
         "fewer modules worth sending than they may send. The paper's slopes are over five datasets. "
