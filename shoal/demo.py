@@ -199,10 +199,10 @@ def status(name: str, settings: Settings, stack: Stack, share: float, left: floa
     if stack.epoch == 0:
         at = f"task {stack.task} learned"
     elif stack.task < tasks.initial:
-        at = f"tasks 1 to {tasks.initial} together, epoch {stack.epoch} of {epochs}"
+        at = f"tasks 1 to {tasks.initial}, epoch {stack.epoch} of {epochs}"
     time_left = f"{left:.0f} s left" if left < 90 else f"{left / 60:.0f} min left"
     row = Table.grid(padding=(0, 2, 0, 0))
-    row.add_row(ProgressBar(100, 100 * share, width=20), time_left, f"{name}: {at}")
+    row.add_row(ProgressBar(100, 100 * share, width=10), time_left, f"{name}: {at}")
     return row
 
 

@@ -74,7 +74,7 @@ def look(browser: Any, scheme: str) -> None:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
-def wait(done: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+def wait(done: Callable[[], Any], what: str, seconds: float = 60) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := done():
