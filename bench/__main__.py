@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import cases, floor, scale, sharing, tables
+from bench import cases, floor, page, scale, sharing, tables
 from bench.race import Contender, Rates, middle, race
 from shoal.data import Bank
 from shoal.engine import ENGINES, THREADS, keep_memory
@@ -34,7 +34,7 @@ CNN_LANES = (1, 2)
 ONE_BATCH = ("tasks.classes=4", "tasks.train=16")
 TINY = ("net.width=8", "learner.batch=8", "tasks.classes=4", "tasks.train=2", "learner.memory=2")
 
-SECTIONS = ("modular-mlp", "mlp", "cnn", "evaluation", "sharing", "growth")
+SECTIONS = ("modular-mlp", "mlp", "cnn", "evaluation", "sharing", "growth", "page")
 
 Found = dict[str, Any]
 Tick = Callable[[], None]
@@ -248,6 +248,11 @@ def sections(options: Options) -> dict[str, Section]:
             len(options.growth),
             lambda tick: measure_growth(options, tick),
             lambda found: tables.scale(found["rows"], found["r_squared"]),
+        ),
+        "page": Section(
+            options.turns,
+            lambda tick: {"unit": "seconds", "rows": page.rows(options.fleet, options.turns, tick)},
+            lambda found: tables.page(found["rows"]),
         ),
     }
 

@@ -14,6 +14,7 @@ TABLES = {
     "evaluation": "Evaluation",
     "sharing": "Sharing on a complete graph",
     "growth": "Growth with lanes",
+    "page": "The report in chromium",
 }
 
 

@@ -1,20 +1,19 @@
-"""The report in a real browser: Debian's chromium without a window, driven through its driver."""
+"""The report in a real browser."""
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.report import compare, page, read
-from tests.test_report import many, spoil
+from tests.browser import MISSING, drawn, many, start, wait
+from tests.test_report import spoil
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+pytest.importorskip("selenium", reason="selenium is not installed")
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 pytestmark = [
     pytest.mark.browser,
@@ -24,23 +23,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A browser that tells what its console says."""
-    binary = next(filter(None, map(shutil.which, BROWSERS)), None)
-    driver = shutil.which("chromedriver")
-    if not binary or not driver:
-        pytest.skip("there is no chromium with a driver; on Debian: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for word in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1200,900",
-    ):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    found = start()
+    if not found:
+        pytest.skip(MISSING)
     yield found
     found.quit()
 
@@ -74,28 +59,12 @@ def look(browser: Any, scheme: str) -> None:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
-def wait(done: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := done():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited {seconds} s for {what}")
-
-
 def draw_all(browser: Any) -> int:
     """Go to each chart, as a reader does, until it is drawn; the number of charts."""
     ids = browser.execute_script("return [...document.querySelectorAll('figure[id]')].map((one) => one.id)")
     for ident in ids:
         drawn(browser, ident)
     return len(ids)
-
-
-def drawn(browser: Any, ident: str) -> int:
-    """How often a chart was drawn, at least once."""
-    browser.execute_script("document.getElementById(arguments[0]).scrollIntoView()", ident)
-    script = "return Number(document.getElementById(arguments[0]).dataset.drawn ?? 0)"
-    return int(wait(lambda: browser.execute_script(script, ident), f"the chart {ident}"))
 
 
 def errors(browser: Any) -> list[Any]:
@@ -268,14 +237,11 @@ def test_names_are_text_in_the_browser_too(browser: Any, shown: Path, tmp_path: 
     assert errors(browser) == []
 
 
-def test_a_large_page_opens_quickly(browser: Any, tmp_path: Path) -> None:
-    """15 methods of 64 lanes: the goal is 3 s to the first chart; more is allowed here, for a busy machine."""
+def test_a_large_page_works(browser: Any, tmp_path: Path) -> None:
+    """15 methods of 64 lanes; how fast it opens is the bench's matter."""
     many(tmp_path / "runs", methods=15, agents=8, seeds=8, tasks=10)
     page.save(tmp_path / "page.html", page.page(compare.groups(read.gather([tmp_path / "runs"])[0]), []))
-    start = time.monotonic()
     browser.get((tmp_path / "page.html").as_uri())
-    drawn(browser, "g0-learning-curves")
-    assert time.monotonic() - start < 10
     draw_all(browser)
     drawn(browser, "g0-learning-curves")
     assert marks(browser, "g0-learning-curves", "line") == 15

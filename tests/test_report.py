@@ -23,6 +23,7 @@ from shoal.record import create
 from shoal.report import charts, compare, page, read
 from shoal.report.charts import Style
 from shoal.session import carry_out, prepare
+from tests.browser import many
 from tests.command import DIGITS, ROOT, TINY, call, command
 from tests.conftest import SHOWN
 
@@ -673,45 +674,6 @@ def test_help_is_quick_and_without_altair() -> None:
 
 
 # Size
-
-
-def many(folder: Path, methods: int, agents: int, seeds: int, tasks: int) -> None:
-    """Made-up runs of the paper's size: what a report must be able to hold."""
-    generator = np.random.default_rng(0)
-    epochs = np.array([0, *range(1, 101, 10), 101])
-    lanes = [(seed, agent) for seed in range(seeds) for agent in range(agents)]
-    seed, agent = np.array(lanes).T
-    grids = np.array([(t, e, u) for t in range(tasks) for e in epochs for u in range(t + 1)])
-    for at in range(methods):
-        place = folder / f"run{at}"
-        place.mkdir(parents=True)
-        values = generator.uniform(0.6, 1, (len(lanes), len(grids))).astype(np.float32)
-        pl.DataFrame(
-            {
-                "seed": np.repeat(seed, len(grids)),
-                "agent": np.repeat(agent, len(grids)),
-                "task": np.tile(grids[:, 0], len(lanes)),
-                "epoch": np.tile(grids[:, 1], len(lanes)),
-                "tested": np.tile(grids[:, 2], len(lanes)),
-                "accuracy": values.reshape(-1),
-            }
-        ).write_parquet(place / "accuracy.parquet")
-        pairs = [(s, a, b) for s in range(seeds) for a in range(agents) for b in range(agents) if a != b]
-        s, a, b = np.array(pairs).T
-        pl.DataFrame(
-            {"seed": s, "task": 4, "sender": a, "receiver": b, "bytes": generator.integers(1, 10**6, len(pairs))}
-        ).with_columns(verdict=pl.lit("accepted")).write_parquet(place / "ledger.parquet")
-        trials = [(s, a, t) for s, a in lanes for t in range(4, tasks)]
-        s, a, t = np.array(trials).T
-        pl.DataFrame({"seed": s, "agent": a, "task": t, "kept": generator.random(len(t)) < 0.5}).write_parquet(
-            place / "growth.parquet"
-        )
-        (place / "about.json").write_text(json.dumps({"shoal": shoal.__version__, "format": 2}))
-        (place / "settings.toml").write_text(
-            f'dataset = "mnist"\nmodel = "modular-mlp"\nprotocol = "fair"\nagents = {agents}\nseeds = {seeds}\n'
-            f'[tasks]\ncount = {tasks}\ninitial = 4\n[learner]\nepochs = 100\n[network]\ngraph = "complete"\n'
-            f'[[sharing]]\nmode = "mode{at}"\n'
-        )
 
 
 def test_fifteen_methods_of_sixty_four_lanes_are_a_small_page(tmp_path: Path) -> None:
