@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from shoal.cells import Row, Scores, read_csv
+from shoal.config import Settings
 from shoal.errors import UserError
 from shoal.reproduce import budget, claims, gaps, glance, topology
 from shoal.reproduce.claims import FIVE, METRICS, Key
 from shoal.reproduce.glance import CLOSE, far, gain, off, signed
-from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, PAPER, REDUCED, SMALL
+from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, PAPER, REDUCED, RHYTHM, SMALL, settings
 
 NEEDED = ("table1", "seeds", "budget", "topology")  # CSVs; the last three may be missing
 Tables = dict[str, list[Row]]
@@ -210,12 +211,10 @@ def reduced(best: dict[Key, Row], each: dict[Key, Scores]) -> list[str]:
     lines = [
         "## CIFAR-100, reduced",
         "",
-        "**Not the paper's protocol:** `cifar100-small` has 4 agents instead of 8, 8 tasks instead of 20, 320 training "
-        "images a task instead of 1,280, 16 channels instead of 50, 10 epochs instead of 100, batches of 16 instead of "
-        "64; images are asked for every 2 epochs, models averaged after each. Only gains over vanilla of the same "
-        "model can be set beside the paper's, with care. AUC in % of its maximum. In full it is `shoal reproduce "
-        "table1 --dataset cifar100`, about three months on two cores by the speed we measured "
-        "([docs/results.md](docs/results.md)).",
+        f"**Not the paper's protocol:** `{SMALL}` has {reduction()}; images are asked for every {RHYTHM['simp']} "
+        "epochs, models averaged after each. Only gains over vanilla of the same model can be set beside the paper's, "
+        "with care. AUC in % of its maximum. In full it is `shoal reproduce table1 --dataset cifar100`, about three "
+        "months on two cores by the speed we measured ([docs/results.md](docs/results.md)).",
         "",
         "| protocol | model | method | final | gain | the paper's, in full | AUC | gain | the paper's, in full "
         "| seeds | run | commit |",
@@ -235,6 +234,20 @@ def reduced(best: dict[Key, Row], each: dict[Key, Scores]) -> list[str]:
             f"| {row['commit'] or '-'} |"
         )
     return [*lines, ""]
+
+
+def reduction() -> str:
+    """What the reduction has less of."""
+    small, full = (sizes(settings(name, "modular", "vanilla", "paper", 1)) for name in (SMALL, "cifar100"))
+    return ", ".join(f"{small[what]:,} {what} instead of {full[what]:,}" for what in small)
+
+
+def sizes(fleet: Settings) -> dict[str, int]:
+    tasks, learner = fleet.tasks, fleet.learner
+    return {
+        "agents": fleet.agents, "tasks": tasks.count, "training images a task": tasks.train * tasks.classes,
+        "channels": fleet.net.width, "epochs": learner.epochs, "images a batch": learner.batch,
+    }  # fmt: skip
 
 
 def budgets(rows: list[Row], pictures: Mapping[str, str]) -> list[str]:
