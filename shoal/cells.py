@@ -12,12 +12,12 @@ import polars as pl
 from shoal import metrics
 from shoal.config import Settings
 from shoal.errors import Stopped, UserError
+from shoal.paired import Scores
 from shoal.record import Record, content, create, reopen
 from shoal.run import Watch
 from shoal.session import carry_out, prepare, units
 
 Row = dict[str, Any]
-Scores = dict[int, dict[str, float]]  # final accuracy (%) and AUC of each seed, the mean over its agents
 SUMMED = ("dataset", "protocol", "seeds", "final_accuracy", "auc", "seconds", "identity")  # in every summary
 WORDS = ("identity", "commit")  # columns that are no numbers even if they look like one
 

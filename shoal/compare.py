@@ -1,64 +1,18 @@
-"""Runs side by side: differences paired over seeds, which see the same tasks and start from the same weights."""
+"""Runs side by side, and what each has more than the first."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-
-from shoal import metrics
-from shoal.cells import Row, Scores, place_of, scores, summary_of
+from shoal.cells import Row, place_of, scores, summary_of
 from shoal.config import Settings
 from shoal.errors import SettingsError, UserError
+from shoal.paired import Scores, paired
 from shoal.reading import read
 from shoal.record import reopen
 
 NAMES = ("final_accuracy", "auc")
 COSTS = ("messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_total", "seconds")
-
-
-class Paired(NamedTuple):
-    """A mean difference over seeds that two runs have in common."""
-
-    mean: float
-    error: float | None  # standard error; None for a single seed
-    seeds: int
-    p: float | None  # two-sided paired t-test
-
-
-def paired(here: Scores, there: Scores, name: str) -> Paired | None:
-    """What `here` has more than `there`, paired over the seeds of both; None if they have none in common."""
-    both = sorted(here.keys() & there.keys())
-    if not both:
-        return None
-    gaps = np.array([here[seed][name] - there[seed][name] for seed in both])
-    if len(both) == 1:
-        return Paired(float(gaps[0]), None, 1, None)
-    mean, error = float(gaps.mean()), float(metrics.error(gaps))
-    # Equal differences have an error of zero, or of what rounding leaves of it.
-    t = mean / error if error > 1e-12 * max(1.0, abs(mean)) else math.copysign(math.inf, mean) if mean else 0.0
-    return Paired(mean, error, len(both), student(t, len(both) - 1))
-
-
-def student(t: float, freedom: int) -> float:
-    """Two-sided p-value of Student's t with so many degrees of freedom.
-
-    For whole numbers the distribution is a finite sum (Abramowitz & Stegun 1964, 26.7.3 and 26.7.4).
-    """
-    angle = math.atan2(abs(t), math.sqrt(freedom))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term = cosine if odd else 1.0
-    total = 0.0
-    for step in range(1 + odd, freedom, 2):
-        total += term
-        term *= cosine * cosine * step / (step + 1)
-    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
-    return min(1.0, max(0.0, 1.0 - inside))
-
-
 SAME = ("count", "classes", "train", "validation", "replacement", "initial")  # what pairs must have in common
 
 

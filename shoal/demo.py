@@ -19,10 +19,11 @@ from shoal import metrics
 from shoal.cells import measured
 from shoal.config import Settings
 from shoal.errors import Stopped, UserError
+from shoal.paired import Gain
 from shoal.reading import read
 from shoal.record import Record, content, create, reopen
 from shoal.report import compare, needs
-from shoal.report.compare import Entry, Gain
+from shoal.report.compare import Entry
 from shoal.report.read import gather
 from shoal.reproduce.table1 import modes
 from shoal.session import carry_out, done, interrupts, prepare, units
@@ -295,11 +296,11 @@ def gained(entry: Entry, score: str) -> Gain | None:
     """What a method has more than agents that share nothing, in points."""
     gain = entry.gain(score)
     scale = unit(entry, score)
-    return gain and gain._replace(mean=scale * gain.mean, error=scale * gain.error)
+    return gain and gain.times(scale)
 
 
 def points(gain: Gain) -> str:
-    return f"{gain.mean:+.1f}" + (f" ± {gain.error:.1f}" if gain.seeds > 1 else "")
+    return f"{gain.mean:+.1f}" + ("" if gain.error is None else f" ± {gain.error:.1f}")
 
 
 def verdict(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> list[str]:
@@ -314,7 +315,7 @@ def verdict(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> list[str
         f"{base.run.tasks} tasks right; a guess would get {guess:.0f} %.",
         judged(ends, "In the end"),
         judged(ways, "While they learn (AUC)"),
-        prices({name: size for name, size in paid.items() if size}, [name for name in ends if sure(ends[name]) > 0]),
+        prices({name: size for name, size in paid.items() if size}, [name for name in ends if ends[name].sign > 0]),
     ]
     return [
         "\n".join(said),
@@ -328,8 +329,7 @@ def verdict(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> list[str
 def judged(gains: Mapping[str, Gain], when: str) -> str:
     """Which methods differ from agents that share nothing, and which cannot be told from them."""
     groups = {
-        sign: [f"{name} ({gains[name].mean:+.1f})" for name in gains if sure(gains[name]) == sign]
-        for sign in (1, -1, 0)
+        sign: [f"{name} ({gains[name].mean:+.1f})" for name in gains if gains[name].sign == sign] for sign in (1, -1, 0)
     }
     seeds = min(gain.seeds for gain in gains.values())
     few = "one seed tells nothing" if seeds < 2 else f"by {seeds} seeds"
@@ -347,12 +347,6 @@ def judged(gains: Mapping[str, Gain], when: str) -> str:
         if names
     ]
     return f"{when}, {'; '.join(parts)}."
-
-
-def sure(gain: Gain) -> int:
-    """The sign of a gain, 0 if its 95 % interval holds zero or there is none."""
-    low, high = gain.interval
-    return int(low > 0) - int(high < 0)
 
 
 def price(entry: Entry) -> float:

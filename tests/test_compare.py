@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from shoal.cells import read_csv, scores
-from shoal.compare import paired, student
+from shoal.paired import Gain, critical, paired, student
 from tests.command import DIGITS, TINY, call, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")
@@ -62,6 +62,19 @@ def test_p_values_are_those_of_the_table(t: float, freedom: int, p: float) -> No
     assert student(t, freedom) == pytest.approx(p, rel=2e-3)
     assert student(-t, freedom) == student(t, freedom)
     assert student(0.0, freedom) == 1.0
+
+
+def test_an_interval_holds_zero_where_the_test_shows_nothing() -> None:
+    for freedom, t in ((1, 12.706), (2, 4.303), (3, 3.182), (7, 2.365), (30, 2.042), (1000, 1.962)):
+        assert critical(freedom) == pytest.approx(t, abs=1e-3)
+        for factor, sign in ((0.99, 0), (1.01, 1)):
+            for way in (1, -1):
+                gain = Gain(way * factor * critical(freedom), 1.0, freedom + 1)
+                assert gain.interval is not None
+                low, high = gain.interval
+                assert gain.sign == way * sign == (low > 0) - (high < 0)
+    assert Gain(3.0, None, 1).interval is None
+    assert Gain(3.0, None, 1).sign == 0
 
 
 def test_settings_and_finished_runs_stand_side_by_side() -> None:

@@ -15,8 +15,8 @@ from rich.live import Live
 
 from shoal import cli, demo
 from shoal.errors import Stopped
+from shoal.paired import Gain
 from shoal.record import Record
-from shoal.report.compare import Gain
 from shoal.session import prepare
 from tests.command import DIGITS, call
 

@@ -19,6 +19,7 @@ from shoal.errors import UserError
 from shoal.network.edges import edges
 from shoal.network.graphs import DRAWN
 from shoal.network.picture import Point, arrange
+from shoal.paired import Gain, Scores, paired
 from shoal.report.read import ALONE, ORIGIN, Array, Run, area, final
 
 Row = dict[str, Any]
@@ -27,12 +28,6 @@ ROWS = 60_000  # that one chart may hold: beyond, it shows all agents together o
 EDGES = 3_000  # that one picture of a network may hold
 UNSENT = ("edge at rest", "over budget")  # verdicts on mail that never left its sender
 
-# Student's t, two-sided 95 %, for 1, 2, ... degrees of freedom.
-STUDENT = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-
 
 class Score(NamedTuple):
     """A mean over lanes with both standard errors; NaN where there is none."""
@@ -40,23 +35,6 @@ class Score(NamedTuple):
     mean: float
     pooled: float
     seeds: float
-
-
-class Gain(NamedTuple):
-    """What a run has more than its baseline, paired over the seeds that both have."""
-
-    mean: float
-    error: float  # NaN with one seed
-    seeds: int
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 %, by Student's t: with few seeds, two standard errors would promise too much."""
-        freedom = self.seeds - 1
-        if freedom < 1:
-            return float("nan"), float("nan")
-        reach = self.error * (STUDENT[freedom - 1] if freedom <= len(STUDENT) else 1.96 + 2.5 / freedom)
-        return self.mean - reach, self.mean + reach
 
 
 @dataclass(eq=False)
@@ -87,10 +65,7 @@ class Entry:
         """Paired with the baseline; None for a baseline itself."""
         if self.base is None:
             return None
-        here, there = by_seed(self.run, name), by_seed(self.base.run, name)
-        both = sorted(here.keys() & there.keys())
-        gains = np.array([here[seed] - there[seed] for seed in both])
-        return Gain(float(gains.mean()), float(metrics.error(gains)), len(both))
+        return paired(by_seed(self.run), by_seed(self.base.run), name)
 
 
 SCORES = {"final": final, "auc": area}
@@ -199,10 +174,13 @@ def baseline(entry: Entry, entries: Sequence[Entry]) -> Entry | None:
     return min(alone, key=distance)
 
 
-def by_seed(run: Run, name: str) -> dict[int, float]:
-    """A score's mean over the agents of each seed."""
-    values = SCORES[name](run)
-    return {int(seed): float(values[run.seeds == seed].mean()) for seed in np.unique(run.seeds)}
+def by_seed(run: Run) -> Scores:
+    """Every score's mean over the agents of each seed."""
+    found = {name: score(run) for name, score in SCORES.items()}
+    return {
+        int(seed): {name: float(values[run.seeds == seed].mean()) for name, values in found.items()}
+        for seed in np.unique(run.seeds)
+    }
 
 
 def curves(group: Group) -> list[Row]:

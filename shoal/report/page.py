@@ -15,9 +15,10 @@ import vl_convert
 import shoal
 from shoal import metrics
 from shoal.errors import UserError
+from shoal.paired import Gain
 from shoal.report import charts, compare
 from shoal.report.charts import DARK, LIGHT, Figure, Mark, Style, Switch
-from shoal.report.compare import Entry, Gain, Group, Row, Score
+from shoal.report.compare import Entry, Group, Row, Score
 from shoal.report.export import VERSION, export
 from shoal.report.read import ALONE, Note, reason
 
@@ -220,15 +221,11 @@ def headline(group: Group) -> str:
     score = best.score("final")
     said = f"Highest final accuracy: <strong>{escape(best.label)}</strong>, {plus_minus(score)} %"
     said += f" ({plural(len(set(best.run.seeds.tolist())), 'seed')})."
-    clear = [
-        (entry, gain) for entry in done if (gain := entry.gain("final")) and gain.interval[0] * gain.interval[1] > 0
-    ]
-    tested = sum(entry.base is not None for entry in done)
-    if tested:
+    signs = {entry.label: gain.sign for entry in done if (gain := entry.gain("final"))}
+    if tested := len(signs):
         bases = list(dict.fromkeys(entry.base.label for entry in done if entry.base))
         said += f" Against {escape(bases[0]) if len(bases) == 1 else 'its baseline'}, seed by seed, "
-        up = [entry.label for entry, gain in clear if gain.mean > 0]
-        down = [entry.label for entry, gain in clear if gain.mean < 0]
+        up, down = ([name for name, sign in signs.items() if sign == way] for way in (1, -1))
         parts = [f"{some(names, tested)} clearly {word}" for names, word in ((up, "higher"), (down, "lower")) if names]
         said += (" and ".join(parts) or "no run is clearly higher or lower") + ", by the 95 % intervals below."
     return said
@@ -386,9 +383,9 @@ def gains(group: Group, style: Style) -> str:
     entries = [entry for entry in group.complete if entry.base]
     if not entries:
         return ""
-    found = {name: [entry.gain(name) or Gain(nan, nan, 0) for entry in entries] for name in compare.SCORES}
+    found = {name: [gain for entry in entries if (gain := entry.gain(name))] for name in compare.SCORES}
     reach = {
-        name: max((abs(end) for one in gains for end in (*one.interval, one.mean) if not isnan(end)), default=1.0)
+        name: max((abs(end) for one in gains for end in (one.mean, *(one.interval or ())) if not isnan(end)), default=1)
         for name, gains in found.items()
     }
     bases = [entry.base.label for entry in entries if entry.base]
@@ -399,10 +396,9 @@ def gains(group: Group, style: Style) -> str:
         row = [run_name(entry, style), *([escape(bases[at])] if several else [])]
         for name, gains in found.items():
             one = gains[at]
-            low, high = one.interval
-            error = f" <small>± {number(one.error)}</small>" if not isnan(one.error) else ""
+            error = f" <small>± {number(one.error)}</small>" if one.error is not None else ""
             row.append(f"{number(one.mean, True)}{error}")
-            row.append(DASH if isnan(low) else f"{number(low, True)} to {number(high, True)}")
+            row.append(" to ".join(number(end, True) for end in one.interval) if one.interval else DASH)
             row.append(f'<td class="forest">{forest(one, reach[name])}</td>')
         body.append([*row, str(found["final"][at].seeds)])
     interval = ["95 % interval", '<span class="axis">0</span>']
@@ -423,14 +419,12 @@ def forest(gain: Gain, reach: float) -> str:
     if isnan(gain.mean):
         return ""
     reach = reach or 1.0
-    low, high = gain.interval
     middle, spot = 60.0, 60 + 54 * gain.mean / reach
     line = ""
-    if not isnan(low):
-        ends = 60 + 54 * low / reach, 60 + 54 * high / reach
+    if gain.interval:
+        ends = [60 + 54 * end / reach for end in gain.interval]
         line = f'<path d="M{ends[0]:.1f} 13H{ends[1]:.1f}" stroke="currentColor" stroke-width="2"/>'
-    clear = not isnan(low) and low * high > 0
-    fill = "currentColor" if clear else "var(--card)"
+    fill = "currentColor" if gain.sign else "var(--card)"
     return (
         f'<svg viewBox="0 0 120 26" aria-hidden="true"><path d="M{middle} 0V26" stroke="var(--none)" '
         f'stroke-dasharray="2 2"/>{line}<circle cx="{spot:.1f}" cy="13" r="4" fill="{fill}" stroke="currentColor" '

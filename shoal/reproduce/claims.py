@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from shoal.cells import Scores
-from shoal.compare import Paired, paired
+from shoal.paired import SURE, Gain, Scores, paired
 from shoal.reproduce.table1 import MLP
 
-SURE = 0.05  # p-value below which a difference counts as shown
 FEDERATED = ("fedavg", "fedprox", "fedcurv", "fedfish")
 PARTS = ("data", "modmod", "fedavg")  # of the modular hybrid
 FIVE = (*MLP, "cifar100")
@@ -44,7 +42,7 @@ class Finding(NamedTuple):
     claim: Claim
     dataset: str
     verdict: str  # holds, fails, undecided
-    gaps: dict[str, Paired]  # to each rival that has been run
+    gaps: dict[str, Gain]  # to each rival that has been run
     untried: tuple[str, ...]  # rivals that have not
 
 
@@ -61,19 +59,16 @@ def judge(
         }
 
     here = scores(claim.method)
-    gaps: dict[str, Paired] = {}
+    gaps: dict[str, Gain] = {}
     for rival in claim.rivals:
         gap = paired(here, scores(rival), claim.metric)
         if gap:
             gaps[rival] = gap
     if not gaps:
         return None
-    shown = {rival: gap for rival, gap in gaps.items() if gap.p is not None and gap.p < SURE}
+    shown = [gap.sign for gap in gaps.values() if gap.sign]
     untried = tuple(rival for rival in claim.rivals if rival not in gaps)
-    if any(gap.mean < 0 for gap in shown.values()):
-        verdict = "fails"
-    else:
-        verdict = "holds" if len(shown) == len(claim.rivals) else "undecided"
+    verdict = "fails" if -1 in shown else "holds" if len(shown) == len(claim.rivals) else "undecided"
     return Finding(claim, name or ", ".join(datasets), verdict, gaps, untried)
 
 

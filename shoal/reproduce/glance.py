@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from shoal.cells import Row, Scores
-from shoal.compare import Paired, paired
+from shoal.cells import Row
+from shoal.paired import Gain, Scores, paired
 from shoal.reproduce.claims import METRICS, Key
 from shoal.reproduce.table1 import METHODS, MLP, MODELS, PAPER
 
@@ -34,18 +34,18 @@ def with_gains(key: Key, row: Row, each: Mapping[Key, Scores]) -> str:
     return f"{ours} ({' / '.join(map(signed, gains))})" if all(gains) else ours
 
 
-def gain(key: Key, name: str, each: Mapping[Key, Scores]) -> Paired | None:
+def gain(key: Key, name: str, each: Mapping[Key, Scores]) -> Gain | None:
     """What a cell has more than agents alone; None for these themselves, and where they have not been run."""
     protocol, dataset, model, method = key
     base = each.get((protocol, dataset, model, "vanilla"), {})
     return None if method == "vanilla" else paired(each.get(key, {}), base, name)
 
 
-def signed(gap: Paired | None, scale: float = 1.0) -> str:
+def signed(gap: Gain | None) -> str:
     """A difference with its error, as far as there are any."""
     if gap is None:
         return ""
-    return f"{scale * gap.mean:+.2f} ± {'-' if gap.error is None else f'{scale * gap.error:.2f}'}"
+    return f"{gap.mean:+.2f} ± {'-' if gap.error is None else f'{gap.error:.2f}'}"
 
 
 def table(protocol: str, best: Mapping[Key, Row], each: Mapping[Key, Scores]) -> list[str]:

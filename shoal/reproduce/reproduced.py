@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from shoal.cells import Row, Scores, read_csv
+from shoal.cells import Row, read_csv
 from shoal.config import Settings
 from shoal.errors import UserError
+from shoal.paired import Scores
 from shoal.reproduce import budget, claims, gaps, glance, topology
 from shoal.reproduce.claims import FIVE, METRICS, Key
 from shoal.reproduce.glance import CLOSE, far, gain, off, signed
@@ -227,8 +228,9 @@ def reduced(best: dict[Key, Row], each: dict[Key, Scores]) -> list[str]:
             scale = 1.0 if name == "final_accuracy" else 100 / top
             full = PAPER[model, method]["cifar100"][at] - PAPER[model, "vanilla"]["cifar100"][at]
             theirs = "" if method == "vanilla" else f"{full * (1.0 if scale == 1.0 else 100 / 101):+.2f}"
+            more = gain(key, name, each)
             ours = f"{scale * row[name]:.2f} ± {number(scale * row[f'{name}_se'])}"
-            cells.append(f"{ours} | {signed(gain(key, name, each), scale)} | {theirs}")
+            cells.append(f"{ours} | {signed(more and more.times(scale))} | {theirs}")
         lines.append(
             f"| {protocol} | {model} | {method} | {cells[0]} | {cells[1]} | {row['seeds']} | {row['identity']} "
             f"| {row['commit'] or '-'} |"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.cells import Row, finished, place_of, scores, summary_of
-from shoal.compare import paired
 from shoal.config import Settings
+from shoal.paired import paired
 from shoal.reading import resolve
 
 # Final accuracy and AUC of Table 1, with more digits where the authors' notebooks have them.
