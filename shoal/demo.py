@@ -25,6 +25,7 @@ from shoal.record import Record, content, create, reopen
 from shoal.report import compare, needs
 from shoal.report.compare import Entry
 from shoal.report.read import gather
+from shoal.report.traffic import linked
 from shoal.reproduce.table1 import modes
 from shoal.session import carry_out, done, interrupts, prepare, units
 from shoal.stack import Stack
@@ -352,7 +353,7 @@ def judged(gains: Mapping[str, Gain], when: str) -> str:
 def price(entry: Entry) -> float:
     """Bytes per directed edge and task after the initial ones, those without mail included."""
     run = entry.run
-    edges = sum(len(compare.linked(run, int(seed))) for seed in np.unique(run.seeds))
+    edges = sum(len(linked(run, int(seed))) for seed in np.unique(run.seeds))
     chances = edges * (run.tasks - run.initial)
     return 1e6 * entry.megabytes * len(run.seeds) / chances if chances else 0.0
 

@@ -20,8 +20,8 @@ from shoal import metrics, record
 from shoal.errors import UserError
 from shoal.reading import read as read_settings
 from shoal.record import create
-from shoal.report import charts, compare, page, read
-from shoal.report.charts import Style
+from shoal.report import charts, compare, numbers, page, parts, read, style, traffic
+from shoal.report.style import Style
 from shoal.session import carry_out, prepare
 from tests.browser import many
 from tests.command import DIGITS, ROOT, TINY, call, command
@@ -79,9 +79,9 @@ def test_the_numbers_are_those_of_the_summaries(group: compare.Group, shown: Pat
             assert score.seeds == pytest.approx(said[f"{key}_se_seeds"], abs=1e-9)
             assert f"{score.mean:.2f}" in text
         assert one.megabytes == pytest.approx(said["bytes_total"] / 4 / 1e6)
-        forgotten = words(page.metric(one, "forgetting")).replace(page.MINUS, "-")
+        forgotten = words(parts.metric(one, "forgetting")).replace(parts.MINUS, "-")
         assert forgotten == f"{said['forgetting']:.2f} ± {said['forgetting_se_seeds']:.2f}"
-        assert f"{said['zero_shot_others']:.2f}" in page.metric(one, "zero_shot_others")
+        assert f"{said['zero_shot_others']:.2f}" in parts.metric(one, "zero_shot_others")
 
 
 def test_gains_are_paired_over_seeds(group: compare.Group) -> None:
@@ -99,7 +99,7 @@ def test_gains_are_paired_over_seeds(group: compare.Group) -> None:
 
 def test_curves_are_those_of_the_metrics(group: compare.Group) -> None:
     run = entry(group, "recv").run
-    rows = [row for row in compare.curves(group) if row["run"] == "recv"]
+    rows = [row for row in numbers.curves(group) if row["run"] == "recv"]
     every = [row["mean"] for row in rows if row["agent"] == row["task"] == "all"]
     assert every == pytest.approx(100 * metrics.curve(run.accuracy, run.initial).mean(0), rel=1e-4)
     one = [row for row in rows if row["agent"] == "1" and row["task"] == "4"]
@@ -111,24 +111,24 @@ def test_curves_are_those_of_the_metrics(group: compare.Group) -> None:
 
 def test_the_matrix_is_the_accuracy_at_the_ends_of_tasks(group: compare.Group) -> None:
     run = entry(group, "vanilla").run
-    rows = [row for row in compare.matrices(group) if row["agent"] == "all"]
+    rows = [row for row in numbers.matrices(group) if row["agent"] == "all"]
     assert len(rows) == 6 * 7 / 2 * 5  # three runs, and two gains over the first
     base = {}
     for row in rows:
         if row["run"] == "vanilla":
             value = 100 * run.accuracy[:, row["task"], -1, row["tested"]].mean()
             base[row["task"], row["tested"]] = value
-            assert row["show"] == compare.LEVEL
+            assert row["show"] == numbers.LEVEL
             assert row["mean"] == pytest.approx(value, rel=1e-4)
     run = entry(group, "recv").run
     for row in rows:
-        if row["run"] == "recv" and row["show"] == compare.MORE:
+        if row["run"] == "recv" and row["show"] == numbers.MORE:
             value = 100 * run.accuracy[:, row["task"], -1, row["tested"]].mean() - base[row["task"], row["tested"]]
             assert row["mean"] == pytest.approx(value, abs=1e-2)
 
 
 def test_the_network_shows_traffic_and_refused_mail(group: compare.Group, shown: Path) -> None:
-    picture = compare.pictures(group, 400, 300)
+    picture = traffic.pictures(group, 400, 300)
     ledger = pl.read_parquet(shown / "fedavg" / "ledger.parquet")
     edges = [row for row in picture.edges if row["run"] == "fedavg"]
     assert {(row["sender"], row["receiver"]) for row in edges} == {("0", "1"), ("1", "0")}
@@ -146,7 +146,7 @@ def test_a_drawn_graph_has_a_picture_per_seed(tmp_path: Path) -> None:
     settings = read_settings(DIGITS, [*TINY, "agents=4", *SHOWN["fedavg"], "network=tree"])
     carry_out(prepare(settings), create(tmp_path / "tree", settings))
     (one,) = compare.groups(read.gather([tmp_path])[0])
-    picture = compare.pictures(one, 400, 300)
+    picture = traffic.pictures(one, 400, 300)
     assert {row["seed"] for row in picture.edges} == {"10", "11"}
     assert len(picture.edges) == 2 * 2 * 3
     page.page([one], [])
@@ -154,11 +154,11 @@ def test_a_drawn_graph_has_a_picture_per_seed(tmp_path: Path) -> None:
 
 def test_modules_are_counted_by_task(group: compare.Group, shown: Path) -> None:
     trials = pl.read_parquet(shown / "vanilla" / "growth.parquet")
-    rows = [row for row in compare.grown(group) if row["run"] == "vanilla" and row["agent"] == "all"]
-    kept = sum(row["number"] for row in rows if row["outcome"] == compare.HOME)
+    rows = [row for row in numbers.grown(group) if row["run"] == "vanilla" and row["agent"] == "all"]
+    kept = sum(row["number"] for row in rows if row["outcome"] == numbers.HOME)
     assert kept == trials["kept"].sum() > 0
     assert sum(row["number"] for row in rows) == len(trials)
-    assert not compare.origins(group)
+    assert not numbers.origins(group)
 
 
 def test_the_page_says_that_modules_are_home_grown(text: str) -> None:
@@ -186,9 +186,9 @@ def test_lineage_is_shown_if_it_is_recorded(copy: Path) -> None:
     runs, notes = read.gather([copy])
     (one,) = compare.groups(runs)
     assert not notes
-    assert sum(row["number"] for row in compare.origins(one)) == kept > 0
-    assert {row["outcome"] for row in compare.grown(one) if row["run"] == "recv"} == {compare.GIVEN, compare.DROPPED}
-    assert compare.offers(one)[0] == {"run": "recv", "offered": 2, "chosen": 1, "kept": 1, "trials": 8}
+    assert sum(row["number"] for row in numbers.origins(one)) == kept > 0
+    assert {row["outcome"] for row in numbers.grown(one) if row["run"] == "recv"} == {numbers.GIVEN, numbers.DROPPED}
+    assert numbers.offers(one)[0] == {"run": "recv", "offered": 2, "chosen": 1, "kept": 1, "trials": 8}
     shown = page.page([one], notes)
     assert "Where modules came from" in shown
     assert "Modules from other agents" in words(shown)
@@ -202,14 +202,14 @@ def test_null_origins_are_home_grown(copy: Path) -> None:
         lambda table: table.with_columns(none.alias("origin_agent"), none.alias("origin_task")),
     )
     (one,) = compare.groups(read.gather([copy])[0])
-    assert not compare.origins(one)
-    assert compare.GIVEN not in {row["outcome"] for row in compare.grown(one)}
+    assert not numbers.origins(one)
+    assert numbers.GIVEN not in {row["outcome"] for row in numbers.grown(one)}
 
 
 def test_the_front_has_no_run_that_another_beats() -> None:
     points = [(0, 90), (5, 92), (5, 91), (8, 92), (9, 95), (20, 94)]
     rows = [{"run": str(at), "sent": sent, "mean": mean} for at, (sent, mean) in enumerate(points)]
-    assert [row["run"] for row in compare.front(rows)] == ["0", "1", "4"]
+    assert [row["run"] for row in numbers.front(rows)] == ["0", "1", "4"]
 
 
 def test_the_page_needs_nothing_else(text: str) -> None:
@@ -267,8 +267,8 @@ def test_points_of_a_cost_chart_stay_where_they_are_and_say_who_lies_on_whom(gro
     assert "Offset" not in json.dumps(figure.spec)
     places = {"vanilla": (0, 90.0), "recv": (20, 95.0), "fedavg": (50, 93.0), "fedprox": (50.5, 93.1)}
     rows = [{"run": name, "sent": sent, "mean": mean} for name, (sent, mean) in places.items()]
-    assert compare.together(rows) == [["fedavg", "fedprox"]]
-    assert compare.together(rows[:3]) == compare.together([]) == []
+    assert numbers.together(rows) == [["fedavg", "fedprox"]]
+    assert numbers.together(rows[:3]) == numbers.together([]) == []
 
 
 def test_an_axis_of_very_different_costs_has_ticks_all_along() -> None:
@@ -276,7 +276,7 @@ def test_an_axis_of_very_different_costs_has_ticks_all_along() -> None:
 
 
 def test_runs_look_different_without_colours() -> None:
-    marks = [charts.mark(at) for at in range(15)]
+    marks = [style.mark(at) for at in range(15)]
     assert len({(mark.dash, mark.shape) for mark in marks}) == 15
     assert len({mark.shape for mark in marks[:7]}) == 7
     assert len({mark.colour for mark in marks[:8]}) == 8  # the methods of the paper
@@ -290,20 +290,20 @@ def test_settings_that_differ_come_first(text: str) -> None:
 
 
 def test_a_few_runs_are_named_and_many_counted() -> None:
-    assert page.some(["recv"], 3) == "recv is"
-    assert page.some(["recv, every 2", "recv, every 3", "a<b"], 6) == "recv, every 2; recv, every 3 and a&lt;b are"
-    assert page.some(list("abcde"), 6) == "5 of 6 runs are"
+    assert parts.some(["recv"], 3) == "recv is"
+    assert parts.some(["recv, every 2", "recv, every 3", "a<b"], 6) == "recv, every 2; recv, every 3 and a&lt;b are"
+    assert parts.some(list("abcde"), 6) == "5 of 6 runs are"
 
 
 def test_the_words_on_top_name_one_baseline_only_if_there_is_one(copy: Path) -> None:
     (one,) = compare.groups(read.gather([copy])[0])
-    assert "Against vanilla, seed by seed, " in page.headline(one)
+    assert "Against vanilla, seed by seed, " in parts.headline(one)
     one.entries[2].base = one.entries[1]
-    assert "Against its baseline, seed by seed, " in page.headline(one)
+    assert "Against its baseline, seed by seed, " in parts.headline(one)
 
 
 def test_commands_in_remarks_look_like_commands() -> None:
-    said = page.left_out([read.Note("runs/a", "unfinished; `shoal resume <a>` finishes it", False)])
+    said = parts.left_out([read.Note("runs/a", "unfinished; `shoal resume <a>` finishes it", False)])
     assert "unfinished; <code>shoal resume &lt;a&gt;</code> finishes it." in said
 
 
@@ -600,9 +600,9 @@ def test_an_unfinished_run_has_curves_of_its_tasks_and_no_final_numbers(copy: Pa
     spoil(copy / "recv", "unfinished")
     (one,) = compare.groups(read.gather([copy])[0])
     assert [entry.label for entry in one.complete] == ["vanilla", "fedavg"]
-    tasks = {row["task"] for row in compare.curves(one) if row["run"] == "recv"}
+    tasks = {row["task"] for row in numbers.curves(one) if row["run"] == "recv"}
     assert tasks == {"4"}
-    assert max(row["task"] for row in compare.matrices(one) if row["run"] == "recv") == 4
+    assert max(row["task"] for row in numbers.matrices(one) if row["run"] == "recv") == 4
     spoil(copy / "vanilla", "unfinished")
     spoil(copy / "fedavg", "unfinished")
     runs, notes = read.gather([copy])
@@ -617,7 +617,7 @@ def test_a_lost_ledger_leaves_the_cost_of_the_summary(copy: Path) -> None:
     spoil(copy / "recv", "broken summary")
     (one,) = compare.groups(read.gather([copy])[0])
     assert np.isnan(entry(one, "recv").megabytes)
-    assert "recv" not in {row["run"] for row in compare.costs(one, "final")}
+    assert "recv" not in {row["run"] for row in numbers.costs(one, "final")}
     assert "nan" not in words(page.page([one], [])).lower()
 
 
@@ -686,7 +686,7 @@ def test_fifteen_methods_of_sixty_four_lanes_are_a_small_page(tmp_path: Path) ->
 def test_of_many_agents_the_busiest_edges_are_drawn(tmp_path: Path) -> None:
     many(tmp_path, methods=1, agents=300, seeds=1, tasks=6)
     (one,) = compare.groups(read.gather([tmp_path])[0])
-    picture = compare.pictures(one, 400, 300)
+    picture = traffic.pictures(one, 400, 300)
     assert picture.cut
-    assert len(picture.edges) == compare.EDGES
+    assert len(picture.edges) == traffic.EDGES
     assert len(page.page([one], []).encode()) < 5e6

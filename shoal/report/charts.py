@@ -11,49 +11,15 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from shoal.report import compare
-from shoal.report.compare import ALL, DROPPED, GIVEN, HOME, LEVEL, MORE, Group, Row
+from shoal.report import numbers, traffic
+from shoal.report.compare import Group, Row
+from shoal.report.numbers import ALL, DROPPED, GIVEN, HOME, LEVEL, MORE
+from shoal.report.style import Style, finish, look, rows, size, upright
 
 WIDTH, HEIGHT = 460, 400  # of a picture of a network, in pixels
 
-# Okabe & Ito 2008, Color Universal Design, in an order that keeps neighbours apart, with a brown instead of yellow;
-# orange, sky blue and purple are a little darker on white, so that every line has a contrast of 3 : 1 or more.
-LIGHT = ("#000000", "#0072b2", "#d55e00", "#009e73", "#b8578c", "#b97f00", "#2b8fcb", "#7a5230")
-DARK = ("#ffffff", "#4aa5e0", "#f0772a", "#1fbf90", "#de92bb", "#e69f00", "#9ad6f7", "#c9a27a")
-# With three lengths that have no common divisor, 8 x 5 x 7 runs look different, also without colours.
-DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 2, 1, 2))
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
+
 HEAD = "M0-1L.8.9L0 .5L-.8.9Z"  # of an arrow that points up
-FLAT = {"ink": "#1f2430", "good": "#0072b2", "given": "#d55e00", "none": "#9aa1ad", "paper": "#ffffff"}
-
-
-class Mark(NamedTuple):
-    """How a run looks, wherever it stands."""
-
-    colour: int
-    dash: tuple[int, ...]
-    shape: str
-
-
-def mark(at: int) -> Mark:
-    return Mark(at % len(LIGHT), DASHES[at % len(DASHES)], SHAPES[at % len(SHAPES)])
-
-
-@dataclass(frozen=True)
-class Style:
-    """Colours of a chart: names of CSS variables in a page, plain ones in files."""
-
-    page: bool
-    order: tuple[str, ...]  # all names of runs, which give each its colour
-
-    def colour(self, name: str) -> str:
-        return f"var(--{name})" if self.page else FLAT[name]
-
-    def marks(self, names: Sequence[str]) -> list[Mark]:
-        return [mark(self.order.index(name)) for name in names]
-
-    def line(self, one: Mark) -> str:
-        return f"var(--s{one.colour})" if self.page else LIGHT[one.colour]
 
 
 class Switch(NamedTuple):
@@ -80,63 +46,6 @@ class Figure:
     table: str = "rows"
     wide: bool = False
     fixed: bool = False  # its size does not follow the room it has
-
-
-def config(style: Style) -> dict[str, Any]:
-    """Quiet axes in the colour of the text around them."""
-    ink = "currentColor" if style.page else FLAT["ink"]
-    font = "system-ui, sans-serif" if style.page else "Liberation Sans, Helvetica, Arial, sans-serif"
-    return {
-        "background": "transparent" if style.page else "#ffffff",
-        "font": font,
-        "view": {"stroke": None},
-        "axis": {
-            "labelColor": ink, "titleColor": ink, "domainColor": ink, "tickColor": ink, "gridColor": ink,
-            "gridOpacity": 0.13, "domainOpacity": 0.4, "tickOpacity": 0.4, "labelFontSize": 12, "titleFontSize": 12,
-            "titleFontWeight": "normal", "labelOverlap": True,
-        },
-        "legend": {"labelColor": ink, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 12,
-                   "titleFontWeight": "normal", "labelLimit": 260, "symbolStrokeWidth": 2},
-        "header": {"labelColor": ink, "labelFontSize": 12, "labelFontWeight": "bold", "title": None},
-        "title": {"color": ink, "fontSize": 14, "anchor": "start", "offset": 14},
-    }  # fmt: skip
-
-
-def finish(chart: alt.TopLevelMixin, style: Style, padding: int = 4) -> dict[str, Any]:
-    """The chart as Vega-Lite, without its rows."""
-    spec: dict[str, Any] = chart.to_dict(validate=True)
-    inner = spec.pop("config", {})
-    spec["config"] = config(style) | {name: inner[name] for name in inner if name not in ("view",)}
-    spec["padding"] = padding if style.page else 16
-    return spec
-
-
-def upright(**more: Any) -> alt.Axis:
-    """A vertical axis whose title lies above it, where it can be read and takes no width."""
-    return alt.Axis(
-        titleAngle=0, titleAlign="left", titleAnchor="end", titleBaseline="bottom", titleY=-10, titleX=0, domain=False,
-        ticks=False, labelPadding=10, **more,
-    )  # fmt: skip
-
-
-def rows(name: str = "rows") -> alt.NamedData:
-    return alt.NamedData(name=name)
-
-
-def size(style: Style, height: int, width: int = 620) -> dict[str, Any]:
-    """Of a chart that is as wide as there is room."""
-    return {"width": "container" if style.page else width, "height": height}
-
-
-def look(style: Style, names: Sequence[str]) -> tuple[alt.Color, alt.StrokeDash, alt.Shape]:
-    """Colour, dashes and symbols of runs. In a page the switches are the legend."""
-    marks = style.marks(names)
-    legend = None if style.page else alt.Legend(title=None, symbolSize=90, symbolOpacity=1)
-    domain = list(names)
-    colour = alt.Color("run:N", legend=legend, scale=alt.Scale(domain=domain, range=[style.line(m) for m in marks]))
-    dash = alt.StrokeDash("run:N", legend=legend, scale=alt.Scale(domain=domain, range=[list(m.dash) for m in marks]))
-    shape = alt.Shape("run:N", legend=legend, scale=alt.Scale(domain=domain, range=[m.shape for m in marks]))
-    return colour, dash, shape
 
 
 def figures(group: Group, style: Style) -> list[Figure]:
@@ -167,7 +76,7 @@ def runs_switch(table: Sequence[Row], group: Group, many: bool = False) -> Switc
 
 def learning(group: Group, style: Style) -> Figure | None:
     """Learning curves with bands."""
-    table = compare.curves(group)
+    table = numbers.curves(group)
     if not table:
         return None
     names = [entry.label for entry in group.entries]
@@ -225,7 +134,7 @@ def learning(group: Group, style: Style) -> Figure | None:
 
 def matrix(group: Group, style: Style, only: str = LEVEL) -> Figure | None:
     """Accuracy of every task over time, as a heat map; in a page with its gains, in files one of the two."""
-    table = compare.matrices(group)
+    table = numbers.matrices(group)
     if not any(row["show"] == only for row in table):
         return None
     count = 1 + max(row["task"] for row in table)
@@ -316,10 +225,10 @@ SCORES = {"final": ("final accuracy", "final accuracy, %"), "auc": ("AUC", "area
 
 def cost(group: Group, style: Style, name: str) -> Figure | None:
     """A score against what it cost, with the Pareto front."""
-    table = compare.costs(group, name)
+    table = numbers.costs(group, name)
     if len(table) < 2 or not any(row["sent"] for row in table):
         return None
-    best = compare.front(table)
+    best = numbers.front(table)
     word, unit = SCORES[name]
     colour, _, shape = look(style, [entry.label for entry in group.complete])
     sent = [row["sent"] for row in table if row["sent"]]
@@ -353,7 +262,7 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
     )
     chart = alt.layer(steps, bars, points).properties(**size(style, 300, 460))
     names = "; ".join(f"{row['run']} ({row['mean']:.2f} for {row['sent']:.3g} MB)" for row in best)
-    same = "; ".join(" and ".join(part) for part in compare.together(table))
+    same = "; ".join(" and ".join(part) for part in numbers.together(table))
     return Figure(
         f"{name}-against-bytes",
         f"{word[0].upper()}{word[1:]} against bytes on the wire",
@@ -375,7 +284,7 @@ def decades(low: float, high: float) -> list[float]:
 
 def network(group: Group, style: Style) -> Figure | None:
     """Who sent how much to whom."""
-    picture = compare.pictures(group, WIDTH, HEIGHT)
+    picture = traffic.pictures(group, WIDTH, HEIGHT)
     if not picture.agents:
         return None
     tables = {"edges": picture.edges, "agents": picture.agents}
@@ -404,7 +313,7 @@ def network(group: Group, style: Style) -> Figure | None:
         f"the graph is drawn anew for each); the thickest of all runs carried {most:.3g} MB. "
         + ("A cross, in orange, marks an edge on which mail was refused. " if number else "No mail was refused. ")
         + "Dotted edges carried nothing. " * any(row["silent"] for row in picture.edges)
-        + f"Only the {compare.EDGES:,} busiest edges are drawn." * picture.cut,
+        + f"Only the {traffic.EDGES:,} busiest edges are drawn." * picture.cut,
         f"Graph of {switch.options[0][0]}: {len(first)} directed edges, the busiest with "
         f"{max((row['megabytes'] for row in first), default=0):.3g} MB; edges with refused mail: "
         f"{sum(row['refused'] > 0 for row in first)}.",
@@ -418,10 +327,10 @@ def network(group: Group, style: Style) -> Figure | None:
     )  # fmt: skip
 
 
-def graph(style: Style, picture: compare.Picture, edge_rows: str, agent_rows: str) -> Any:
+def graph(style: Style, picture: traffic.Picture, edge_rows: str, agent_rows: str) -> Any:
     """A picture of one network, at places in pixels."""
     flat: dict[str, Any] = {"scale": None, "axis": None}
-    radius = compare.node_radius(1 + max(int(row["agent"]) for row in picture.agents))
+    radius = traffic.node_radius(1 + max(int(row["agent"]) for row in picture.agents))
     tips = [
         alt.Tooltip("sender:N", title="from agent"),
         alt.Tooltip("receiver:N", title="to agent"),
@@ -456,10 +365,10 @@ def graph(style: Style, picture: compare.Picture, edge_rows: str, agent_rows: st
 
 def growth(group: Group, style: Style) -> Figure | None:
     """When modules were added."""
-    table = compare.grown(group)
+    table = numbers.grown(group)
     if not table:
         return None
-    known = bool(compare.origins(group))
+    known = bool(numbers.origins(group))
     names = [HOME, GIVEN, DROPPED] if known else [HOME, DROPPED]
     colours = {HOME: style.colour("good"), GIVEN: style.colour("given"), DROPPED: style.colour("none")}
     legend = alt.Legend(title=None, orient="bottom", direction="horizontal", columns=1 if style.page and known else 3)
@@ -510,7 +419,7 @@ def growth(group: Group, style: Style) -> Figure | None:
 
 def origin(group: Group, style: Style) -> Figure | None:
     """Where kept modules came from."""
-    table = compare.origins(group)
+    table = numbers.origins(group)
     if not table:
         return None
     agents = [str(agent) for agent in sorted({int(row[name]) for row in table for name in ("agent", "origin")})]

@@ -1,28 +1,24 @@
 """Groups of runs as one HTML page that needs nothing else, and as figures in files."""
 
 import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
-from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
 import vl_convert
 
 import shoal
-from shoal import metrics
 from shoal.errors import UserError
-from shoal.paired import Gain
 from shoal.report import charts, compare
-from shoal.report.charts import DARK, LIGHT, Figure, Mark, Style, Switch
-from shoal.report.compare import Entry, Group, Row, Score
+from shoal.report.charts import Figure
+from shoal.report.compare import Group, Row
 from shoal.report.export import VERSION, export
+from shoal.report.parts import heading, left_out, plural, section
 from shoal.report.read import ALONE, Note, reason
-
-MINUS, DASH, TIMES = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
+from shoal.report.style import DARK, FLAT, LIGHT, Style
 
 # Text has a contrast of 7 : 1 or more to the page, soft text and links of 4.5 : 1.
 COLOURS = {
@@ -38,17 +34,9 @@ COLOURS = {
     },
 }  # fmt: skip
 
+
 # Nothing may be loaded from anywhere; Vega compiles its own expressions, which takes `unsafe-eval`.
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
-
-METRICS = {
-    "average_accuracy": "average accuracy, %",
-    "forward_transfer": "zero-shot on the next task, %",
-    "zero_shot_others": "zero-shot on others' tasks, %",
-    "backward_transfer": "backward transfer, points",
-    "forgetting": "forgetting, points",
-    "auc_normalised": "AUC, % of its maximum",
-}
 
 
 def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
@@ -157,318 +145,6 @@ def columns(rows: Sequence[Row]) -> dict[str, Any]:
     return {"fields": fields, "words": words, "values": values, "size": len(rows)}
 
 
-def heading(group: Group) -> str:
-    return f"{group.dataset}, {group.model}, {group.protocol}"
-
-
-def plural(number: int, word: str) -> str:
-    return f"{number} {word}{'s' * (number != 1)}"
-
-
-def left_out(notes: Sequence[Note]) -> str:
-    """What a reader must know first: which runs are not here, and which not in full."""
-    if not notes:
-        return ""
-    alike: dict[tuple[bool, str], list[str]] = {}
-    for note in sorted(notes, key=lambda note: not note.out):
-        alike.setdefault((note.out, note.why), []).append(note.folder)
-    items = "".join(
-        f"<li>{', '.join(f'<code>{escape(folder)}</code>' for folder in folders)}"
-        f"{f' {be(folders)} left out' if out else ''}: {coded(why)}.</li>"
-        for (out, why), folders in alike.items()
-    )
-    gone = sum(note.out for note in notes)
-    head = f"{plural(gone, 'folder')} left out" if gone else "Not everything is here"
-    if gone and gone < len(notes):
-        head += f", {plural(len(notes) - gone, 'remark')}"
-    return f'<section class="notes" aria-labelledby="notes"><h2 id="notes">{head}</h2><ul>{items}</ul></section>'
-
-
-def coded(said: str) -> str:
-    """A sentence in HTML, with what is between backticks as code."""
-    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(said))
-
-
-def be(things: Sequence[Any]) -> str:
-    return "is" if len(things) == 1 else "are"
-
-
-def section(group: Group, name: str, style: Style, figures: dict[str, Figure]) -> str:
-    """A group: what came out, the tables, the charts, the settings."""
-    wide = [drawing(ident, figure, style) for ident, figure in figures.items() if figure.wide]
-    small = [drawing(ident, figure, style) for ident, figure in figures.items() if not figure.wide]
-    return "\n".join([
-        f'<section class="group" id="{name}" aria-labelledby="{name}-title">',
-        f'<h2 id="{name}-title">{escape(group.dataset)} <span class="tag">{escape(group.model)}, '
-        f"protocol {escape(group.protocol)}</span></h2>",
-        f"<p>{headline(group)}</p>",
-        *wide,
-        scores(group, style),
-        gains(group, style),
-        f'<div class="grid">{"".join(small)}</div>' if small else "",
-        offered(group, style),
-        settings(group),
-        "</section>",
-    ])  # fmt: skip
-
-
-def headline(group: Group) -> str:
-    """The result in words."""
-    done = group.complete
-    if not done:
-        return "No run of this group is finished yet."
-    best = max(done, key=lambda entry: entry.score("final").mean)
-    score = best.score("final")
-    said = f"Highest final accuracy: <strong>{escape(best.label)}</strong>, {plus_minus(score)} %"
-    said += f" ({plural(len(set(best.run.seeds.tolist())), 'seed')})."
-    signs = {entry.label: gain.sign for entry in done if (gain := entry.gain("final"))}
-    if tested := len(signs):
-        bases = list(dict.fromkeys(entry.base.label for entry in done if entry.base))
-        said += f" Against {escape(bases[0]) if len(bases) == 1 else 'its baseline'}, seed by seed, "
-        up, down = ([name for name, sign in signs.items() if sign == way] for way in (1, -1))
-        parts = [f"{some(names, tested)} clearly {word}" for names, word in ((up, "higher"), (down, "lower")) if names]
-        said += (" and ".join(parts) or "no run is clearly higher or lower") + ", by the 95 % intervals below."
-    return said
-
-
-def some(names: Sequence[str], of: int) -> str:
-    """A few runs by name, many by number."""
-    if len(names) > 4:
-        return f"{len(names)} of {of} runs are"
-    said = [escape(name) for name in names]
-    return f"{'; '.join(said[:-1])}{' and ' * (len(said) > 1)}{said[-1]} {be(said)}"
-
-
-def plus_minus(score: Score) -> str:
-    return f"{number(score.mean)} ± {number(score.seeds)}" if not isnan(score.seeds) else number(score.mean)
-
-
-def number(value: Any, signed: bool = False) -> str:
-    """Two decimals, a real minus, a dash for what there is not."""
-    if not isinstance(value, int | float) or isnan(value):
-        return DASH
-    return (f"{value:+.2f}" if signed else f"{value:.2f}").replace("-", MINUS)
-
-
-def swatch(one: Mark) -> str:
-    """A run's line and symbol, as in the charts."""
-    shapes = {
-        "circle": '<circle cx="17" cy="7" r="4"/>',
-        "square": '<rect x="13.5" y="3.5" width="7" height="7"/>',
-        "triangle-up": '<path d="M17 2.5 21.5 11h-9z"/>',
-        "triangle-down": '<path d="M17 11.5 12.5 3h9z"/>',
-        "triangle-right": '<path d="M21.5 7 13 11.5v-9z"/>',
-        "triangle-left": '<path d="M12.5 7 21 2.5v9z"/>',
-        "diamond": '<path d="M17 1.5 21 7l-4 5.5L13 7z"/>',
-        "cross": '<path d="M15.5 2.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z"/>',
-    }
-    dash = " ".join(map(str, one.dash))
-    return (
-        f'<svg class="swatch" viewBox="0 0 34 14" aria-hidden="true" fill="var(--s{one.colour})">'
-        f'<path d="M0 7h34" stroke="var(--s{one.colour})" stroke-width="2" stroke-dasharray="{dash}"/>'
-        f"{shapes[one.shape]}</svg>"
-    )
-
-
-def drawing(ident: str, figure: Figure, style: Style) -> str:
-    """A chart with its caption, its switches and the table of its numbers."""
-    switches = "".join(control(ident, switch, style) for switch in figure.switches if useful(switch))
-    # A switch with one option is no switch, but its value still chooses, and a reader must know the run.
-    hidden = "".join(
-        f"<span>{switch.title}: {escape(switch.options[0][1])}</span>" * (switch.field == "run")
-        + f'<select hidden data-field="{switch.field}"><option>{escape(switch.options[0][0])}</option></select>'
-        for switch in figure.switches
-        if not useful(switch) and switch.options
-    )
-    return "\n".join([
-        f'<figure id="{ident}" class="{"wide" if figure.wide else ""}" aria-labelledby="{ident}-title">',
-        f'<figcaption><h3 id="{ident}-title">{escape(figure.title)}</h3><p>{escape(figure.says)}</p></figcaption>',
-        f'<div class="switches">{switches}{hidden}</div>',
-        f'<div class="plot{" fixed" if figure.fixed else ""}" role="img" aria-label="{escape(figure.alt)}"></div>',
-        '<details class="numbers"><summary>Numbers of this chart</summary>'
-        f'<div class="scroll tall" tabindex="0" role="region" aria-label="{escape(figure.title)}, numbers"></div>'
-        "</details>",
-        "</figure>",
-    ])  # fmt: skip
-
-
-def useful(switch: Switch) -> bool:
-    return len(switch.options) > 1 or switch.many
-
-
-def control(ident: str, switch: Switch, style: Style) -> str:
-    if switch.many:
-        boxes = "".join(
-            f'<label><input type="checkbox" checked data-field="{switch.field}" value="{escape(value)}">'
-            f"{swatch(style.marks([value])[0])}{escape(said)}</label>"
-            for value, said in switch.options
-        )
-        every = '<button type="button" class="every">none</button>' if len(switch.options) > 4 else ""
-        return f"<fieldset><legend>{switch.title}</legend>{boxes}{every}</fieldset>"
-    options = "".join(f'<option value="{escape(value)}">{escape(said)}</option>' for value, said in switch.options)
-    name = f"{ident}-{switch.field}"
-    return (
-        f'<label for="{name}">{switch.title} <select id="{name}" data-field="{switch.field}">{options}</select></label>'
-    )
-
-
-def table(title: str, caption: str, head: Sequence[str], body: Iterable[Sequence[str]], kind: str = "") -> str:
-    """An HTML table whose first column names the rows; cells are HTML already, or begin with `<td`."""
-    top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    lines = []
-    for row in body:
-        cells = "".join(cell if cell.startswith("<td") else f"<td>{cell}</td>" for cell in row[1:])
-        lines.append(f'<tr><th scope="row">{row[0]}</th>{cells}</tr>')
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
-        f'<table class="{kind}"><caption><span>{caption}</span></caption><thead><tr>{top}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-    )
-
-
-def run_name(entry: Entry, style: Style) -> str:
-    return f"{swatch(style.marks([entry.label])[0])} {escape(entry.label)}"
-
-
-def scores(group: Group, style: Style) -> str:
-    """Final accuracy and AUC, and beneath them the other metrics."""
-    done = group.complete
-    if not done:
-        return ""
-    found = {name: [entry.score(name).mean for entry in done] for name in compare.SCORES}
-    top = {name: max((mean for mean in means if not isnan(mean)), default=nan) for name, means in found.items()}
-    body, more = [], []
-    for entry in done:
-        cells = []
-        for name in compare.SCORES:
-            score = entry.score(name)
-            kind = ' class="best"' if score.mean == top[name] and len(done) > 1 else ""
-            cells += [f"<td{kind}>{number(score.mean)}</td>", number(score.pooled), number(score.seeds)]
-        seeds = len(set(entry.run.seeds.tolist()))
-        lanes = f"{seeds} {TIMES} {len(entry.run.seeds) // seeds}"
-        sent = entry.megabytes
-        body.append([run_name(entry, style), *cells, DASH if isnan(sent) else f"{sent:,.1f}", lanes])
-        more.append([run_name(entry, style), *(metric(entry, name) for name in METRICS), *(
-            number(entry.run.summary.get(name)) for name in ("modules", "seconds"))])  # fmt: skip
-    head = ["run", "final accuracy, %", "± pooled", "± over seeds", "AUC", "± pooled", "± over seeds",
-            "MB sent per agent", f"seeds {TIMES} agents"]  # fmt: skip
-    most = max(entry.run.epochs[-1] for entry in done)
-    first = table(
-        "Final accuracy and AUC",
-        "Mean over all agents of all seeds, with standard errors; the highest is bold. "
-        f"The AUC is in the paper's unit, its maximum is {most}.",
-        head,
-        body,
-    )
-    rest = table(
-        "More metrics", "Mean ± standard error over seeds.", ["run", *METRICS.values(), "modules", "seconds"], more
-    )
-    return (
-        f'<div class="card"><h3>Final accuracy and AUC</h3>{first}'
-        f"<details><summary>More metrics</summary>{rest}</details></div>"
-    )
-
-
-def metric(entry: Entry, name: str) -> str:
-    """A metric of the records; what needs more than them, of the summary."""
-    run = entry.run
-    found = metrics.summary(run.accuracy, run.epochs, run.seeds, run.initial)
-    source = found if found[name] is not None else run.summary
-    mean, error = source.get(name), source.get(f"{name}_se_seeds")
-    return number(mean) + (f" <small>± {number(error)}</small>" if isinstance(error, int | float) else "")
-
-
-def gains(group: Group, style: Style) -> str:
-    """Every run against its baseline, paired over seeds."""
-    entries = [entry for entry in group.complete if entry.base]
-    if not entries:
-        return ""
-    found = {name: [gain for entry in entries if (gain := entry.gain(name))] for name in compare.SCORES}
-    reach = {
-        name: max((abs(end) for one in gains for end in (one.mean, *(one.interval or ())) if not isnan(end)), default=1)
-        for name, gains in found.items()
-    }
-    bases = [entry.base.label for entry in entries if entry.base]
-    many = len(entries) > 4
-    several = len(set(bases)) > 1
-    body = []
-    for at, entry in enumerate(entries):
-        row = [run_name(entry, style), *([escape(bases[at])] if several else [])]
-        for name, gains in found.items():
-            one = gains[at]
-            error = f" <small>± {number(one.error)}</small>" if one.error is not None else ""
-            row.append(f"{number(one.mean, True)}{error}")
-            row.append(" to ".join(number(end, True) for end in one.interval) if one.interval else DASH)
-            row.append(f'<td class="forest">{forest(one, reach[name])}</td>')
-        body.append([*row, str(found["final"][at].seeds)])
-    interval = ["95 % interval", '<span class="axis">0</span>']
-    head = ["run", *(["baseline"] if several else []), "gain in final accuracy", *interval, "gain in AUC",
-            *interval, "seeds"]  # fmt: skip
-    caption = (
-        ("" if several else f"The baseline is {escape(bases[0])}. ")
-        + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "
-        "standard error; the interval is Student's t. An interval that holds 0 shows no difference"
-        + (f"; of the {len(entries)} here, one in twenty misses the true difference by chance." if many else ".")
-    )
-    title = "Gain over the baseline, paired over seeds"
-    return f'<div class="card"><h3>{title}</h3>{table(title, caption, head, body)}</div>'
-
-
-def forest(gain: Gain, reach: float) -> str:
-    """A gain and its interval as a small drawing with zero in the middle."""
-    if isnan(gain.mean):
-        return ""
-    reach = reach or 1.0
-    middle, spot = 60.0, 60 + 54 * gain.mean / reach
-    line = ""
-    if gain.interval:
-        ends = [60 + 54 * end / reach for end in gain.interval]
-        line = f'<path d="M{ends[0]:.1f} 13H{ends[1]:.1f}" stroke="currentColor" stroke-width="2"/>'
-    fill = "currentColor" if gain.sign else "var(--card)"
-    return (
-        f'<svg viewBox="0 0 120 26" aria-hidden="true"><path d="M{middle} 0V26" stroke="var(--none)" '
-        f'stroke-dasharray="2 2"/>{line}<circle cx="{spot:.1f}" cy="13" r="4" fill="{fill}" stroke="currentColor" '
-        'stroke-width="1.5"/></svg>'
-    )
-
-
-def offered(group: Group, style: Style) -> str:
-    """Modules that came by mail."""
-    rows = compare.offers(group)
-    if not rows:
-        return ""
-    entries = {entry.label: entry for entry in group.entries}
-    body = [
-        [run_name(entries[row["run"]], style), *(f"{row[name]:,}" for name in ("offered", "chosen", "kept", "trials"))]
-        for row in rows
-    ]
-    head = ["run", "offered", "chosen for a trial", "kept", "trials in all"]
-    title = "Modules from other agents"
-    return f'<div class="card"><h3>{title}</h3>{table(title, "Over all agents, seeds and tasks.", head, body)}</div>'
-
-
-def settings(group: Group) -> str:
-    """What differs between the runs; then all of it, folded."""
-    names = [escape(entry.label) for entry in group.entries]
-    rows = compare.differing(group.entries)
-    differ = ""
-    if len(names) > 1 and rows:
-        body = [[f"<code>{escape(key)}</code>", *(escape(value) for value in values)] for key, values in rows]
-        title = "Settings that differ between the runs"
-        inner = table(title, "A dash: the run has no such setting.", ["setting", *names], body, "settings")
-        differ = f"<details><summary>{title} ({len(rows)})</summary>{inner}</details>"
-    every = []
-    for entry in group.entries:
-        said = "\n".join(f"{key} = {value}" for key, value in compare.flatten(entry.run.settings))
-        made = "\n".join(f"{key} = {value}" for key, value in compare.flatten(entry.run.about))
-        every.append(
-            f"<details><summary>{escape(entry.label)}: all settings and versions</summary>"
-            f"<p class='soft'><code>{escape(str(entry.run.folder))}</code></p>"
-            f"<pre>{escape(said)}</pre><pre>{escape(made)}</pre></details>"
-        )
-    return f'<div class="card"><h3>Settings and versions</h3>{differ}{"".join(every)}</div>'
-
-
 def save(file: Path, content: str) -> None:
     """Write the page whole or not at all."""
     part = file.with_name(f"{file.name}.part")
@@ -488,7 +164,7 @@ def draw(groups: Sequence[Group], folder: Path) -> list[Path]:
         place = folder / group.name if len(groups) > 1 else folder
         for figure in charts.figures(group, style):
             spec = {**figure.spec, "datasets": still(figure)}
-            spec["title"] = {"text": figure.title, "subtitle": heading(group), "subtitleColor": charts.FLAT["ink"]}
+            spec["title"] = {"text": figure.title, "subtitle": heading(group), "subtitleColor": FLAT["ink"]}
             written += export(spec, place, figure.name)
     return written
 

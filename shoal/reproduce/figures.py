@@ -9,8 +9,8 @@ import altair as alt
 
 from shoal.cells import Row, read_csv
 from shoal.errors import UserError
-from shoal.report.charts import DASHES, FLAT, SHAPES, Style, finish, upright
 from shoal.report.export import export
+from shoal.report.style import DASHES, FLAT, SHAPES, Style, finish, upright
 from shoal.reproduce import budget, topology
 from shoal.reproduce.table1 import DATASETS, METHODS, MODELS
 

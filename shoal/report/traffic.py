@@ -1,0 +1,140 @@
+"""Networks as pictures: who sent how much to whom, and what was refused."""
+
+from collections.abc import Iterable, Iterator
+from math import atan2, degrees, dist, sqrt
+from typing import NamedTuple
+
+import networkx as nx  # type: ignore[import-untyped]
+import polars as pl
+
+from shoal.config import Network
+from shoal.errors import UserError
+from shoal.network.edges import edges
+from shoal.network.graphs import DRAWN
+from shoal.network.picture import Point, arrange
+from shoal.report.compare import UNSENT, Group, Row
+from shoal.report.numbers import ALL, short
+from shoal.report.read import Run
+
+EDGES = 3_000  # that one picture of a network may hold
+
+
+class Picture(NamedTuple):
+    """Networks of a group: agents and directed edges in pixels, by run and seed."""
+
+    agents: list[Row]
+    edges: list[Row]
+    cut: bool  # some edges are not drawn
+
+
+def pictures(group: Group, width: float, height: float) -> Picture:
+    """The network of each run that shares: who sent how much to whom, and what was refused.
+
+    Graphs that are drawn anew for every seed have a picture per seed, others one, with the mean over seeds.
+    """
+    nodes: list[Row] = []
+    lines: list[Row] = []
+    cut = False
+    mails: dict[tuple[str, int | None], dict[tuple[int, int], Row]] = {}
+    for entry in group.entries:
+        run = entry.run
+        if not run.modes or "ledger" not in run.tables:
+            continue
+        graph = run.settings["network"].get("graph")
+        ledger, seeds = run.tables["ledger"], sorted(set(run.seeds.tolist()))
+        if graph in DRAWN:
+            for seed in seeds:
+                mails[entry.label, seed] = posted(ledger.filter(pl.col("seed") == seed), 1)
+        else:
+            mails[entry.label, None] = posted(ledger, len(seeds))
+    # One scale for all pictures, so that runs can be compared.
+    most = max((one["bytes"] for mail in mails.values() for one in mail.values()), default=0.0)
+    for entry in group.entries:
+        run = entry.run
+        for seed in (seed for label, seed in mails if label == entry.label):
+            mail = mails[entry.label, seed]
+            pairs = linked(run, seed if seed is not None else int(run.seeds.min())) | mail.keys()
+            if len(pairs) > EDGES:
+                cut = True
+                pairs = set(sorted(pairs, key=lambda pair: -mail.get(pair, {"bytes": 0})["bytes"])[:EDGES])
+            places = layout(pairs, run.agents, width, height)
+            own = {"run": entry.label, "seed": ALL if seed is None else str(seed)}
+            nodes += [
+                {**own, "agent": str(agent), "x": short(x, 5), "y": short(y, 5)} for agent, (x, y) in places.items()
+            ]
+            lines += [{**own, **line} for line in drawn_edges(pairs, places, mail, most)]
+    return Picture(nodes, lines, cut)
+
+
+def posted(ledger: pl.DataFrame, seeds: int) -> dict[tuple[int, int], Row]:
+    """What was posted on each directed edge, per seed; mail that never left costs nothing."""
+    sent = ~pl.col("verdict").is_in(UNSENT)
+    refused = pl.col("verdict") != "accepted"
+    table = ledger.group_by("sender", "receiver").agg(
+        (pl.col("bytes") * sent).sum().alias("bytes"),
+        sent.sum().alias("messages"),
+        refused.sum().alias("refused"),
+        pl.col("verdict").filter(refused).mode().sort().first().alias("why"),
+    )
+    return {
+        (row["sender"], row["receiver"]): {
+            "bytes": row["bytes"] / seeds, "messages": row["messages"] / seeds, "refused": row["refused"] / seeds,
+            "why": row["why"],
+        }
+        for row in table.to_dicts()
+    }  # fmt: skip
+
+
+def linked(run: Run, seed: int) -> set[tuple[int, int]]:
+    """The edges that the settings give a seed, with mail or without; none if this version does not know the graph."""
+    try:
+        network = Network.model_validate(run.settings["network"])
+        return {edge[:2] for edge in edges(network, int(run.settings["agents"]), seed)}
+    except (UserError, ValueError):
+        return set()
+
+
+def layout(pairs: Iterable[tuple[int, int]], agents: Iterable[int], width: float, height: float) -> dict[int, Point]:
+    """Places of agents in a picture of a given size."""
+    graph = nx.empty_graph(0)
+    graph.add_nodes_from(sorted({int(agent) for agent in agents}))
+    graph.add_edges_from(pairs)
+    places = arrange(graph)
+    (left, right), (top, bottom) = ((min(axis), max(axis)) for axis in zip(*places.values(), strict=True))
+    rim = 24.0
+    scale = min((width - 2 * rim) / max(right - left, 1e-9), (height - 2 * rim) / max(bottom - top, 1e-9), 2.5)
+    across, down = (width - scale * (right - left)) / 2, (height - scale * (bottom - top)) / 2
+    return {agent: (across + scale * (x - left), down + scale * (y - top)) for agent, (x, y) in places.items()}
+
+
+def drawn_edges(
+    pairs: Iterable[tuple[int, int]], places: dict[int, Point], mail: dict[tuple[int, int], Row], most: float
+) -> Iterator[Row]:
+    """Edges as lines from rim to rim, as thick as their traffic; there and back lie beside each other."""
+    pairs = sorted(pairs)
+    both = set(pairs)
+    radius = node_radius(len(places))
+    thickest = min(4.0, 26 / sqrt(len(both) + 1))  # thinner than the head of an arrow
+    for sender, receiver in pairs:
+        one = mail.get((sender, receiver), {"bytes": 0.0, "messages": 0.0, "refused": 0.0, "why": None})
+        (x, y), (x2, y2) = places[sender], places[receiver]
+        length = dist((x, y), (x2, y2)) or 1.0
+        dx, dy = (x2 - x) / length, (y2 - y) / length
+        wide = 0.5 + thickest * one["bytes"] / most if one["bytes"] else 0.8
+        aside = radius * 0.27 if (receiver, sender) in both else 0.0
+        near, far = radius + 1, radius + 6
+        start = x + dx * near - dy * aside, y + dy * near + dx * aside
+        end = x2 - dx * far - dy * aside, y2 - dy * far + dx * aside
+        share = one["refused"] / (one["refused"] + one["messages"]) if one["refused"] else 0.0
+        yield {
+            "sender": str(sender), "receiver": str(receiver),
+            "x": short(start[0], 5), "y": short(start[1], 5), "x2": short(end[0], 5), "y2": short(end[1], 5),
+            "xm": short((start[0] + end[0]) / 2, 5), "ym": short((start[1] + end[1]) / 2, 5),
+            "angle": round(degrees(atan2(dy, dx)) + 90), "width": short(wide, 3), "silent": not one["bytes"],
+            "megabytes": short(one["bytes"] / 1e6, 4), "messages": short(one["messages"], 4),
+            "refused": short(one["refused"], 4), "share": short(100 * share, 3), "why": one["why"] or "",
+        }  # fmt: skip
+
+
+def node_radius(agents: int) -> float:
+    return 15.0 if agents <= 12 else 11.0 if agents <= 30 else 7.0
