@@ -191,6 +191,8 @@ def test_lineage_is_shown_if_it_is_recorded(copy: Path) -> None:
     assert numbers.offers(one)[0] == {"run": "recv", "offered": 2, "chosen": 1, "kept": 1, "trials": 8}
     shown = page.page([one], notes)
     assert "Where modules came from" in shown
+    chooser = shown.partition('<select id="g0-modules-run"')[2].partition("</select>")[0]
+    assert '<option value="recv" selected>' in chooser  # who has modules of others is shown first
     assert "Modules from other agents" in words(shown)
     assert "All modules are home-grown" not in shown
 
@@ -603,6 +605,7 @@ def test_an_unfinished_run_has_curves_of_its_tasks_and_no_final_numbers(copy: Pa
     tasks = {row["task"] for row in numbers.curves(one) if row["run"] == "recv"}
     assert tasks == {"4"}
     assert max(row["task"] for row in numbers.matrices(one) if row["run"] == "recv") == 4
+    assert "Not finished, so with lines for single tasks only: recv." in words(page.page([one], []))
     spoil(copy / "vanilla", "unfinished")
     spoil(copy / "fedavg", "unfinished")
     runs, notes = read.gather([copy])

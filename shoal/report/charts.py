@@ -29,6 +29,11 @@ class Switch(NamedTuple):
     title: str
     options: tuple[tuple[str, str], ...]  # value and text
     many: bool = False
+    begin: int = 0  # the option that is chosen at first
+
+    @property
+    def first(self) -> str:
+        return self.options[self.begin][0]
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,15 @@ def learning(group: Group, style: Style) -> Figure | None:
     ends = {row["run"]: row["mean"] for row in table if all(row[key] == value for key, value in shown.items())}
     last = ", ".join(f"{name} {value:.2f} %" for name, value in ends.items())
     some = any(row["low"] is not None for row in table)
+    part = [entry.label for entry in group.entries if not entry.run.complete]
     return Figure(
         "learning-curves",
         "Learning curves",
         "Mean test accuracy over all tasks so far, while a task after the initial ones is being learned: 0 is before "
         "any training on it, the last point is after all of it. "
-        + ("Bands: ± one standard error over seeds." if some else "There is one seed, so there are no bands."),
+        + ("Bands: ± one standard error over seeds." if some else "There is one seed, so there are no bands.")
+        + f" Not finished, so with lines for single tasks only: {'; '.join(part)}."
+        * bool(part and options[0][0] == ALL),
         f"Lines of mean test accuracy over epochs within a task, one per run. At the end: {last}.",
         finish(chart, style),
         {"rows": table},
@@ -191,7 +199,7 @@ def matrix(group: Group, style: Style, only: str = LEVEL) -> Figure | None:
         table = [row for row in table if row["show"] == only]
         chart = facet(chart.properties(width=260, height=230), group, table)
     switch = runs_switch(table, group)
-    first = [row for row in level if row["run"] == switch.options[0][0]]
+    first = [row for row in level if row["run"] == switch.first]
     shows = tuple((show, show) for show in (LEVEL, MORE) if any(row["show"] == show for row in table))
     end = [row["mean"] for row in first if row["task"] == max(row["task"] for row in first)]
     return Figure(
@@ -201,7 +209,7 @@ def matrix(group: Group, style: Style, only: str = LEVEL) -> Figure | None:
         "right is a task that is being forgotten. Brighter is better. "
         + "Gains: blue is more than the baseline, orange less; a baseline has none. " * (len(shows) > 1)
         + (f"Tasks 0 to {initial - 1} are learned together, at the end of task {initial - 1}." if initial > 1 else ""),
-        f"Heat map of test accuracy, tested task by time. At the end of {switch.options[0][0]}: tasks from "
+        f"Heat map of test accuracy, tested task by time. At the end of {switch.first}: tasks from "
         f"{min(end):.1f} to {max(end):.1f} %.",
         finish(chart, style),
         {"rows": table},
@@ -303,7 +311,7 @@ def network(group: Group, style: Style) -> Figure | None:
                 tables[f"{kind}{at}"] = here
             parts.append(graph(style, picture, f"edges{at}", f"agents{at}").properties(title=name))
         chart = alt.concat(*parts, columns=min(3, len(parts)))
-    first = [row for row in picture.edges if row["run"] == switch.options[0][0]]
+    first = [row for row in picture.edges if row["run"] == switch.first]
     most = max((row["megabytes"] for row in picture.edges), default=0.0)
     number = sum(row["refused"] > 0 for row in picture.edges)
     return Figure(
@@ -314,7 +322,7 @@ def network(group: Group, style: Style) -> Figure | None:
         + ("A cross, in orange, marks an edge on which mail was refused. " if number else "No mail was refused. ")
         + "Dotted edges carried nothing. " * any(row["silent"] for row in picture.edges)
         + f"Only the {traffic.EDGES:,} busiest edges are drawn." * picture.cut,
-        f"Graph of {switch.options[0][0]}: {len(first)} directed edges, the busiest with "
+        f"Graph of {switch.first}: {len(first)} directed edges, the busiest with "
         f"{max((row['megabytes'] for row in first), default=0):.3g} MB; edges with refused mail: "
         f"{sum(row['refused'] > 0 for row in first)}.",
         finish(chart, style),
@@ -398,7 +406,9 @@ def growth(group: Group, style: Style) -> Figure | None:
     else:
         chart = facet(chart.properties(width=220, height=170), group, table)
     switch = runs_switch(table, group)
-    mine = [row for row in table if row["run"] == switch.options[0][0] and row["agent"] == ALL]
+    given = {row["run"] for row in table if row["outcome"] == GIVEN}
+    switch = switch._replace(begin=next((at for at, (name, _) in enumerate(switch.options) if name in given), 0))
+    mine = [row for row in table if row["run"] == switch.first and row["agent"] == ALL]
     kept, tried = sum(row["number"] for row in mine if row["outcome"] != DROPPED), sum(row["number"] for row in mine)
     source = (
         "Modules that started as another agent's have a colour of their own."
@@ -409,7 +419,7 @@ def growth(group: Group, style: Style) -> Figure | None:
         "modules",
         "When modules were added",
         "Every task after the initial ones tries a new module, and keeps it if it helps on validation data. " + source,
-        f"Bars of modules kept and dropped, by task. {switch.options[0][0]}: {kept} of {tried} kept.",
+        f"Bars of modules kept and dropped, by task. {switch.first}: {kept} of {tried} kept.",
         finish(chart, style),
         {"rows": table},
         (switch, agents_switch(table)),
@@ -446,13 +456,13 @@ def origin(group: Group, style: Style) -> Figure | None:
     else:
         chart = facet(chart.properties(width=230, height=200), group, table)
     switch = runs_switch(table, group)
-    mine = [row for row in table if row["run"] == switch.options[0][0]]
+    mine = [row for row in table if row["run"] == switch.first]
     return Figure(
         "lineage",
         "Where modules came from",
         "Kept modules that started as another agent's: a row is the agent that kept them, a column the agent that made "
         "them; over all seeds and tasks.",
-        f"Table of modules by keeper and maker. {switch.options[0][0]}: {sum(row['number'] for row in mine)} modules.",
+        f"Table of modules by keeper and maker. {switch.first}: {sum(row['number'] for row in mine)} modules.",
         finish(chart, style),
         {"rows": table},
         (switch,),

@@ -171,7 +171,7 @@ def draw(groups: Sequence[Group], folder: Path) -> list[Path]:
 
 def still(figure: Figure) -> dict[str, list[Row]]:
     """The rows that a page shows at first; of a choice of runs, all."""
-    first = {switch.field: switch.options[0][0] for switch in figure.switches if switch.field not in ("run", "seed")}
+    first = {switch.field: switch.first for switch in figure.switches if switch.field not in ("run", "seed")}
     return {
         name: [row for row in rows if all(row.get(key, value) == value for key, value in first.items())]
         if name not in ("edges", "agents") and not name.startswith(("edges", "agents"))

@@ -175,7 +175,10 @@ def control(ident: str, switch: Switch, style: Style) -> str:
         )
         every = '<button type="button" class="every">none</button>' if len(switch.options) > 4 else ""
         return f"<fieldset><legend>{switch.title}</legend>{boxes}{every}</fieldset>"
-    options = "".join(f'<option value="{escape(value)}">{escape(said)}</option>' for value, said in switch.options)
+    options = "".join(
+        f'<option value="{escape(value)}"{" selected" * (value == switch.first)}>{escape(said)}</option>'
+        for value, said in switch.options
+    )
     name = f"{ident}-{switch.field}"
     return (
         f'<label for="{name}">{switch.title} <select id="{name}" data-field="{switch.field}">{options}</select></label>'
