@@ -20,6 +20,7 @@ from shoal.terminal import (
     show_cells,
     show_compared,
     show_data,
+    show_means,
     show_modes,
     show_network,
     show_plan,
@@ -411,7 +412,8 @@ def transfer(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="The seed to look at (default: the run's first).", show_default=False)
+        list[int] | None,
+        typer.Option(help="The seeds to look at, each with a picture (default: the run's first).", show_default=False),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of learning for a gain.")] = 20,
     out: Annotated[
@@ -425,24 +427,33 @@ def transfer(
     Every task is learned again for some epochs with each module that another agent kept from an earlier one, and with a
     fresh module. The picture has score and gain of all these pairs side by side, a table beside it (.csv) the numbers.
     The rank correlation (Spearman) of both is over all pairs, and the mean of those **within** one receiving task: to
-    choose among offers, a score only has to rank those for one task.
+    choose among offers, a score only has to rank those for one task. With several seeds (`--seed 0 --seed 1`) the means
+    over them come last.
     """
-    from shoal.promise.measure import measure, summary
+    from shoal.promise.measure import measure, over_seeds, summary
     from shoal.promise.picture import write
 
-    file = out or Path(f"{folder.resolve().name}-transfer.svg")
+    name = folder.resolve().name
+    seeds: list[int | None] = list(dict.fromkeys(seed)) if seed else [None]
+    file = out or Path(f"{name}-transfer.svg")
     if file.suffix != ".svg":
         raise UserError(f"the picture cannot be {file}; give --out a name that ends in .svg")
     if not file.absolute().parent.is_dir():  # said now, not after minutes of learning
         raise UserError(f"cannot write {file}: there is no folder {file.parent}; give --out another place")
-    with steps("learning again") as tell:
-        found = measure(folder, metric or ["iou"], seed, epochs, data, tell)
-    table = write(found, f"{folder.resolve().name}, seed {found.seed}: what scores promise, what modules deliver", file)
-    if json:
-        print(dumps(summary(found) | {"out": str(file), "csv": str(table)}), flush=True)
-    else:
-        show_ranks(found)
-    say(f"written to {file} and {table}")
+    every = []
+    for one in seeds:
+        with steps("learning again" if len(seeds) == 1 else f"learning again, seed {one}") as tell:
+            found = measure(folder, metric or ["iou"], one, epochs, data, tell)
+        every.append(found)
+        own = file if len(seeds) == 1 else file.with_stem(f"{file.stem}-{one}")
+        table = write(found, f"{name}, seed {found.seed}: what scores promise, what modules deliver", own)
+        if json:
+            print(dumps(summary(found) | {"out": str(own), "csv": str(table)}), flush=True)
+        else:
+            show_ranks(found)
+        say(f"written to {own} and {table}")
+    if len(every) > 1 and not json:
+        show_means(over_seeds(every))
 
 
 @app.command()

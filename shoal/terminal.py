@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal.config import Settings
     from shoal.data import Status
     from shoal.network.facts import Facts
-    from shoal.promise.measure import Found
+    from shoal.promise.measure import Found, Means
     from shoal.sharing.plan import Line
     from shoal.stack import Stack
     from shoal.world import World
@@ -273,6 +273,22 @@ def show_ranks(found: "Found") -> None:
     )  # fmt: skip
     for why in found.why.values():
         console.print(f"left out because {why}", highlight=False, markup=False, soft_wrap=True)
+
+
+def show_means(means: "Means") -> None:
+    """How well metrics rank modules, over several seeds."""
+    from shoal.promise.picture import number as spoken
+
+    table = Table("metric", "rho, all pairs", "rho, within a task", box=None)
+    for metric in means.rho:
+        both = (means.rho[metric], means.within[metric])
+        table.add_row(metric, *(f"{spoken(one.mean, '.3f')} ± {spoken(one.error, '.3f')}" for one in both))
+    console.print(table)
+    gain = f"{spoken(means.gain.mean, '+.2f')} ± {spoken(means.gain.error, '.2f')}"
+    console.print(
+        f"mean of {means.seeds} seeds ± standard error; a received module gains {gain} points over a fresh one",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
 
 
 def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from shoal.errors import SettingsError
 from shoal.promise.measure import Found, Route, Trial, before, delivered, offered, rank, routes_of, scored, spearman
-from shoal.promise.picture import picture
+from shoal.promise.picture import number, picture
 from shoal.rng import key
 from shoal.run import simulate
 from shoal.sharing.modmod import ModMod
@@ -407,6 +407,22 @@ def test_the_table_has_every_pair_and_json_says_what_it_shows(finished: Path) ->
     rho = spearman([float(row["iou"]) for row in rows], [float(row["gain"]) for row in rows])
     assert one["rho"] == (None if isnan(rho) else pytest.approx(rho))
     assert one["pairs"] + one["left"] == 6
+
+
+def test_several_seeds_have_a_picture_each_and_their_mean(finished: Path) -> None:
+    done = call("transfer", finished, "--epochs", 1, "--seed", 11, "--seed", 10, "--seed", 11)
+    assert done.code == 0, done.err
+    assert sorted(path.name for path in Path().glob("*.svg")) == ["fish-transfer-10.svg", "fish-transfer-11.svg"]
+    single = []
+    for seed in (10, 11):
+        alone = call("transfer", finished, "--epochs", 1, "--seed", seed, "--json", "--out", "alone.svg")
+        single.append(json.loads(alone.out)["gain"])
+        assert Path("alone.csv").read_bytes() == Path(f"fish-transfer-{seed}.csv").read_bytes()
+    mean, error = np.mean(single), abs(single[0] - single[1]) / 2
+    assert done.out.splitlines()[-1] == (
+        f"mean of 2 seeds ± standard error; a received module gains {number(mean, '+.2f')} ± {number(error, '.2f')} "
+        "points over a fresh one"
+    )
 
 
 def test_what_is_left_out_is_counted(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

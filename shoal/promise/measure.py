@@ -21,6 +21,7 @@ from shoal.errors import SettingsError, UserError
 from shoal.evaluate import accuracy
 from shoal.grow import plant
 from shoal.mail import Mail
+from shoal.metrics import error
 from shoal.record import FORMAT, RecordError, content, reopen
 from shoal.rng import key
 from shoal.run import one_thread
@@ -275,6 +276,32 @@ def ranked(values: Sequence[float]) -> np.ndarray:
     _, place, counts = np.unique(np.round(values, 9), return_inverse=True, return_counts=True)
     ranks: np.ndarray = (np.cumsum(counts) - (counts + 1) / 2)[place]
     return ranks
+
+
+class Mean(NamedTuple):
+    """A mean over seeds and its standard error; NaN: not defined."""
+
+    mean: float
+    error: float
+
+
+class Means(NamedTuple):
+    """What several seeds say: the gain of a received module, and how well metrics rank them."""
+
+    seeds: int
+    gain: Mean
+    rho: dict[str, Mean]
+    within: dict[str, Mean]
+
+
+def over_seeds(found: Sequence[Found]) -> Means:
+    def mean(values: Sequence[float]) -> Mean:
+        return Mean(float(np.mean(values)), float(error(np.array(values))))
+
+    names = found[0].metrics
+    rho = {name: mean([one.ranks[name].rho for one in found]) for name in names}
+    within = {name: mean([one.ranks[name].within for one in found]) for name in names}
+    return Means(len(found), mean([one.gain for one in found]), rho, within)
 
 
 def table(found: Found) -> pl.DataFrame:
