@@ -4,21 +4,26 @@ again, what was interrupted goes on."""
 import csv
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import polars as pl
 
 from shoal import metrics
 from shoal.config import Settings
 from shoal.errors import Stopped, UserError
 from shoal.paired import Scores
 from shoal.record import Record, content, create, reopen
+from shoal.report.read import Unusable, dense, learned, settings_of, table_of
 from shoal.run import Watch
 from shoal.session import carry_out, prepare, units
 
 Row = dict[str, Any]
-SUMMED = ("dataset", "protocol", "seeds", "final_accuracy", "auc", "seconds", "identity")  # in every summary
+# What is used of every summary, and its type.
+SUMMED: dict[str, Any] = {
+    **dict.fromkeys(("dataset", "model", "protocol", "identity"), str),
+    **dict.fromkeys(("agents", "seeds"), int),
+    **dict.fromkeys(("final_accuracy", "auc", "seconds"), int | float),
+}
 WORDS = ("identity", "commit")  # columns that are no numbers even if they look like one
 
 
@@ -75,50 +80,49 @@ def effort(cell: Cell) -> int:
 
 
 def summary_of(place: Path) -> Row:
-    """The summary of a finished run, and the commit that made it."""
-    found = content(place / "summary.json")
-    if gone := [name for name in SUMMED if name not in found]:
-        raise UserError(f"{place / 'summary.json'} has no `{gone[0]}`; restore it, or remove {place} and run it again")
-    return {**found, "commit": content(place / "about.json").get("commit")}
+    """The summary of a finished run, and the commits that made it: where it was begun, and where it was resumed."""
+    found, again = content(place / "summary.json"), f"restore it, or remove {place} and run it again"
+    for name, kind in SUMMED.items():
+        if not isinstance(found.get(name), kind):
+            raise UserError(f"{place / 'summary.json'} has no `{name}`; {again}")
+    about = content(place / "about.json")
+    resumed = about.get("resumed", [])
+    commits = [one.get("commit") for one in [about, *(one for one in resumed if isinstance(one, dict))]]
+    return {**found, "commit": " ".join(dict.fromkeys(str(one) for one in commits if one)) or None}
+
+
+class Measured(NamedTuple):
+    """What a finished run measured."""
+
+    seeds: np.ndarray  # [L], of each lane
+    agents: np.ndarray  # [L]
+    accuracy: np.ndarray  # [L, T, G, T] as in `Stack.accuracy`
+    epochs: np.ndarray  # [G]
+    initial: int  # tasks
+
+
+def measured(place: Path) -> Measured:
+    """The measurements of a finished run, every one of them."""
+    try:
+        settings = settings_of(place)
+        accuracy, epochs, seeds, agents = dense(table_of(place, "accuracy"), settings)
+        if learned(accuracy, epochs, settings) < settings["tasks"]["count"]:
+            raise Unusable("accuracy.parquet has gaps")
+    except Unusable as why:
+        raise UserError(f"cannot use {place}: {why}; restore it, or remove it and run it again") from None
+    return Measured(seeds, agents, accuracy, epochs, settings["tasks"]["initial"])
 
 
 def scores(place: Path, agents: Collection[int] | None = None) -> Scores:
     """Final accuracy (%) and AUC of every seed of a finished run, the mean over its agents, or over some of them."""
-    initial = reopen(place).settings.tasks.initial
-    lanes, accuracy, epochs = measured(place)
-    if agents is not None:
-        some = np.isin(lanes[:, 1], list(agents))
-        lanes, accuracy = lanes[some], accuracy[some]
-    seeds = lanes[:, 0]
-    final, area = 100 * metrics.final(accuracy), metrics.area(metrics.curve(accuracy, initial), epochs)
+    run = measured(place)
+    final, area = 100 * metrics.final(run.accuracy), metrics.area(metrics.curve(run.accuracy, run.initial), run.epochs)
+    counted = np.full(len(run.agents), True) if agents is None else np.isin(run.agents, list(agents))
     return {
-        int(seed): {"final_accuracy": float(final[seeds == seed].mean()), "auc": float(area[seeds == seed].mean())}
-        for seed in np.unique(seeds)
+        int(seed): {"final_accuracy": float(final[here].mean()), "auc": float(area[here].mean())}
+        for seed in np.unique(run.seeds)
+        if (here := counted & (run.seeds == seed)).any()
     }
-
-
-def measured(place: Path) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Seed and agent of every lane [L, 2] of a run, its accuracies [L, T, G, T] as in `Stack.accuracy`, and the epochs
-    [G]."""
-    try:
-        table = pl.read_parquet(
-            place / "accuracy.parquet", columns=["seed", "agent", "task", "epoch", "tested", "accuracy"]
-        )
-        if not len(table):
-            raise pl.exceptions.NoDataError("no rows")
-    except (OSError, pl.exceptions.PolarsError):
-        raise UserError(
-            f"cannot read {place / 'accuracy.parquet'}; restore it, or remove {place} and run it again"
-        ) from None
-    lanes = table.select("seed", "agent").unique().sort("seed", "agent")
-    at = {tuple(lane): row for row, lane in enumerate(lanes.iter_rows())}
-    epochs = table["epoch"].unique().sort().to_list()
-    tasks = int(table["task"].to_numpy().max()) + 1
-    found = np.full((len(lanes), tasks, len(epochs), tasks), np.nan)
-    lane = [at[one] for one in table.select("seed", "agent").iter_rows()]
-    points = np.searchsorted(epochs, table["epoch"].to_numpy())
-    found[lane, table["task"].to_numpy(), points, table["tested"].to_numpy()] = table["accuracy"].to_numpy()
-    return lanes.to_numpy(), found, epochs
 
 
 def read_csv(file: Path) -> list[Row]:

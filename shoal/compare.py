@@ -106,7 +106,7 @@ def difference(summary: Row, here: Scores, there: Scores, itself: bool) -> Row:
     """The numbers of a run, or of one kind in it, and what they have more than the base's."""
     row: Row = {}
     for name in NAMES:
-        row |= {f"{name}{end}": summary[f"{name}{end}"] for end in ("", "_se", "_se_seeds")}
+        row |= {f"{name}{end}": summary.get(f"{name}{end}") for end in ("", "_se", "_se_seeds")}
         gap = None if itself else paired(here, there, name)
         row |= {
             f"{name}_difference": gap and gap.mean,

@@ -136,8 +136,7 @@ def learn(records: Mapping[str, Record], console: Console) -> None:
 def past(record: Record) -> View:
     """A run that is finished."""
     summary = content(record.summary)
-    _, accuracy, _ = measured(record.folder)
-    return seen_in(accuracy, record.settings, summary["messages"], summary["bytes_total"])
+    return seen_in(measured(record.folder).accuracy, record.settings, summary["messages"], summary["bytes_total"])
 
 
 def present(stack: Stack, settings: Settings) -> View:

@@ -172,7 +172,7 @@ def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign])
     kinds: dict[str, Any] = {}
     for (name, agents), stack in zip(settings.members().items(), stacks, strict=True):
         own = {"agents": list(agents), "model": settings.of(name).model}
-        kinds[name] = own | measured(settings, [stack], unmet)
+        kinds[name] = own | metrics_of(settings, [stack], unmet)
     return {
         "dataset": settings.dataset,
         "model": " + ".join(dict.fromkeys(settings.of(name).model for name in settings.members())),
@@ -180,7 +180,7 @@ def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign])
         "agents": settings.agents,
         "seeds": settings.seeds,
         "tasks": settings.tasks.count,
-        **measured(settings, stacks, unmet),
+        **metrics_of(settings, stacks, unmet),
         **({"kinds": kinds} if settings.kinds else {}),
         "sharing": [mode.mode for mode in settings.sharing],
         **traffic(stacks[0].ledger),
@@ -188,7 +188,7 @@ def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign])
     }
 
 
-def measured(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]) -> dict[str, float | None]:
+def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]) -> dict[str, float | None]:
     """The metrics of all lanes of some stacks."""
     rows = sorted((lane, stack, row) for stack in range(len(stacks)) for row, lane in enumerate(stacks[stack].lanes))
     lanes = [lane for lane, _, _ in rows]

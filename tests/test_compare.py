@@ -123,16 +123,23 @@ def test_damaged_runs_and_other_clocks_get_one_sentence() -> None:
     longer = Path("longer.toml")
     longer.write_text(SETTINGS.replace("epochs = 4", "epochs = 5"))
     refused(call("compare", "done", longer), "done has learner.epochs = 4, longer 5: their seeds do not meet")
-    for name, damage in (("summary.json", b"{}"), ("accuracy.parquet", b"")):
-        shutil.copytree("done", "broken")
-        Path("broken", name).write_bytes(damage)
-        refused(call("compare", "done", "broken"), f"broken/{name}", "run it again")
-        shutil.rmtree("broken")
-    table = pl.read_parquet("done/accuracy.parquet")
     shutil.copytree("done", "broken")
-    for less in (table.drop("tested"), table.clear()):
-        less.write_parquet("broken/accuracy.parquet")
-        refused(call("compare", "done", "broken"), "cannot read broken/accuracy.parquet")
+    table = pl.read_parquet("done/accuracy.parquet")
+    task = pl.col("task")
+    for damaged in (
+        table.drop("tested"), table.clear(), table.with_columns(task.cast(pl.String)), table.with_columns(task - 9),
+        table.with_columns(tested=task + 9), table.filter(pl.col("epoch") > 1), table[:-1], table.with_columns(task=None),
+        table.with_columns(accuracy=pl.lit(float("nan"))),
+    ):  # fmt: skip
+        damaged.write_parquet("broken/accuracy.parquet")
+        refused(call("compare", "done", "broken"), "cannot use broken", "accuracy.parquet", "run it again")
+    Path("broken/accuracy.parquet").write_bytes(b"")
+    refused(call("compare", "done", "broken"), "cannot use broken", "accuracy.parquet", "run it again")
+    shutil.copy("done/accuracy.parquet", "broken")
+    summary = json.loads(Path("done/summary.json").read_text())
+    for name in ("model", "final_accuracy", "auc"):
+        Path("broken/summary.json").write_text(json.dumps({**summary, name: None}))
+        refused(call("compare", "done", "broken"), f"broken/summary.json has no `{name}`", "run it again")
 
 
 def test_an_unfinished_run_is_not_compared() -> None:

@@ -302,7 +302,7 @@ def dense(table: pl.DataFrame, settings: dict[str, Any]) -> tuple[Array, Numbers
 
 def learned(accuracy: Array, epochs: Numbers, settings: dict[str, Any]) -> int:
     """How many tasks have all their measurements in all lanes."""
-    if epochs[-1] != settings["learner"]["epochs"] + 1:  # no task has come to its end
+    if epochs[0] or epochs[-1] != settings["learner"]["epochs"] + 1:  # no task has come to its end
         return 0
     means, done = metrics.seen(accuracy), 0
     while done < len(means[0]):

@@ -1,6 +1,7 @@
 """What the paper claims of its methods, and what our runs say of it."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from shoal.paired import SURE, Gain, Scores, paired
@@ -49,21 +50,20 @@ class Finding(NamedTuple):
 def judge(
     claim: Claim, datasets: Sequence[str], protocol: str, each: Mapping[Key, Scores], name: str = ""
 ) -> Finding | None:
-    """What our runs say of a claim on some datasets, whose seeds are taken together; None if they say nothing."""
+    """What our runs say of a claim on some datasets; None if they say nothing.
+
+    Of several datasets it is their mean, seed by seed: a seed draws the same classes and first weights on several of
+    them, so that a dataset more is no seed more. A rival counts as untried unless it ran on all that the method ran on.
+    """
+    ran = [one for one in datasets if (protocol, one, claim.model, claim.method) in each]
 
     def scores(method: str) -> Scores:
-        return {
-            1000 * at + seed: values
-            for at, dataset in enumerate(datasets)
-            for seed, values in each.get((protocol, dataset, claim.model, method), {}).items()
-        }
+        every = [each.get((protocol, one, claim.model, method), {}) for one in ran]
+        seeds = set.intersection(*(set(one) for one in every)) if every else set()
+        return {seed: {claim.metric: fmean(one[seed][claim.metric] for one in every)} for seed in sorted(seeds)}
 
     here = scores(claim.method)
-    gaps: dict[str, Gain] = {}
-    for rival in claim.rivals:
-        gap = paired(here, scores(rival), claim.metric)
-        if gap:
-            gaps[rival] = gap
+    gaps = {rival: gap for rival in claim.rivals if (gap := paired(here, scores(rival), claim.metric))}
     if not gaps:
         return None
     shown = [gap.sign for gap in gaps.values() if gap.sign]
@@ -77,8 +77,9 @@ def section(protocol: str, each: Mapping[Key, Scores]) -> list[str]:
     lines = [
         "Each is a comparison with every rival, paired over seeds. *Holds*: above all of them, each with p < "
         f"{SURE} in a two-sided paired t-test; *fails*: some rival is above, just as surely; else *undecided*. "
-        "With so few seeds and so many comparisons, a single verdict can be luck. *All together* are the seeds of all "
-        "datasets in one test: it asks whether the claim holds on average.",
+        "With so few seeds and so many comparisons, a single verdict can be luck. *All together* is the mean over "
+        "datasets, seed by seed: it asks whether the claim holds on average. A seed draws the same classes and first "
+        "weights on several datasets, so that a dataset more is no seed more.",
         "",
     ]
     if protocol == "paper":

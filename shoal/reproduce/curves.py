@@ -4,7 +4,6 @@ from pathlib import Path
 
 from shoal import metrics
 from shoal.cells import Row, measured, place_of, summary_of
-from shoal.record import reopen
 from shoal.reproduce.table1 import Cell
 
 
@@ -14,12 +13,12 @@ def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
     Differs: the paper's band is the error over seeds of each seed's deviation; ours are errors of the mean.
     """
     place = place_of(cell, folder)
-    lanes, accuracy, epochs = measured(place)
-    curves = 100 * metrics.curve(accuracy, reopen(place).settings.tasks.initial)
+    run = measured(place)
+    curves = 100 * metrics.curve(run.accuracy, run.initial)
     columns = {
         "accuracy": metrics.mean(curves),
         "se": metrics.error(curves),
-        "se_seeds": metrics.error(curves, lanes[:, 0]),
+        "se_seeds": metrics.error(curves, run.seeds),
     }
     summary = summary_of(place)
     head = {"dataset": cell.dataset, "model": cell.model, "method": cell.method}
@@ -27,7 +26,7 @@ def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
     return {
         "curves": [
             {**head, "epoch": epoch, **{name: number(values[at]) for name, values in columns.items()}}
-            for at, epoch in enumerate(epochs)
+            for at, epoch in enumerate(run.epochs.tolist())
         ]
     }
 

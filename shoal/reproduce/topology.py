@@ -1,7 +1,5 @@
 """Who talks to whom: relative gain over agents alone on graphs from complete to sparse."""
 
-import math
-
 from shoal.cells import Row
 from shoal.reproduce.budget import federated, grouped
 from shoal.reproduce.table1 import DATASETS, SMALL, Cell, settings
@@ -36,13 +34,13 @@ def word(graph: str, p: float | None) -> str:
 
 
 def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
-    """The mean over datasets: its error over seeds, and the paper's, which is the mean of the datasets' pooled ones."""
+    """The mean over datasets, with the mean of their errors, over seeds and the paper's pooled ones: datasets share
+    their seeds, so that errors may go the same way, and then the mean is as uncertain as each of them."""
     kept = [one for one in tables["topology"] if one["mode"] != "alone" and one["gain"] is not None]
     groups = grouped(kept, ("protocol", "seeds", "model", "mode", "graph", "p"))
     found = []
     for (protocol, seeds, model, mode, graph, p), rows in groups.items():
         errors, pooled = [one["gain_se"] for one in rows], [one["gain_se_pooled"] for one in rows]
-        known = None not in errors
         found.append(
             {
                 "protocol": protocol,
@@ -53,7 +51,7 @@ def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
                 "p": p,
                 "datasets": " ".join(one["dataset"] for one in rows),
                 "gain": sum(one["gain"] for one in rows) / len(rows),
-                "gain_se": math.sqrt(sum(error**2 for error in errors)) / len(rows) if known else None,
+                "gain_se": sum(errors) / len(rows) if None not in errors else None,
                 "gain_se_pooled": sum(pooled) / len(rows) if None not in pooled else None,
             }
         )
