@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -72,6 +73,9 @@ Track = Annotated[
 
 def main() -> None:
     """Run the command line; every foreseen error is one sentence on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows another
     with sentences():
         app()
 
@@ -227,7 +231,7 @@ def reproduce(
                 show_cells([reproduce.row(one, out) for one in chosen if one.what == family], where)
         spent = sum(cells.summary_of(one)["seconds"] for one in {cells.place_of(cell, out) for cell in chosen})
         say(f"written to {place}; {len(chosen)} cells, {spent / 3600:.1f} hours of training in all")
-    if drawn := [family for family in families if family in reproduce.DRAWN]:
+    if drawn := [family for family in families if family in reproduce.FIGURED]:
         draw_figures(place, pictures, drawn)
     if write or what == "report":
         say(f"written to {reproduced.write(place, pictures, write or Path('REPRODUCED.md'))}")

@@ -7,13 +7,12 @@ from pathlib import Path
 from shoal.cells import Row, place_of, scores, summary_of
 from shoal.config import Settings
 from shoal.errors import SettingsError, UserError
-from shoal.paired import Scores, paired
+from shoal.paired import Scores, paired, problem
 from shoal.reading import read
 from shoal.record import reopen
 
 NAMES = ("final_accuracy", "auc")
 COSTS = ("messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_total", "seconds")
-SAME = ("count", "classes", "train", "validation", "replacement", "initial")  # what pairs must have in common
 
 
 @dataclass(frozen=True)
@@ -48,22 +47,13 @@ def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"{label} is named {labels.count(label)} times; name each run once")
+    first = problem(found[0].settings.model_dump())
     for one in found:
-        if one.settings.dataset != found[0].settings.dataset:
-            raise SettingsError(
-                f"{found[0].label} is about {found[0].settings.dataset}, {one.label} about {one.settings.dataset}; "
-                "compare runs on the same dataset"
-            )
-        here, there = found[0].settings, one.settings
-        for name, left, right in (
-            ("agents", here.agents, there.agents),
-            *((f"tasks.{name}", getattr(here.tasks, name), getattr(there.tasks, name)) for name in SAME),
-            ("learner.epochs", here.learner.epochs, there.learner.epochs),
-        ):
-            if left != right:
+        for name, value in problem(one.settings.model_dump()).items():
+            if value != first[name]:
                 raise SettingsError(
-                    f"{found[0].label} has {name} = {left}, {one.label} {right}: their seeds do not meet the same "
-                    "tasks, or not for as long, and cannot be paired; compare runs that do"
+                    f"{found[0].label} has {name} = {first[name]}, {one.label} {value}: their seeds do not meet the "
+                    "same tasks, or not for as long, and cannot be paired; compare runs that do"
                 )
     return found
 
@@ -72,10 +62,14 @@ def base_of(found: Sequence[Entry], baseline: Path | None) -> Entry:
     """The run that the others are compared with."""
     if baseline is None:
         return found[0]
-    for one in found:
-        if str(baseline) == one.label or baseline.name in (one.name, f"{one.name}.toml"):
-            return one
-    raise UserError(f"no run {baseline} to compare with; --baseline is one of {', '.join(one.label for one in found)}")
+    labels = [one.label for one in found]
+    names = [one for one in found if baseline.name in (one.name, f"{one.name}.toml")]
+    if str(baseline) in labels:
+        return found[labels.index(str(baseline))]
+    if len(names) == 1:
+        return names[0]
+    many = f"several runs are called {baseline}" if names else f"no run {baseline} to compare with"
+    raise UserError(f"{many}; --baseline is one of {', '.join(labels)}")
 
 
 def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:

@@ -230,3 +230,10 @@ def _columns(columns: list[Array], lanes: int) -> Array:
 def _number(value: Array) -> float | None:
     """A float for JSON, None for NaN."""
     return None if np.isnan(value) else float(value)
+
+
+def front(costs: Sequence[float], values: Sequence[float]) -> list[bool]:
+    """Which points are on the Pareto front: no other costs at most as much and is worth at least as much, and is
+    better in one of the two."""
+    points = list(zip(costs, values, strict=True))
+    return [not any(c <= cost and v >= value and (c, v) != (cost, value) for c, v in points) for cost, value in points]

@@ -37,6 +37,16 @@ class Sharing(Part):
         "unlimited", description="floats per exchange and edge for this mode; the edge's also counts"
     )
 
+    @property
+    def room(self) -> int:
+        """Received images that it keeps per task, in the lanes' buffers, which belong to one mode alone."""
+        return 0
+
+    @property
+    def spare(self) -> int:
+        """Slots for modules that it needs beyond one per task."""
+        return 0
+
     @classmethod
     def paper(cls, said: "Settings", modes: tuple[str, ...]) -> dict[str, Any]:
         """What the runs behind the row of Table 1 with these `modes` did, where it differs from the defaults."""

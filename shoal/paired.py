@@ -1,14 +1,20 @@
 """Differences of two runs, paired over seeds: a seed means the same tasks and the same first weights in both."""
 
 import math
+from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shoal import metrics
 
 Scores = dict[int, dict[str, float]]  # by seed, the mean over its agents
+# What two runs must have in common for a seed to mean the same problem in both.
+PROBLEM = (
+    "dataset", "agents", "tasks.count", "tasks.classes", "tasks.train", "tasks.validation", "tasks.replacement",
+    "tasks.initial", "learner.epochs",
+)  # fmt: skip
 SURE = 0.05  # p-value below which a difference counts as shown
 
 
@@ -45,6 +51,17 @@ class Gain(NamedTuple):
     def sign(self) -> int:
         """1 or -1 if it is shown to be above or below zero, else 0."""
         return 0 if self.p is None or not self.p < SURE else 1 if self.mean > 0 else -1
+
+
+def problem(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the agents of a run have to learn, and for how long; None where settings do not say."""
+    found: dict[str, Any] = {}
+    for name in PROBLEM:
+        value: Any = settings
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        found[name] = value
+    return found
 
 
 def paired(here: Scores, there: Scores, name: str) -> Gain | None:

@@ -50,7 +50,7 @@ def resolve(raw: dict[str, Any]) -> Settings:
                 f"mode `{mode.mode}` would begin with task {first}, counted from 0, but tasks.count = "
                 f"{settings.tasks.count}: nothing would ever be exchanged; raise tasks.count or lower sharing.start"
             )
-    keepers = [mode.mode for mode in modes if hasattr(mode, "memory")]
+    keepers = [mode.mode for mode in modes if mode.room]
     if len(keepers) > 1:
         raise SettingsError(
             f"`{keepers[0]}` and `{keepers[1]}` would keep what they receive in the same buffers; share by one of them"

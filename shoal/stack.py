@@ -135,7 +135,7 @@ def start(world: World) -> Stack:
         alive = torch.ones(slots, dtype=torch.bool)
     points = len(grid(settings.learner.epochs))
     kept = (count, tasks, settings.learner.memory)
-    room = (count, tasks, max((getattr(mode, "memory", 0) for mode in settings.sharing), default=0))
+    room = (count, tasks, max((mode.room for mode in settings.sharing), default=0))
     inputs = world.inputs
     return Stack(
         lanes=lanes,

@@ -6,9 +6,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 import shoal
 from shoal.config import Learner, Network, Settings
-from shoal.record import FORMAT, Record, RecordError
+from shoal.record import FORMAT, Record, RecordError, commit
 from shoal.stack import Stack, start
 from shoal.world import World, joint_lanes
 
@@ -34,18 +36,17 @@ def alone(settings: Settings) -> Settings:
 
 
 def identity(settings: Settings) -> str:
-    """Eight letters that name all that a common start depends on, to the last bit."""
+    """Eight letters that name all that a common start depends on, to the last bit: the code, too."""
     machine = settings.machine
-    said = (shoal.__version__, FORMAT, machine.device, machine.engine, alone(settings).identity())
+    code = shoal.__version__, commit(), torch.__version__, FORMAT
+    said = (*code, machine.device, machine.engine, alone(settings).identity())
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:8]
 
 
 def common(settings: Settings) -> bool:
     """Does the run begin with joint agents whom sharing cannot touch?"""
     initial = settings.tasks.initial
-    return settings.tasks.common and all(
-        mode.first(initial) >= initial and not getattr(mode, "spare", 0) for mode in settings.sharing
-    )
+    return settings.tasks.common and all(mode.first(initial) >= initial and not mode.spare for mode in settings.sharing)
 
 
 def record(settings: Settings, folder: Path) -> Record:

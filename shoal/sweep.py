@@ -8,9 +8,11 @@ from itertools import product
 from pathlib import Path
 from typing import get_args
 
+from shoal import metrics
 from shoal.cells import Row, place_of, summary_of
 from shoal.config import Settings
 from shoal.errors import SettingsError
+from shoal.paired import problem
 from shoal.reading import listing, read
 from shoal.sharing import MODES
 
@@ -136,15 +138,9 @@ def has(mode: str, name: str) -> bool:
     return field is not None and get_args(field.annotation) != (field.default,)
 
 
-def front(costs: Sequence[float], values: Sequence[float]) -> list[bool]:
-    """Which points are on the Pareto front: no other costs at most as much and is worth at least as much, and is
-    better in one of the two."""
-    points = list(zip(costs, values, strict=True))
-    return [not any(c <= cost and v >= value and (c, v) != (cost, value) for c, v in points) for cost, value in points]
-
-
 def swept(cells: Sequence[Cell], folder: Path) -> list[Row]:
-    """A row per finished cell: what was varied, what came out, what it cost, and whether that is the front."""
+    """A row per finished cell: what was varied, what came out, what it cost, and whether it is on the front of those
+    that have the same tasks to learn, with as many agents and seeds."""
     keys = list(dict.fromkeys(key for cell in cells for key in cell.words))
     rows = []
     for cell in cells:
@@ -153,5 +149,12 @@ def swept(cells: Sequence[Cell], folder: Path) -> list[Row]:
         row: Row = {key: cell.words.get(key) for key in keys}
         row |= {name: summary.get(name) for name in SHOWN}
         rows.append(row | {"front": False, "identity": summary["identity"], "out": str(place)})
-    best = front([row["bytes_total"] or 0 for row in rows], [row["final_accuracy"] for row in rows])
-    return [{**row, "front": here} for row, here in zip(rows, best, strict=True)]
+    alike: dict[str, list[Row]] = {}
+    for cell, row in zip(cells, rows, strict=True):
+        seeds = cell.settings.seed, cell.settings.seeds
+        alike.setdefault(repr((problem(cell.settings.model_dump()), seeds)), []).append(row)
+    for same in alike.values():
+        marks = metrics.front([row["bytes_total"] or 0 for row in same], [row["final_accuracy"] for row in same])
+        for row, mark in zip(same, marks, strict=True):
+            row["front"] = mark
+    return rows

@@ -13,6 +13,10 @@ from shoal.data import DATASETS, store
 
 # Tests train tiny nets: threads would spend their time waiting for each other, and far more of it on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What commands print is compared to the letter, whatever terminal the tests run in.
+os.environ["COLUMNS"] = "80"
+for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PYTHONIOENCODING"):
+    os.environ.pop(name, None)
 
 UNPACK = Path(__file__).parents[1] / ".." / "shared" / "data" / "unpack.py"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from shoal import compare
 from shoal.cells import read_csv, scores
 from shoal.paired import Gain, critical, paired, student
 from tests.command import DIGITS, TINY, call, refused
@@ -110,9 +111,19 @@ def test_what_cannot_be_compared_gets_one_sentence() -> None:
     refused(call("compare", alone, "gone.toml"), "no settings file gone.toml")
     refused(call("compare", alone, alone), "alone.toml is named 2 times")
     refused(call("compare", alone, "--baseline", "other"), "no run other to compare with; --baseline is one of alone")
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        shutil.copy(alone, f"{folder}/x.toml")
+    found = compare.entries([Path("a/x.toml"), Path("b/x.toml")])
+    assert [compare.base_of(found, Path(f"{name}/x.toml")).label for name in "ab"] == ["a/x.toml", "b/x.toml"]
+    refused(
+        call("compare", "a/x.toml", "b/x.toml", "--baseline", "x"), "several runs are called x; --baseline is one of"
+    )
     other = write("other", "").rename("other.toml")
     other.write_text(other.read_text().replace("digits", "mnist"))
-    refused(call("compare", alone, other), "alone is about digits, other about mnist")
+    refused(
+        call("compare", alone, other), "alone has dataset = digits, other mnist: their seeds"
+    )
     Path("empty").mkdir()
     refused(call("compare", alone, "empty"), "empty is not a run directory")
     assert not Path("runs").exists()
@@ -128,8 +139,8 @@ def test_damaged_runs_and_other_clocks_get_one_sentence() -> None:
     task = pl.col("task")
     for damaged in (
         table.drop("tested"), table.clear(), table.with_columns(task.cast(pl.String)), table.with_columns(task - 9),
-        table.with_columns(tested=task + 9), table.filter(pl.col("epoch") > 1), table[:-1], table.with_columns(task=None),
-        table.with_columns(accuracy=pl.lit(float("nan"))),
+        table.with_columns(tested=task + 9), table.filter(pl.col("epoch") > 1), table[:-1],
+        table.with_columns(task=None), table.with_columns(accuracy=pl.lit(float("nan"))),
     ):  # fmt: skip
         damaged.write_parquet("broken/accuracy.parquet")
         refused(call("compare", "done", "broken"), "cannot use broken", "accuracy.parquet", "run it again")

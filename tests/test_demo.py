@@ -6,6 +6,7 @@ import re
 import signal
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,7 @@ class Everything(Live):
 @pytest.mark.parametrize("width", [60, 90])
 def test_on_a_terminal_it_moves(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "Live", Everything)
+    monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: 0.0))  # how long it takes changes the width
     monkeypatch.setattr(demo, "METHODS", {name: demo.METHODS[name] for name in ("vanilla", "fedavg")})
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=width, color_system=None)

@@ -24,7 +24,7 @@ from shoal.report import charts, compare, numbers, page, parts, read, style, tra
 from shoal.report.style import Style
 from shoal.session import carry_out, prepare
 from tests.browser import many
-from tests.command import DIGITS, ROOT, TINY, call, command
+from tests.command import DIGITS, ROOT, TINY, call
 from tests.conftest import SHOWN
 
 
@@ -339,7 +339,8 @@ def test_names_tell_runs_apart(copy: Path) -> None:
         shutil.copytree(copy / "recv", copy / name)
         file = copy / name / "settings.toml"
         file.write_text(file.read_text().replace("every = 2", f"every = {every}"))
-    shutil.copytree(copy / "fedavg", copy / "again")
+    shutil.copytree(copy / "fedavg", copy / "again")  # the same settings, other results
+    rewrite(copy / "again" / "accuracy.parquet", lambda table: table.with_columns(pl.col("accuracy") / 2))
     (one,) = compare.groups(read.gather([copy])[0])
     names = {entry.label for entry in one.entries}
     assert names == {"vanilla", "recv, every 2", "recv, every 3", "recv, every 5", "fedavg, again", "fedavg, fedavg"}
@@ -383,8 +384,25 @@ def test_a_run_of_initial_tasks_alone_has_no_curve_and_no_area(tmp_path: Path, s
         settings = read_settings(DIGITS, [*TINY, "tasks.count=4"])
         carry_out(prepare(settings), create(tmp_path / name, settings))
     for places in ([tmp_path], [tmp_path, shown]):  # alone, and beside others that do have them
-        (one,) = compare.groups(read.gather(places)[0])
-        assert "nan" not in words(page.page([one], [])).lower()
+        found = compare.groups(read.gather(places)[0])
+        assert "nan" not in words(page.page(found, [])).lower()
+
+
+def test_runs_that_learn_other_tasks_stand_apart(copy: Path) -> None:
+    settings = read_settings(DIGITS, [*TINY, "tasks.train=8"])
+    carry_out(prepare(settings), create(copy / "other", settings))
+    found = compare.groups(read.gather([copy])[0])
+    assert sorted(len(group.entries) for group in found) == [1, 3]
+    assert {group.title.rpartition(", ")[2] for group in found} == {"tasks.train 8", "tasks.train 16"}
+    assert len({group.name for group in found}) == 2
+
+
+def test_the_same_run_in_two_folders_is_shown_once(copy: Path) -> None:
+    shutil.copytree(copy / "recv", copy / "twin")
+    runs, (note,) = read.gather([copy])
+    assert len(runs) == 3
+    assert (note.folder, note.out) == (str(copy / "twin"), True)
+    assert note.why == f"it has the same settings and results as {copy / 'recv'}"
 
 
 def test_a_folder_may_have_any_name(copy: Path, tmp_path: Path) -> None:
@@ -667,13 +685,12 @@ def test_what_never_left_its_sender_is_what_the_post_says() -> None:
     assert {VERDICTS[AT_REST], VERDICTS[OVER_BUDGET]} == set(compare.UNSENT)
 
 
-def test_help_is_quick_and_without_altair() -> None:
+def test_the_command_line_brings_nothing_heavy() -> None:
     code = (
         "import sys; import shoal.cli; print([name for name in ('altair', 'polars', 'torch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    assert command("report", "--help")[-2:] == ["report", "--help"]
 
 
 # Size

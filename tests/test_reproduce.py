@@ -13,6 +13,7 @@ import pytest
 from shoal import reproduce
 from shoal.cells import finished, open_cell, place_of, read_csv, scores
 from shoal.config import Settings
+from shoal.errors import UserError
 from shoal.reading import resolve
 from shoal.reproduce import budget, claims, gaps, reproduced, table1, topology
 from tests.command import DIGITS, ROOT, TINY, call, refused
@@ -76,8 +77,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         (["table1", "--dataset", "digits"], ["Table 1 has no dataset `digits`; allowed: mnist, kmnist,"]),
         (["table1", "--model", "mlp"], ["Table 1 has no model `mlp`; allowed: monolithic, modular"]),
         (["table1", "--method", "magic"], ["Table 1 has no method `magic`; allowed: vanilla"]),
-        (["table1", "--model", "monolithic", "--method", "modmod"], ["no cell monolithic `modmod`: only modular nets"]),
+        (["table1", "--model", "monolithic", "--method", "modmod"], ["no cell `monolithic modmod`: only modular nets"]),
         (["budget", "--method", "fedcurv"], ["budget has no cell `fedcurv`"]),
+        (["topology", "--dataset", "cifar100-small"], ["topology has no cell `cifar100-small`"]),
         (["table1", "--protocol", "papr"], ["`protocol` cannot be 'papr'; allowed: 'fair', 'paper'"]),
         (["table1", "--seeds", "0"], ["`seeds` cannot be 0; allowed: a whole number above 0"]),
         (["table1", "--dataset", "kmnist"], ["dataset `kmnist` was not found", "run `shoal data get kmnist`"]),
@@ -211,6 +213,13 @@ def test_the_tables_keep_the_rows_of_earlier_commands(tmp_path: Path) -> None:
     lines = [line.split(",")[2:6:3] for line in file.read_text().splitlines()]
     assert lines == [["method", "final_accuracy"], ["vanilla", "93.0"], ["data", "94.0"], ["fedavg", "93.568"]]
     assert [row["identity"] for row in rows] == ["12345678"] * 3  # a name, whatever it looks like
+    own = {**cell("mine", 95.0), "dataset": "letters"}  # rows that somebody added stay, behind the paper's
+    assert reproduce.write([own], file)[-1] == own
+    assert len(reproduce.write([cell("vanilla", 92.0)], file)) == 4
+    file.write_text(file.read_text().replace("protocol", "protocal", 1))
+    with pytest.raises(UserError, match=r"table1.csv has no column `protocol`; restore it"):
+        reproduce.write([cell("vanilla", 92.0)], file)
+    assert len(file.read_text().splitlines()) == 5
 
 
 def test_a_table_that_cannot_be_written_gets_one_sentence(run: Path) -> None:

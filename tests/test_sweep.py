@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal import sweep
+from shoal import metrics, sweep
 from shoal.cells import read_csv
 from tests.command import DIGITS, TINY, call, fork, refused
 
@@ -73,8 +73,8 @@ def test_a_wrong_grid_gets_one_sentence_and_nothing_is_written(words: list[str],
 def test_the_front_by_hand() -> None:
     # Costs 0, 10, 10, 20, 30, 30: 5 costs nothing; 8 and 7 cost 10; 8 for 20 is no better; 9 and 9 for 30 are equal.
     costs, values = [0, 10, 10, 20, 30, 30], [5, 8, 7, 8, 9, 9]
-    assert sweep.front(costs, values) == [True, True, False, False, True, True]
-    assert sweep.front([], []) == []
+    assert metrics.front(costs, values) == [True, True, False, False, True, True]
+    assert metrics.front([], []) == []
 
 
 def test_a_sweep_ends_in_a_table_with_its_front() -> None:
@@ -88,7 +88,7 @@ def test_a_sweep_ends_in_a_table_with_its_front() -> None:
     ]
     assert rows[0]["front"]
     assert rows[1]["bytes_total"] == 2 * rows[2]["bytes_total"] > 0
-    marks = sweep.front([row["bytes_total"] for row in rows], [row["final_accuracy"] for row in rows])
+    marks = metrics.front([row["bytes_total"] for row in rows], [row["final_accuracy"] for row in rows])
     assert [row["front"] for row in rows] == marks
     table = read_csv(Path("grid/sweep.csv"))
     assert [row["final_accuracy"] for row in table] == [round(row["final_accuracy"], 3) for row in rows]
@@ -127,3 +127,14 @@ def test_a_sweep_that_was_killed_goes_on(fatal: int, whole: list[dict[str, objec
     assert call(*KILLED, "--out", "broken").code == 0
     assert results(Path("broken")) == whole
     assert not list(Path("broken").glob("*.part"))
+
+
+def test_combinations_with_other_tasks_have_a_front_of_their_own() -> None:
+    small = [word for word in SMALL if not word.startswith("tasks.classes")]
+    done = call("sweep", DIGITS, *small, "sharing=none,fedavg", "sharing.every=2", "tasks.classes=2,3", "--json", "--no-page")
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    for classes in ("2", "3"):
+        alone, shares = (row for row in rows if row["tasks.classes"] == classes)
+        assert alone["front"]
+        assert shares["front"] == (shares["final_accuracy"] > alone["final_accuracy"])

@@ -32,5 +32,5 @@ def build(settings: Settings, bank: Bank) -> Monolithic | Modular:
     kind = block(settings, bank)
     if not settings.modular:
         return Monolithic(kind, net.depth, tasks.count, tasks.classes)
-    spare = max((getattr(mode, "spare", 0) for mode in settings.sharing), default=0)
+    spare = max((mode.spare for mode in settings.sharing), default=0)
     return Modular(kind, net.depth, tasks.count, tasks.classes, net.basis, tasks.initial, net.dropout_basis, spare)

@@ -58,23 +58,33 @@ class Entry:
             return None
         return paired(by_seed(self.run), by_seed(self.base.run), name)
 
+    @property
+    def loose(self) -> bool:
+        """Does one of the two begin with a common start and the other not? Then they do not meet the same tasks."""
+        return self.base is not None and self.run.common != self.base.run.common
+
 
 SCORES = {"final": final, "auc": area}
 
 
 @dataclass(eq=False)
 class Group:
-    """Runs of one dataset, model and protocol."""
+    """Runs of one dataset, model and protocol, whose agents learn the same tasks for as long."""
 
     dataset: str
     model: str
     protocol: str
     entries: list[Entry]
+    apart: tuple[str, ...] = ()  # what tells it from other groups of that dataset, model and protocol
+
+    @property
+    def title(self) -> str:
+        return ", ".join((self.dataset, self.model, self.protocol, *self.apart))
 
     @property
     def name(self) -> str:
-        """For titles and folders."""
-        return re.sub(r"[^\w.-]+", "-", f"{self.dataset}-{self.model}-{self.protocol}")
+        """For folders."""
+        return re.sub(r"[^\w.]+", "-", self.title).strip("-")
 
     @property
     def complete(self) -> list[Entry]:
@@ -82,15 +92,22 @@ class Group:
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
-    """Runs by dataset, model and protocol, those that share nothing first, each with a name and a baseline."""
+    """Runs that can be set beside each other, those that share nothing first, each with a name and a baseline."""
     result = []
-    for kind in dict.fromkeys(run.kind for run in runs):
-        here = sorted((run for run in runs if run.kind == kind), key=lambda run: bool(run.modes))
-        entries = [Entry(run, label) for run, label in zip(here, labels(here), strict=True)]
-        for entry in entries:
-            entry.base = baseline(entry, entries)
-        result.append(Group(*kind, entries))
-    return sorted(result, key=lambda group: (group.dataset, group.model, group.protocol))
+    for kind in sorted({run.kind for run in runs}):
+        problems: list[dict[str, Any]] = []
+        for run in runs:
+            if run.kind == kind and run.problem not in problems:
+                problems.append(run.problem)
+        differs = [name for name in problems[0] if any(one[name] != problems[0][name] for one in problems)]
+        for problem in problems:
+            here = [run for run in runs if (run.kind, run.problem) == (kind, problem)]
+            here.sort(key=lambda run: bool(run.modes))
+            entries = [Entry(run, label) for run, label in zip(here, labels(here), strict=True)]
+            for entry in entries:
+                entry.base = baseline(entry, entries)
+            result.append(Group(*kind, entries, tuple(f"{name} {problem[name]}" for name in differs)))
+    return result
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -138,20 +155,14 @@ def flatten(content: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def baseline(entry: Entry, entries: Sequence[Entry]) -> Entry | None:
-    """The run without sharing that has the same agents, tasks and seeds; else the first such run; None for itself.
+    """The run without sharing that has some of the same seeds; else the first such run; None for itself.
 
     Of several without sharing it is the one with the fewest other settings.
     """
-
-    def like(run: Run) -> tuple[Any, ...]:
-        tasks = run.settings["tasks"]
-        return run.settings["agents"], tasks["count"], tasks["initial"], tasks.get("classes"), run.epochs[-1]
-
     run = entry.run
     if not run.complete:
         return None
-    fit = [one for one in entries if one.run.complete and like(one.run) == like(run)]
-    fit = [one for one in fit if set(one.run.seeds) & set(run.seeds)]
+    fit = [one for one in entries if one.run.complete and set(one.run.seeds) & set(run.seeds)]
     alone = [one for one in fit if not one.run.modes]
     if not run.modes or not alone:
         first = (alone or fit)[0]

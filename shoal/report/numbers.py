@@ -1,7 +1,7 @@
 """The small tables that charts are drawn from."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
@@ -120,13 +120,10 @@ def together(rows: Sequence[Row]) -> list[list[str]]:
     return [[rows[at]["run"] for at in sorted(part)] for part in nx.connected_components(near) if len(part) > 1]
 
 
-def front(rows: Iterable[Row]) -> list[Row]:
+def front(rows: Sequence[Row]) -> list[Row]:
     """The runs than which none is both cheaper (or as cheap) and better, from the cheapest on."""
-    best: list[Row] = []
-    for row in sorted(rows, key=lambda row: (row["sent"], -row["mean"])):
-        if not best or row["mean"] > best[-1]["mean"]:
-            best.append(row)
-    return best
+    best = metrics.front([row["sent"] for row in rows], [row["mean"] for row in rows])
+    return sorted((row for row, here in zip(rows, best, strict=True) if here), key=lambda row: float(row["sent"]))
 
 
 def grown(group: Group) -> list[Row]:

@@ -16,7 +16,7 @@ from shoal.report import charts, compare
 from shoal.report.charts import Figure
 from shoal.report.compare import Group, Row
 from shoal.report.export import VERSION, export
-from shoal.report.parts import heading, left_out, plural, section
+from shoal.report.parts import left_out, plural, section
 from shoal.report.read import ALONE, Note, reason
 from shoal.report.style import DARK, FLAT, LIGHT, Style
 
@@ -50,8 +50,8 @@ def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
         content |= {name: packed(figure) for name, figure in zip(ids, found, strict=True)}
         parts.append(section(group, f"g{at}", style, dict(zip(ids, found, strict=True))))
     runs = sum(len(group.entries) for group in groups)
-    several = "of one" if len(groups) == 1 else f"in {len(groups)} groups, each of one"
-    title = groups[0].name if len(groups) == 1 else f"{runs} runs"
+    several = "of one" if len(groups) == 1 else f"in {len(groups)} groups, each with the same tasks and of one"
+    title = groups[0].title if len(groups) == 1 else f"{runs} runs"
     css = "".join(
         [
             f":root {{ color-scheme: light dark; {variables('light')} }}\n",
@@ -61,7 +61,7 @@ def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
             text("page.css"),
         ]
     )
-    links = "".join(f'<li><a href="#g{at}">{escape(heading(group))}</a></li>' for at, group in enumerate(groups))
+    links = "".join(f'<li><a href="#g{at}">{escape(group.title)}</a></li>' for at, group in enumerate(groups))
     menu = f'<nav aria-label="Groups of runs"><ul>{links}</ul></nav>' if len(groups) > 1 else ""
     return "\n".join([
         "<!DOCTYPE html>",
@@ -164,7 +164,7 @@ def draw(groups: Sequence[Group], folder: Path) -> list[Path]:
         place = folder / group.name if len(groups) > 1 else folder
         for figure in charts.figures(group, style):
             spec = {**figure.spec, "datasets": still(figure)}
-            spec["title"] = {"text": figure.title, "subtitle": heading(group), "subtitleColor": FLAT["ink"]}
+            spec["title"] = {"text": figure.title, "subtitle": group.title, "subtitleColor": FLAT["ink"]}
             written += export(spec, place, figure.name)
     return written
 
@@ -174,7 +174,7 @@ def still(figure: Figure) -> dict[str, list[Row]]:
     first = {switch.field: switch.first for switch in figure.switches if switch.field not in ("run", "seed")}
     return {
         name: [row for row in rows if all(row.get(key, value) == value for key, value in first.items())]
-        if name not in ("edges", "agents") and not name.startswith(("edges", "agents"))
+        if not name.startswith(("edges", "agents"))
         else rows
         for name, rows in figure.tables.items()
     }

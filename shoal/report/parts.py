@@ -27,10 +27,6 @@ METRICS = {
 }
 
 
-def heading(group: Group) -> str:
-    return f"{group.dataset}, {group.model}, {group.protocol}"
-
-
 def plural(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
@@ -70,7 +66,7 @@ def section(group: Group, name: str, style: Style, figures: dict[str, Figure]) -
     return "\n".join([
         f'<section class="group" id="{name}" aria-labelledby="{name}-title">',
         f'<h2 id="{name}-title">{escape(group.dataset)} <span class="tag">{escape(group.model)}, '
-        f"protocol {escape(group.protocol)}</span></h2>",
+        f"protocol {escape(', '.join((group.protocol, *group.apart)))}</span></h2>",
         f"<p>{headline(group)}</p>",
         *wide,
         scores(group, style),
@@ -262,7 +258,7 @@ def gains(group: Group, style: Style) -> str:
         for name, gains in found.items()
     }
     bases = [entry.base.label for entry in entries if entry.base]
-    many = len(entries) > 4
+    many, loose = len(entries) > 4, [entry.label for entry in entries if entry.loose]
     several = len(set(bases)) > 1
     body = []
     for at, entry in enumerate(entries):
@@ -282,6 +278,7 @@ def gains(group: Group, style: Style) -> str:
         + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "
         "standard error; the interval is Student's t. An interval that holds 0 shows no difference"
         + (f"; of the {len(entries)} here, one in twenty misses the true difference by chance." if many else ".")
+        + (f" Pairs are loose, a common start in one of two only: {escape('; '.join(loose))}." if loose else "")
     )
     title = "Gain over the baseline, paired over seeds"
     return f'<div class="card"><h3>{title}</h3>{table(title, caption, head, body)}</div>'

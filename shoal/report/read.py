@@ -4,6 +4,7 @@ Settings are read as plain TOML and not as `shoal.config.Settings`: a run of ano
 nothing here waits for torch.
 """
 
+import hashlib
 import json
 import tomllib
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import polars as pl
 import shoal
 from shoal import metrics
 from shoal.errors import UserError
+from shoal.paired import problem
 
 FORMAT = 3  # of a run directory: the newest that is known here; `shoal.record.FORMAT` is what a run writes
 ALONE = "vanilla"  # the method of agents that share nothing
@@ -85,6 +87,11 @@ class Run:
         return int(self.settings["tasks"]["initial"])
 
     @property
+    def common(self) -> bool:
+        """Do its agents learn the initial tasks as one?"""
+        return bool(self.settings["tasks"].get("common", True))
+
+    @property
     def complete(self) -> bool:
         return self.done == self.tasks
 
@@ -99,19 +106,35 @@ class Run:
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        """Runs of different kinds are never set beside each other."""
         return self.settings["dataset"], self.model, self.settings["protocol"]
+
+    @property
+    def digest(self) -> bytes:
+        """Of what was asked and what came out: the same run in two folders has one."""
+        asked = {name: value for name, value in self.settings.items() if name != "machine"}
+        told = json.dumps(asked, sort_keys=True, default=str).encode()
+        return hashlib.sha256(told + self.accuracy.tobytes()).digest()
+
+    @property
+    def problem(self) -> dict[str, Any]:
+        """What its agents have to learn."""
+        return problem(self.settings)
 
 
 def gather(places: Sequence[Path]) -> tuple[list[Run], list[Note]]:
     """The runs in some folders (or in the folders inside them), and what is to be said about those that are damaged."""
     runs: list[Run] = []
     notes: list[Note] = []
+    seen: dict[bytes, Path] = {}
     for folder in dict.fromkeys(found for place in places for found in inside(place)):
         try:
             run, lost = read(folder)
         except Unusable as why:
             notes.append(Note(str(folder), str(why), True))
+            continue
+        same = seen.setdefault(run.digest, folder)
+        if same != folder:
+            notes.append(Note(str(folder), f"it has the same settings and results as {same}", True))
             continue
         runs.append(run)
         notes += [Note(str(folder), why, False) for why in lost]

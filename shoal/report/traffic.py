@@ -125,14 +125,13 @@ def drawn_edges(
         near, far = radius + 1, radius + 6
         start = x + dx * near - dy * aside, y + dy * near + dx * aside
         end = x2 - dx * far - dy * aside, y2 - dy * far + dx * aside
-        share = one["refused"] / (one["refused"] + one["messages"]) if one["refused"] else 0.0
         yield {
             "sender": str(sender), "receiver": str(receiver),
             "x": short(start[0], 5), "y": short(start[1], 5), "x2": short(end[0], 5), "y2": short(end[1], 5),
             "xm": short((start[0] + end[0]) / 2, 5), "ym": short((start[1] + end[1]) / 2, 5),
             "angle": round(degrees(atan2(dy, dx)) + 90), "width": short(wide, 3), "silent": not one["bytes"],
             "megabytes": short(one["bytes"] / 1e6, 4), "messages": short(one["messages"], 4),
-            "refused": short(one["refused"], 4), "share": short(100 * share, 3), "why": one["why"] or "",
+            "refused": short(one["refused"], 4), "why": one["why"] or "",
         }  # fmt: skip
 
 

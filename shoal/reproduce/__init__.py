@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.cells import Row, read_csv, write_csv
-from shoal.errors import SettingsError
+from shoal.errors import SettingsError, UserError
 from shoal.reproduce import budget, curves, gaps, table1, topology
 from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, Cell, row, settings
 
-__all__ = ["DATASETS", "DRAWN", "FAMILIES", "METHODS", "MODELS", "Cell", "choose", "collect", "row", "settings"]
+__all__ = ["DATASETS", "FAMILIES", "FIGURED", "METHODS", "MODELS", "Cell", "choose", "collect", "row", "settings"]
 
 Tables = dict[str, list[Row]]
 
@@ -34,7 +34,7 @@ FAMILIES = {
     "topology": Family(topology.cells, budget.records, topology.conclude),
     "gaps": Family(table1.cells, table1.records, gaps.conclude),
 }
-DRAWN = ("curves", "budget", "topology")  # families with a figure
+FIGURED = ("curves", "budget", "topology")  # families with a figure
 # What tells rows of a CSV apart, and their order.
 RANKS = {"protocol": ("paper", "fair"), "dataset": DATASETS, "model": MODELS, "method": METHODS}
 KEYS = (*RANKS, "mode", "graph", "p", "every", "queries", "images", "sent", "seeds", "seed", "epoch")
@@ -68,9 +68,9 @@ def choose(
         for cell in chosen(FAMILIES[family].cells(dataset, model, protocol, seeds), methods)
     ]
     if not found:
-        sort = f"{'/'.join(models)} " if models else ""
+        words = " ".join("/".join(some) for some in (datasets, models, methods) if some)
         hint = ": only modular nets have modules to share" if methods == ["modmod"] else ""
-        raise SettingsError(f"{what} has no cell {sort}`{'/'.join(methods or ())}`{hint}")
+        raise SettingsError(f"{what} has no cell `{words}`{hint}")
     return found
 
 
@@ -101,34 +101,33 @@ def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Table
     kept = {name: write(rows, place / f"{name}.csv") for name, rows in new.items()}
     found: dict[str, Tables] = {}
     for what in families:
-        found[what] = {name: rows for name, rows in FAMILIES[what].conclude(kept).items() if rows}
+        try:
+            found[what] = {name: rows for name, rows in FAMILIES[what].conclude(kept).items() if rows}
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"cannot make sense of the CSVs in {place} ({error}); restore them") from None
         for name, rows in found[what].items():
             write_csv(place / f"{name}.csv", rows)
     return found
 
 
 def write(rows: list[Row], file: Path) -> list[Row]:
-    """Write rows over those with the same keys in a CSV, and give all that are then in it."""
+    """Write rows over those with the same keys in a CSV, and give all that are then in it, as they are there."""
     keys = [name for name in KEYS if name in rows[0]]
-    before = [one for one in read_csv(file) if all(name in one for name in keys) and known(one)]
+    before = read_csv(file)
+    if gone := [name for name in keys if any(name not in one for one in before)]:
+        raise UserError(f"{file} has no column `{gone[0]}`; restore it, or move it away to begin a new one")
     every = {tuple(one[name] for name in keys): one for one in [*before, *rows]}
     columns = dict.fromkeys(rows[0])
     ordered = [{**columns, **one} for one in sorted(every.values(), key=order)]
-    write_csv(file, [{name: one[name] for name in columns} for one in ordered])
-    return ordered
-
-
-def known(row: Row) -> bool:
-    """Is the row one of ours?"""
-    return all(row.get(name) in ranks for name, ranks in RANKS.items())
+    return read_csv(write_csv(file, [{name: one[name] for name in columns} for one in ordered]))
 
 
 def order(row: Row) -> list[tuple[int, Any]]:
-    """Where a row belongs."""
+    """Where a row belongs; what the paper does not have comes last."""
     found: list[tuple[int, Any]] = []
     for name in KEYS:
         value = row.get(name)
-        if name in RANKS:
+        if name in RANKS and value in RANKS[name]:
             value = RANKS[name].index(value)
         found.append((0, 0) if value is None else (2, value) if isinstance(value, str) else (1, value))
     return found

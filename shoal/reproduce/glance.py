@@ -49,7 +49,7 @@ def signed(gap: Gain | None) -> str:
 
 
 def table(protocol: str, best: Mapping[Key, Row], each: Mapping[Key, Scores]) -> list[str]:
-    """Rows that have fewer seeds than most say how many."""
+    """Rows that have fewer seeds than the fullest say how many."""
     lines = [f"| | {' | '.join(MLP)} |", "| --- " * (len(MLP) + 1) + "|"]
     usual = max((row["seeds"] for key, row in best.items() if key[0] == protocol and key[1] in MLP), default=0)
     for model in MODELS:

@@ -27,7 +27,8 @@ def write(folder: Path, figures: Path, file: Path) -> Path:
         )
     notes = folder / "differences.md"
     try:
-        text = page(tables, notes.read_text(encoding="utf-8") if notes.exists() else "", links(figures, file))
+        differs = notes.read_text(encoding="utf-8") if notes.exists() else ""
+        text = page(tables, differs, links(figures, file), Path(os.path.relpath(folder, file.parent)).as_posix())
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"cannot make sense of the CSVs in {folder} ({error}); restore them") from None
     aside = file.with_name(f"{file.name}.part")
@@ -44,15 +45,15 @@ def links(figures: Path, file: Path) -> dict[str, str]:
     return {one.stem: Path(os.path.relpath(one, file.parent)).as_posix() for one in sorted(figures.glob("*.svg"))}
 
 
-def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None = None) -> str:
-    """The whole page."""
+def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None = None, place: str = "docs") -> str:
+    """The whole page; `place` is where the CSVs are, from there."""
     pictures = pictures or {}
     best = fullest(tables["table1"])
     each = by_cell(best, tables["seeds"])
     lines = [
         "# What was reproduced",
         "",
-        "Written by `shoal reproduce report` from the CSVs in [docs](docs); not by hand. Every row "
+        f"Written by `shoal reproduce report` from the CSVs in [{place}]({place}); not by hand. Every row "
         "is a run: its identity names all its settings, its commit the code. The first error is pooled over agents and "
         "seeds, as the paper's; the second, in brackets, is over seeds, as one should: agents of one seed are not "
         'independent. "In errors" is the difference from the paper in standard errors over seeds, as if the number '
@@ -101,7 +102,7 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
     lines += topologies(tables["topology"], pictures)
     lines += spreads(list(best.values()))
     lines += cost(best)
-    return "\n".join([*lines, *differences(differs)]).rstrip() + "\n"
+    return "\n".join([*lines, *differences(differs, place)]).rstrip() + "\n"
 
 
 def fullest(rows: Iterable[Row]) -> dict[Key, Row]:
@@ -241,15 +242,22 @@ def reduced(best: dict[Key, Row], each: dict[Key, Scores]) -> list[str]:
 def reduction() -> str:
     """What the reduction has less of."""
     small, full = (sizes(settings(name, "modular", "vanilla", "paper", 1)) for name in (SMALL, "cifar100"))
-    return ", ".join(f"{small[what]:,} {what} instead of {full[what]:,}" for what in small)
+    return ", ".join(f"{what.format(small[what])} instead of {full[what]}" for what in small)
 
 
-def sizes(fleet: Settings) -> dict[str, int]:
+def sizes(fleet: Settings) -> dict[str, str]:
     tasks, learner = fleet.tasks, fleet.learner
+    check = tasks.validation if tasks.validation == "all" else tasks.validation * tasks.classes
     return {
-        "agents": fleet.agents, "tasks": tasks.count, "training images a task": tasks.train * tasks.classes,
-        "channels": fleet.net.width, "epochs": learner.epochs, "images a batch": learner.batch,
-    }  # fmt: skip
+        "{} agents": f"{fleet.agents}",
+        "{} tasks": f"{tasks.count}",
+        "{} training images a task": f"{tasks.train * tasks.classes:,}",
+        "{} for validation": f"{check}",
+        "{} channels": f"{fleet.net.width}",
+        "{} epochs": f"{learner.epochs}",
+        "batches of {}": f"{learner.batch}",
+        "a rate of {}": f"{learner.rate:g}",
+    }
 
 
 def budgets(rows: list[Row], pictures: Mapping[str, str]) -> list[str]:
@@ -344,8 +352,8 @@ def cost(best: dict[Key, Row]) -> list[str]:
     lines = [
         "## Cost",
         "",
-        "Hours that the rows of Table 1 took to train, the sum of their `seconds`: one process and one thread each, "
-        "two side by side on two CPU cores (AMD EPYC), which did other work too. Halve them for two cores.",
+        "Hours that the rows of Table 1 took to train, the sum of their `seconds`. A common start that several rows "
+        "begin with counts in the row that trained it.",
         "",
         f"| protocol | {' | '.join(MLP)} | all of these | {SMALL} |",
         "| --- " * (len(MLP) + 3) + "|",
@@ -382,10 +390,13 @@ def tiny(value: float | None) -> str:
     return "-" if value is None else f"{value:.2e}"
 
 
-def differences(text: str) -> list[str]:
+def differences(text: str, place: str) -> list[str]:
     """What shoal does otherwise, from the table in docs/differences.md."""
-    lines = ["## What differs", "", "[docs/differences.md](docs/differences.md) has what the paper and its code did."]
     rows = [
         [cell.strip() for cell in line.strip().strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"
     ]
-    return [*lines, *([""] if rows else []), *(f"- {row[0]}: {row[-1]}" for row in rows[2:] if len(row) == 4)]
+    if not rows:
+        return []
+    file = f"{place}/differences.md"
+    lines = ["## What differs", "", f"[{file}]({file}) has what the paper and its code did.", ""]
+    return [*lines, *(f"- {row[0]}: {row[-1]}" for row in rows[2:] if len(row) == 4)]

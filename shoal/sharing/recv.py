@@ -59,6 +59,10 @@ class Recv(Sharing):
     oldest: NonNegativeInt = Field(0, description="senders search their tasks from this one on")
     leak: bool = Field(False, description="after answering once, train without dropout for good (the paper's code did)")
 
+    @property
+    def room(self) -> int:
+        return self.memory
+
     @classmethod
     def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
         combined, hybrid = said.dataset == "combined", len(modes) > 1

@@ -45,6 +45,10 @@ class Simp(Sharing):
     )
     once: bool = Field(True, description="leave out images that the buffer holds already")
 
+    @property
+    def room(self) -> int:
+        return self.memory
+
     @classmethod
     def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
         own = {"worth": "task", "buffer": "replace" if modes == ("simp",) else "reservoir"}

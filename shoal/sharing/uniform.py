@@ -30,6 +30,10 @@ class Uniform(Sharing):
     )
     once: bool = Field(True, description="leave out images that the buffer holds already")
 
+    @property
+    def room(self) -> int:
+        return self.memory
+
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Random images of everybody's own, others for each neighbour."""
         world, mails = post.world, []
