@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+import shoal
 from shoal.errors import Stopped, UserError
 from shoal.terminal import (
     bar,
@@ -69,6 +70,21 @@ Track = Annotated[
     list[str] | None,
     typer.Option(help="Also follow the run with tensorboard, wandb (offline) or mlflow (local).", show_default=False),
 ]
+
+
+def version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"shoal {shoal.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
@@ -202,7 +218,7 @@ def reproduce(
 
     **table1**: every method. **curves**: accuracy while learning, of the same cells. **budget**: gain against the log
     of what may be sent, marginal gain, value of budget. **topology**: gain on sparser and sparser graphs. **gaps**: how
-    far apart the rows of Table 1 are. **report**: only draw, and write the page of `--write`, from the CSVs.
+    far apart the rows of Table 1 are. **report**: only draw, and write the page (of `--write`, else beside the CSVs).
 
     Methods: **vanilla** agents share nothing; **data** (Recv; Simp on cifar100); **fedavg**, **fedprox**, **fedcurv**,
     **fedfish** average models with their neighbours; **modmod** shares modules; **hybrid** all at once. The CSVs
@@ -219,7 +235,10 @@ def reproduce(
         if only:
             chosen = [cell for cell in chosen if cells.finished(cell, out)]
             if not chosen:
-                raise UserError(f"no such cell is finished in {out}; leave out --finished to train them")
+                raise UserError(
+                    f"no such cell with {seeds} seed{'s' * (seeds != 1)} is finished in {out}; say --seeds as many as "
+                    "finished cells have, or leave out --finished to train them"
+                )
         for cell in work(chosen, out, data):
             if json:
                 print(dumps(reproduce.row(cell, out)), flush=True)
@@ -230,16 +249,17 @@ def reproduce(
             if not ends:
                 show_cells([reproduce.row(one, out) for one in chosen if one.what == family], where)
         spent = sum(cells.summary_of(one)["seconds"] for one in {cells.place_of(cell, out) for cell in chosen})
-        say(f"written to {place}; {len(chosen)} cells, {spent / 3600:.1f} hours of training in all")
+        number = f"{len(chosen)} cell{'s' * (len(chosen) != 1)}"
+        say(f"written to {place}; {number}, {spent / 3600:.1f} hours of training in all")
     if drawn := [family for family in families if family in reproduce.FIGURED]:
         draw_figures(place, pictures, drawn)
     if write or what == "report":
-        say(f"written to {reproduced.write(place, pictures, write or Path('REPRODUCED.md'))}")
+        say(f"written to {reproduced.write(place, pictures, write or place / 'REPRODUCED.md')}")
 
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Settings files, and run directories that are finished.")],
+    runs: Annotated[list[Path], typer.Argument(help="Settings files, finished run directories, folders of such.")],
     baseline: Annotated[
         Path | None, typer.Option(help="The run to compare with (default: the first).", show_default=False)
     ] = None,
@@ -597,7 +617,7 @@ def work(cells: Sequence[C], folder: Path, data: Path | None) -> Iterator[C]:
         if datasets.find(settings.dataset, where) is None:
             datasets.load(settings.dataset, where)  # says what is missing now, not after hours of other cells
     if len(left) < len(cells):
-        say(f"{len(cells) - len(left)} of {len(cells)} cells are finished or come twice")
+        say(f"{len(cells) - len(left)} of {len(cells)} cells need no training: finished, or the same run as another")
     with bars(left) as begin:
         for cell in cells:
             if not finished(cell, folder):

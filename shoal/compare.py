@@ -10,6 +10,7 @@ from shoal.errors import SettingsError, UserError
 from shoal.paired import Scores, paired, problem
 from shoal.reading import read
 from shoal.record import reopen
+from shoal.report.read import inside
 
 NAMES = ("final_accuracy", "auc")
 COSTS = ("messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_total", "seconds")
@@ -30,9 +31,10 @@ class Entry:
 
 
 def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
-    """What the user names: settings files (with `words` on top) and run directories that are finished."""
+    """What the user names: settings files (with `words` on top), run directories that are finished, and folders that
+    hold such."""
     found = []
-    for path in said:
+    for path in [one for place in said for one in (inside(place) if place.is_dir() else [place])]:
         if path.is_dir():
             record = reopen(path)
             if not record.finished:

@@ -18,7 +18,7 @@ from rich.text import Text
 from shoal import metrics
 from shoal.cells import measured
 from shoal.config import Settings
-from shoal.errors import Stopped, UserError
+from shoal.errors import SettingsError, Stopped, UserError
 from shoal.paired import Gain
 from shoal.reading import read
 from shoal.record import Record, content, create, reopen
@@ -83,8 +83,14 @@ def show(out: Path, seeds: int, words: Sequence[str], console: Console) -> None:
 
 def fleet(method: str, seeds: int, words: Sequence[str]) -> Settings:
     """The settings of a method: all have the same but for what is shared."""
+    for word in words:
+        if word.partition("=")[0].partition(".")[0] == "sharing":
+            raise SettingsError(f"`{word}` is what the demo varies itself; other settings can be said")
     sharing = ",".join(modes("digits", "modular", method)) or "none"
-    return read(FLEET, [f"seeds={seeds}", *words, f"sharing={sharing}"])
+    settings = read(FLEET, [f"seeds={seeds}", *words, f"sharing={sharing}"])
+    if settings.agents < 2:
+        raise SettingsError("one agent has nobody to share with; the demo takes agents=2 or more")
+    return settings
 
 
 def place(out: Path, method: str, settings: Settings) -> Record:
@@ -249,8 +255,8 @@ def bar(value: float, chance: float) -> str:
 def conclude(out: Path, records: Mapping[str, Record], console: Console) -> None:
     """The table, what it means, and where to read on."""
     runs, notes = gather([record.folder for record in records.values()])
-    found = compare.groups(runs)
     places = {record.folder: name for name, record in records.items()}
+    found = compare.groups(runs, places)
     entries = {places[entry.run.folder]: entry for group in found for entry in group.entries}
     paid = {name: price(entry) for name, entry in entries.items()}
     console.print()

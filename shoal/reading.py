@@ -42,7 +42,7 @@ def resolve(raw: dict[str, Any]) -> Settings:
         if mode.every != "task" and mode.every > settings.learner.epochs:
             raise SettingsError(
                 f"sharing.{mode.mode}.every = {mode.every} is more than learner.epochs = {settings.learner.epochs}, so "
-                "nothing would ever be exchanged; lower sharing.every"
+                f"nothing would ever be exchanged; lower sharing.{mode.mode}.every"
             )
         first = mode.first(settings.tasks.initial)
         if first >= settings.tasks.count:
@@ -108,7 +108,9 @@ def read(file: Path, overrides: Iterable[str] = ()) -> Settings:
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SettingsError(f"no settings file {file}; the ones that come with shoal are in experiments/") from None
+        raise SettingsError(
+            f"no settings file {file}; those that come with shoal's source are in its folder experiments"
+        ) from None
     except OSError as error:
         raise SettingsError(f"cannot read {file}: {error.strerror}; give a settings file in TOML") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

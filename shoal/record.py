@@ -225,12 +225,15 @@ def create(folder: Path, settings: Settings) -> Record:
     if "summary.json" in names:
         raise RecordError(f"{folder} holds a finished run; choose another folder with --out, or remove it")
     if "settings.toml" in names:
-        raise RecordError(f"{folder} holds an unfinished run; go on with `shoal resume {folder}`")
+        raise RecordError(
+            f"{folder} holds an unfinished run; go on with `shoal resume {folder}`, with its own settings, or choose "
+            "another folder with --out"
+        )
     left = {"about.json.part", "settings.toml.part"}  # what a kill further down can leave, which is no run yet
     if "about.json" in names and "shoal" in content(folder / "about.json"):
         left.add("about.json")
     if names - left:
-        raise RecordError(f"{folder} is not empty; choose another folder with --out, or remove it")
+        raise RecordError(f"{folder} is not empty, and holds no run; choose another folder with --out")
     record.write("about.json", text(about()))
     record.write("settings.toml", toml(settings).encode())
     return record

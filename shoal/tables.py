@@ -207,5 +207,6 @@ def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]
         classes=settings.tasks.classes,
         others=padded,
     )
-    modules = torch.stack([stacks[stack].alive[row].sum() for _, stack, row in rows])
-    return {**found, "modules": float(modules.double().mean())}
+    # Monolithic nets have none: nothing to choose, for no task.
+    modules = [int(stacks[stack].alive[row].sum()) for _, stack, row in rows if stacks[stack].choice.shape[1]]
+    return {**found, "modules": sum(modules) / len(modules) if modules else None}

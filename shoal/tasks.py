@@ -80,8 +80,9 @@ def draw(bank: Bank, tasks: Tasks, lane: Lane, first: int = 0) -> Stream:
             return rows
         want = each * len(classes)
         if len(rows) < want:
+            who = "the common start" if lane.agent == JOINT else f"agent {lane.agent}"
             raise SettingsError(
-                f"tasks.{name} = {each} per class asks for {want} images of classes {classes}, but agent {lane.agent} "
+                f"tasks.{name} = {each} per class asks for {want} images of classes {classes}, but {who} "
                 f"of seed {lane.seed} has {len(rows)} of them in its {name} pool of `{bank.name}`; ask for fewer"
             )
         return rows[:want]
@@ -105,9 +106,10 @@ def draw_classes(ids: np.ndarray, tasks: Tasks, rng: np.random.Generator) -> lis
     need = tasks.classes if tasks.replacement else tasks.classes * tasks.count
     if need > len(ids):
         rule = "" if tasks.replacement else f" x tasks.count = {tasks.count} without replacement"
+        else_ = "" if tasks.replacement else ", or set tasks.replacement = true"
         raise SettingsError(
             f"tasks.classes = {tasks.classes}{rule} needs {need} classes, the data has {len(ids)}; "
-            "ask for fewer tasks or classes, or set tasks.replacement = true"
+            f"ask for fewer{' tasks or' * (not tasks.replacement)} classes{else_}"
         )
     if tasks.replacement:
         drawn = [rng.choice(ids, tasks.classes, replace=False) for _ in range(tasks.count)]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 console = Console()
 err = Console(stderr=True)
+WIDE = 110  # columns that a table of runs side by side needs
 
 
 def say(text: str, head: str = "") -> None:
@@ -121,6 +122,9 @@ def describe(settings: "Settings", stacks: tuple["Stack", ...]) -> str:
     count, number = settings.tasks.count, sum(len(stack.lanes) for stack in stacks)
     task, epoch = stacks[0].task, stacks[0].epoch
     lanes = f"{number} lane{'s' * (number > 1)}"
+    initial = settings.tasks.initial
+    if epoch == 0 and task < initial:
+        return f"{lanes}, task {task}/{count} waits: the first {initial} are learned together"
     if epoch == 0:
         mean = sum(float(stack.accuracy[:, task - 1, -1, :task].sum()) for stack in stacks) / number / task
         return f"{lanes}, task {task}/{count} done, accuracy {100 * mean:.1f}%"
@@ -143,13 +147,14 @@ def show_summary(summary: dict[str, Any]) -> None:
     }
     for name, title in shown.items():
         table.add_row(title, *(number(summary.get(f"{name}{ending}")) for ending in ("", "_se", "_se_seeds")))
-    table.add_row("modules at the end", number(summary["modules"]))
+    if summary["modules"] is not None:
+        table.add_row("modules at the end", number(summary["modules"]))
     console.print(table)
     for name, kind in summary.get("kinds", {}).items():
         console.print(
             f"{name} ({kind['model']}, agents {spans(kind['agents'])}): final accuracy "
             f"{plus(kind, 'final_accuracy', '_se')} %, "
-            f"AUC {number(kind['auc'])}, modules {number(kind['modules'])}",
+            f"AUC {number(kind['auc'])}" + ("" if kind["modules"] is None else f", modules {number(kind['modules'])}"),
             highlight=False, markup=False, soft_wrap=True,
         )  # fmt: skip
     if summary["sharing"]:
@@ -248,14 +253,14 @@ def facts_of(lines: list["Line"]) -> dict[str, list[str]]:
 
 def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
     """Cells of Table 1 beside the paper's."""
-    table = Table("dataset", "model", "method", "protocol", "seeds", "final", "paper", "AUC", "paper", "s", box=None)
+    table = Table("cell", "final", "paper", "AUC", "paper", "s", box=None)
     for row in rows:
         table.add_row(
-            row["dataset"], row["model"], row["method"], row["protocol"], str(row["seeds"]),
-            plus(row, "final_accuracy"), number(row["paper_final_accuracy"]),
-            plus(row, "auc"), number(row["paper_auc"]), f"{row['seconds']:.0f}",
+            f"{row['dataset']} {row['model']} {row['method']}", plus(row, "final_accuracy"),
+            number(row["paper_final_accuracy"]), plus(row, "auc"), number(row["paper_auc"]), f"{row['seconds']:.0f}",
         )  # fmt: skip
     where.print(table)
+    where.print(f"protocol {rows[0]['protocol']}, {counted(rows)}; pooled errors", highlight=False, soft_wrap=True)
 
 
 def show_ranks(found: "Found") -> None:
@@ -309,23 +314,25 @@ def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
 
 
 def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
-    """Runs side by side, with errors over seeds."""
-    names = Column("run", overflow="fold")
-    table = Table(names, "seeds", "final", "difference", "p", "AUC", "difference", "p", "MB", "floats", "s", box=None)
-    for row in rows:
-        cells = []
-        for name in ("final_accuracy", "auc"):
-            gap = "" if row[f"{name}_difference"] is None else plus(row, f"{name}_difference", "_se", "+.2f")
-            p = row[f"{name}_difference_p"]
-            cells += [plus(row, name, "_se_seeds"), gap, "" if p is None else f"{p:.3f}"]
-        if row["kind"]:
-            table.add_row(f"  {row['kind']}", "", *cells)
-        else:
-            table.add_row(row["run"], str(row["seeds"]), *cells, *cost(row))
-    where.print(table)
+    """Runs side by side, with errors over seeds; on a narrow terminal final accuracy and AUC below each other."""
+    scores = {"final_accuracy": "final", "auc": "AUC"}
+    for some in [list(scores)] if where.width >= WIDE else [[name] for name in scores]:
+        last = "auc" not in some or len(some) > 1  # costs are said once
+        heads = [head for name in some for head in (scores[name], "difference", "p")]
+        table = Table(Column("run", overflow="fold"), *heads, *(["MB", "floats", "s"] * last), box=None)
+        for row in rows:
+            cells = []
+            for name in some:
+                gap = "" if row[f"{name}_difference"] is None else plus(row, f"{name}_difference", "_se", "+.2f")
+                cells += [plus(row, name, "_se_seeds"), gap, chance(row[f"{name}_difference_p"])]
+            if row["kind"]:
+                table.add_row(f"  {row['kind']}", *cells)
+            else:
+                table.add_row(row["run"], *cells, *(cost(row) * last))
+        where.print(table)
     where.print(
-        f"errors over seeds; differences from {rows[0]['baseline']}, paired over seeds, with p of a paired t-test; "
-        "floats per edge and task",
+        f"{counted([row for row in rows if not row['kind']])}; errors over seeds; differences from "
+        f"{rows[0]['baseline']}, paired over seeds, with p of a paired t-test; floats per edge and task",
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
 
@@ -343,6 +350,17 @@ def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> N
         "edge and task",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
+
+
+def counted(rows: Sequence[dict[str, Any]]) -> str:
+    """How many seeds runs have."""
+    seeds = sorted({row["seeds"] for row in rows})
+    return f"{' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])}"
+
+
+def chance(p: float | None) -> str:
+    """A p-value; nothing, if there is none."""
+    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def plus(row: dict[str, Any], name: str, end: str = "_se", form: str = ".2f") -> str:
@@ -401,15 +419,36 @@ def show_settings() -> None:
 
     table = Table("setting", "default", "meaning", box=None)
     for name, field in fields():
-        table.add_row(name, json.dumps(field.default), field.description)
+        table.add_row(name, json.dumps(field.default), meaning(field))
         if name == "kinds":
             for own in ("name", "agents", "model"):
                 table.add_row(f"  kinds.{own}", "", Kind.model_fields[own].description)
             table.add_row("  kinds.net.*, kinds.learner.*", "", "else the fleet's; epochs are the same for all")
     console.print(table)
     console.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these, for agents alone.")
-    for protocol in ("fair", "paper"):
-        console.print(protocol, switches(protocol, "modular-mlp", "mnist"))
+    table = Table("setting", "fair", "paper*", box=None)
+    fair, paper = (dict(flat(switches(protocol, "modular-mlp", "mnist"))) for protocol in ("fair", "paper"))
+    for name in {**fair, **paper}:
+        if fair.get(name) != paper.get(name):
+            table.add_row(name, *(json.dumps(one[name]) if name in one else "" for one in (fair, paper)))
+    console.print(table)
+    console.print("* modular nets on mnist; other rows of Table 1 may differ")
+
+
+def flat(settings: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their whole name."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def meaning(field: Any) -> str:
+    """What a setting is for; if it is one of some words that this does not say, these too."""
+    words = [one for one in get_args(field.annotation) if isinstance(one, str)]
+    told = field.description or ""
+    return told if all(word in told for word in words) else f"{told} ({', '.join(words)})"
 
 
 def show_modes() -> None:
@@ -427,7 +466,7 @@ def show_modes() -> None:
         for name, field in fields(kind):
             if name != "mode":
                 differs = json.dumps(paper[name]) if name in paper else ""
-                table.add_row(f"  sharing.{name}", json.dumps(field.default), differs, field.description)
+                table.add_row(f"  sharing.{name}", json.dumps(field.default), differs, meaning(field))
     console.print(table)
     console.print("\n* with protocol=paper, modular nets on mnist; other rows of Table 1 may differ")
 

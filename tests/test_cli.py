@@ -78,8 +78,9 @@ def test_json_is_all_there_is_on_stdout(finished: Path) -> None:
 def test_progress_is_on_stderr(finished: Path) -> None:
     lines = (finished.parent / "err").read_text().splitlines()
     assert lines[0] == f"run directory {finished}"
-    assert [line.partition(" done")[0] for line in lines[1:]] == [
-        *(f"2 lanes, task {task}/6" for task in range(1, 5)), *(f"4 lanes, task {task}/6" for task in (5, 6))
+    assert lines[1:4] == [f"2 lanes, task {task}/6 waits: the first 4 are learned together" for task in (1, 2, 3)]
+    assert [line.partition(" done, accuracy ")[0] for line in lines[4:]] == [
+        "2 lanes, task 4/6", "4 lanes, task 5/6", "4 lanes, task 6/6"
     ]  # fmt: skip
 
 
@@ -190,7 +191,7 @@ def test_a_settings_file_that_is_none_gets_one_sentence() -> None:
     Path("bytes.toml").write_bytes(bytes(range(256)))
     refused(call("run", "bad.toml"), "cannot read bad.toml as TOML: Expected '='", "line 1")
     refused(call("run", "bytes.toml"), "cannot read bytes.toml as TOML")
-    refused(call("run", "none.toml"), "no settings file none.toml", "experiments/")
+    refused(call("run", "none.toml"), "no settings file none.toml", "experiments")
     refused(call("run", Path.cwd()), "Is a directory")
     assert sorted(path.name for path in Path().iterdir()) == ["bad.toml", "bytes.toml"]
 

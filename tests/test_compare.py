@@ -121,9 +121,7 @@ def test_what_cannot_be_compared_gets_one_sentence() -> None:
     )
     other = write("other", "").rename("other.toml")
     other.write_text(other.read_text().replace("digits", "mnist"))
-    refused(
-        call("compare", alone, other), "alone has dataset = digits, other mnist: their seeds"
-    )
+    refused(call("compare", alone, other), "alone has dataset = digits, other mnist: their seeds")
     Path("empty").mkdir()
     refused(call("compare", alone, "empty"), "empty is not a run directory")
     assert not Path("runs").exists()

@@ -227,7 +227,7 @@ def test_a_single_setting_is_no_group() -> None:
 def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "none.toml"
     for file, words in (
-        (missing, f"no settings file {missing}; the ones that come with shoal are in experiments/"),
+        (missing, f"no settings file {missing}; those that come with shoal's source are in its folder experiments"),
         (tmp_path, f"cannot read {tmp_path}: Is a directory"),
         (write(tmp_path, "agents 8"), f"cannot read {tmp_path / 'settings.toml'} as TOML: "),
     ):

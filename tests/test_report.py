@@ -293,7 +293,7 @@ def test_settings_that_differ_come_first(text: str) -> None:
 
 def test_a_few_runs_are_named_and_many_counted() -> None:
     assert parts.some(["recv"], 3) == "recv is"
-    assert parts.some(["recv, every 2", "recv, every 3", "a<b"], 6) == "recv, every 2; recv, every 3 and a&lt;b are"
+    assert parts.some(["recv, every 2", "recv, every 3", "a<b"], 6) == "recv, every 2; recv, every 3; a&lt;b are"
     assert parts.some(list("abcde"), 6) == "5 of 6 runs are"
 
 
@@ -478,10 +478,11 @@ def test_without_the_extra_the_command_says_what_to_install(
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(shown: Path, tmp_path: Path) -> None:
-    done = call("report", shown, "--out", tmp_path / "no" / "page.html")
+    assert call("report", shown, "--out", tmp_path / "new" / "page.html").code == 0
+    (tmp_path / "file").write_text("")
+    done = call("report", shown, "--out", tmp_path / "file" / "page.html")
     assert done.code == 2
     assert "cannot write" in done.err
-    (tmp_path / "file").write_text("")
     done = call("report", shown, "--out", tmp_path / "page.html", "--figures", tmp_path / "file")
     assert done.code == 2
     assert "give --figures another place" in done.err

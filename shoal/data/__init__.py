@@ -105,9 +105,10 @@ def missing(dataset: Dataset, folder: Path | None) -> DataError:
         else:
             note = f"only in part, missing {', '.join(file.path for file in gone)}"
         looked.append(f"{place.name} {place.folder}: {note}")
+    wanted = store.wanted(dataset, store.places(folder)[0].folder)
     return DataError(
-        f"dataset `{dataset.name}` was not found ({'; '.join(looked)}); run `shoal data get {dataset.name}`, or "
-        f"{store.wanted(dataset, store.places(folder)[0].folder)}"
+        f"dataset `{dataset.name}` was not found ({'; '.join(looked)}); run `shoal data get {dataset.name}`, name a "
+        f"folder that torchvision has filled with --data DIR (or $SHOAL_DATA), or {wanted}"
     )
 
 

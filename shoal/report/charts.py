@@ -413,7 +413,7 @@ def growth(group: Group, style: Style) -> Figure | None:
     source = (
         "Modules that started as another agent's have a colour of their own."
         if known
-        else "All modules are home-grown: they started from random weights; no agent received any."
+        else "All modules are home-grown: none that started as another agent's was kept."
     )
     return Figure(
         "modules",

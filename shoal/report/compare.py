@@ -3,8 +3,9 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,8 +92,10 @@ class Group:
         return [entry for entry in self.entries if entry.run.complete]
 
 
-def groups(runs: Sequence[Run]) -> list[Group]:
-    """Runs that can be set beside each other, those that share nothing first, each with a name and a baseline."""
+def groups(runs: Sequence[Run], names: Mapping[Path, str] | None = None) -> list[Group]:
+    """Runs that can be set beside each other, those that share nothing first, each with a name and a baseline. Names of
+    methods are those of the folders in `names`, else of their sharing modes."""
+    said = {run.folder: (names or {}).get(run.folder, run.method) for run in runs}
     result = []
     for kind in sorted({run.kind for run in runs}):
         problems: list[dict[str, Any]] = []
@@ -103,20 +106,20 @@ def groups(runs: Sequence[Run]) -> list[Group]:
         for problem in problems:
             here = [run for run in runs if (run.kind, run.problem) == (kind, problem)]
             here.sort(key=lambda run: bool(run.modes))
-            entries = [Entry(run, label) for run, label in zip(here, labels(here), strict=True)]
+            entries = [Entry(run, label) for run, label in zip(here, labels(here, said), strict=True)]
             for entry in entries:
                 entry.base = baseline(entry, entries)
             result.append(Group(*kind, entries, tuple(f"{name} {problem[name]}" for name in differs)))
     return result
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
+def labels(runs: Sequence[Run], said: Mapping[Path, str]) -> list[str]:
     """A name for each run: its method, and where that is not enough, as few settings as tell it from the others."""
-    names = [run.method for run in runs]
+    names = [said[run.folder] for run in runs]
     for name, count in Counter(names).items():
         if count == 1:
             continue
-        here = [at for at, run in enumerate(runs) if run.method == name]
+        here = [at for at, run in enumerate(runs) if said[run.folder] == name]
         flat = [dict(flatten(runs[at].settings)) for at in here]
         for at, words in zip(here, told_apart(flat), strict=True):
             names[at] = ", ".join([name, *words])
@@ -143,13 +146,13 @@ def told_apart(flat: Sequence[dict[str, str]]) -> list[list[str]]:
 
 
 def flatten(content: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Settings as `tasks.count`, `10`. The settings of several modes are numbered."""
+    """Settings as `tasks.count`, `10`; those of a mode as `sharing.recv.every`."""
     if isinstance(content, dict):
         for name, value in content.items():
             yield from flatten(value, f"{path}.{name}" if path else name)
     elif path == "sharing" and isinstance(content, list):
-        for at, mode in enumerate(content):
-            yield from flatten(mode, "sharing" if len(content) == 1 else f"sharing.{at}")
+        for mode in content:
+            yield from flatten(mode, f"sharing.{mode['mode']}")
     else:
         yield path, content if isinstance(content, str) else json.dumps(content)
 
@@ -188,7 +191,7 @@ def by_seed(run: Run) -> Scores:
 def differing(entries: Sequence[Entry]) -> list[tuple[str, list[str]]]:
     """Settings in which runs differ, with the value of each; a dash where a run has no such setting."""
     flat = [dict(flatten(entry.run.settings)) for entry in entries]
-    keys = list(dict.fromkeys(key for one in flat for key in one))
+    keys = [key for key in dict.fromkeys(key for one in flat for key in one) if not key.startswith("machine.")]
     rows = [(key, [one.get(key, "–") for one in flat]) for key in keys]  # noqa: RUF001
     return [(key, values) for key, values in rows if len(set(values)) > 1]
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -149,10 +150,12 @@ def save(file: Path, content: str) -> None:
     """Write the page whole or not at all."""
     part = file.with_name(f"{file.name}.part")
     try:
+        file.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(content, encoding="utf-8", errors="replace")  # a folder's name may be no text at all
         part.replace(file)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise UserError(f"cannot write {file}: {reason(error)}; give --out another place") from None
 
 

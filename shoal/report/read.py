@@ -183,7 +183,7 @@ def read(folder: Path) -> tuple[Run, list[str]]:
     if not run.complete:
         lost.append(
             f"unfinished, {done} of {run.tasks} tasks are learned: it is shown as far as it is, and has no final "
-            f"numbers; `shoal resume {folder}` finishes it"
+            f"numbers; `shoal resume {folder}` goes on with it, if its checkpoint is whole"
         )
     elif not (folder / "summary.json").exists():
         lost.append("summary.json is not there, the run was not finished properly; its numbers come from the records")

@@ -53,7 +53,7 @@ def subtitle(protocol: str, rows: Sequence[Row]) -> str:
     """What the rows are."""
     seeds = sorted({row["seeds"] for row in rows})
     named = [name for name in DATASETS if any(row["dataset"] == name for row in rows)]
-    return f"protocol {protocol}, {' or '.join(map(str, seeds))} seeds, {', '.join(named)}"
+    return f"protocol {protocol}, {' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])}, {', '.join(named)}"
 
 
 def most(rows: Sequence[Row]) -> list[Row]:

@@ -339,8 +339,8 @@ def spreads(rows: list[Row]) -> list[str]:
     return [
         *lines,
         *(
-            f"| {one['dataset']} | {one['rows']} | {one['final_gap']:.2f} | {one['paper_final_gap']} "
-            f"| {one['auc_gap']:.2f} | {one['paper_auc_gap']} |"
+            f"| {one['dataset']} | {one['rows']} | {one['final_gap']:.2f} | {one['paper_final_gap']:.2f} "
+            f"| {one['auc_gap']:.2f} | {one['paper_auc_gap']:.2f} |"
             for one in found
         ),
         "",

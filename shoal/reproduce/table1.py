@@ -222,6 +222,7 @@ def row(cell: Cell, folder: Path) -> Row:
         "protocol": summary["protocol"],
         **cell.varied,
         **{name: summary.get(name) for name in SHOWN},  # a cell finished by an earlier version may lack some
+        **({} if cell.settings.modular else {"modules": None}),  # where an earlier version counted layers
         **gains(cell, folder),
         "paper_final_accuracy": final,
         "paper_auc": auc,
