@@ -293,6 +293,7 @@ def test_settings_that_differ_come_first(text: str) -> None:
 
 def test_a_few_runs_are_named_and_many_counted() -> None:
     assert parts.some(["recv"], 3) == "recv is"
+    assert parts.some(["recv", "fedavg", "modmod"], 3) == "recv, fedavg and modmod are"
     assert parts.some(["recv, every 2", "recv, every 3", "a<b"], 6) == "recv, every 2; recv, every 3; a&lt;b are"
     assert parts.some(list("abcde"), 6) == "5 of 6 runs are"
 

@@ -35,6 +35,7 @@ class Entry:
 
     run: Run
     label: str
+    method: str
     base: "Entry | None" = None
 
     @property
@@ -106,7 +107,7 @@ def groups(runs: Sequence[Run], names: Mapping[Path, str] | None = None) -> list
         for problem in problems:
             here = [run for run in runs if (run.kind, run.problem) == (kind, problem)]
             here.sort(key=lambda run: bool(run.modes))
-            entries = [Entry(run, label) for run, label in zip(here, labels(here, said), strict=True)]
+            entries = [Entry(run, label, said[run.folder]) for run, label in zip(here, labels(here, said), strict=True)]
             for entry in entries:
                 entry.base = baseline(entry, entries)
             result.append(Group(*kind, entries, tuple(f"{name} {problem[name]}" for name in differs)))
@@ -199,5 +200,5 @@ def differing(entries: Sequence[Entry]) -> list[tuple[str, list[str]]]:
 def method_order(groups: Sequence[Group]) -> list[str]:
     """All names of runs on a page, agents alone first: a name has one colour, wherever it stands."""
     entries = [entry for group in groups for entry in group.entries]
-    plain = sorted({entry.run.method for entry in entries}, key=lambda name: (name != ALONE, name))
+    plain = sorted({entry.method for entry in entries}, key=lambda name: (name != ALONE, name))
     return list(dict.fromkeys([*plain, *(entry.label for entry in entries)]))

@@ -102,7 +102,9 @@ def some(names: Sequence[str], of: int) -> str:
     if len(names) > 4:
         return f"{len(names)} of {of} runs are"
     said = [escape(name) for name in names]
-    return f"{'; '.join(said)} {be(said)}"
+    if any("," in name for name in names):
+        return f"{'; '.join(said)} {be(said)}"
+    return f"{', '.join(said[:-1])}{' and ' * (len(said) > 1)}{said[-1]} {be(said)}"
 
 
 def plus_minus(score: Score) -> str:
