@@ -7,7 +7,7 @@ from typing import Any
 
 from bench import cases
 from shoal.run import learn_epoch, measure, one_thread
-from shoal.sharing import MODES, exchange
+from shoal.sharing import MODES, meet
 from shoal.stack import Stack, grid
 from shoal.world import World
 
@@ -36,11 +36,11 @@ def task(fleet: World) -> dict[str, float]:
 
     with one_thread():
         for epoch in range(EPOCHS):
-            timed("exchange", lambda: exchange(fleet, stack))
+            timed("exchange", lambda: meet([(fleet, stack)]))
             timed("training", lambda epoch=epoch: learn_epoch([(fleet, stack)], stack.task, epoch))  # type: ignore[misc]
             stack.epoch = epoch + 1
             timed("testing", lambda: test(fleet, stack))
-        timed("exchange", lambda: exchange(fleet, stack, ended=True))
+        timed("exchange", lambda: meet([(fleet, stack)], ended=True))
     return spent
 
 

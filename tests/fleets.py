@@ -7,6 +7,8 @@ import numpy as np
 from shoal import data
 from shoal.data import Bank
 from shoal.reading import resolve
+from shoal.sharing import meet
+from shoal.stack import Stack
 from shoal.tasks import Lane
 from shoal.world import World, world
 
@@ -50,3 +52,8 @@ def fleet(model: str, lanes: list[Lane] | None = None, **changes: Any) -> World:
     for name, value in changes.items():
         raw[name] = {**raw.get(name, {}), **value} if isinstance(value, dict) else value
     return world(resolve(raw), colours() if model.endswith("cnn") else data.load("digits"), lanes)
+
+
+def exchange(world: World, stack: Stack, ended: bool = False) -> None:
+    """`meet` of a fleet that is one stack."""
+    meet([(world, stack)], ended)

@@ -23,7 +23,7 @@ from shoal.models import Slots
 from shoal.reading import resolve
 from shoal.rng import key
 from shoal.run import simulate
-from shoal.sharing import due, exchange
+from shoal.sharing import due
 from shoal.sharing import federated as federated_modes
 from shoal.sharing.federated import FedCurv, FedFish, FedProx, normalised, scale
 from shoal.sharing.fisher import NAMES, fisher, units
@@ -34,7 +34,7 @@ from shoal.sharing.simp import Simp, quotas
 from shoal.stack import Stack, remember, start
 from shoal.tasks import Lane
 from shoal.world import World
-from tests.fleets import fleet
+from tests.fleets import exchange, fleet
 
 LINE = [{"sender": a, "receiver": b} for a, b in ((0, 1), (1, 0), (1, 2), (2, 1))]
 FEW: dict[str, Any] = {"count": 4, "classes": 4, "initial": 1, "train": 6, "validation": 4}

@@ -18,7 +18,7 @@ from shoal.models import Modular
 from shoal.reading import resolve
 from shoal.rng import key
 from shoal.run import simulate
-from shoal.sharing import due, exchange
+from shoal.sharing import due
 from shoal.sharing.images import nets
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.post import Post
@@ -29,7 +29,7 @@ from shoal.tables import candidates as candidates_table
 from shoal.tables import growth, lineage
 from shoal.tasks import Lane, Stream, Task
 from shoal.world import World
-from tests.fleets import fleet
+from tests.fleets import exchange, fleet
 
 TASK = 4  # about to be learned; tasks 1, 2 and 3 may have grown a module
 

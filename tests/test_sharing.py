@@ -34,12 +34,12 @@ from shoal.network.graphs import GRAPHS
 from shoal.reading import resolve
 from shoal.record import Record
 from shoal.run import simulate
-from shoal.sharing import MODES, due, exchange
+from shoal.sharing import MODES, due
 from shoal.sharing.post import Post, carry
 from shoal.stack import Stack, remember, start
 from shoal.tasks import Lane
 from shoal.world import World
-from tests.fleets import fleet
+from tests.fleets import exchange, fleet
 
 MODELS = ("mlp", "modular-mlp", "cnn", "modular-cnn")
 FEDERATED = ("fedavg", "fedprox", "fedcurv", "fedfish")

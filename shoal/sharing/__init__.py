@@ -1,4 +1,4 @@
-"""Sharing: a mode is three verbs, `ask`, `answer` and `absorb`; the table MODES, and `exchange`, which lets them act.
+"""Sharing: a mode is three verbs, `ask`, `answer` and `absorb`; the table MODES, and `meet`, which lets them act.
 
 A new mode is a file with a settings class that has these verbs, and a line in MODES; the contract tests find it there.
 """
@@ -17,7 +17,7 @@ from shoal.sharing.uniform import Uniform
 from shoal.stack import Stack
 from shoal.world import World
 
-__all__ = ["MODES", "Quote", "due", "exchange", "meet"]
+__all__ = ["MODES", "Quote", "due", "meet"]
 
 MODES: dict[str, type[Sharing]] = {
     "recv": Recv,
@@ -29,11 +29,6 @@ MODES: dict[str, type[Sharing]] = {
     "fedfish": FedFish,
     "modmod": ModMod,
 }
-
-
-def exchange(world: World, stack: Stack, ended: bool = False) -> None:
-    """`meet` of a fleet that is one stack."""
-    meet([(world, stack)], ended)
 
 
 def meet(fleet: Sequence[tuple[World, Stack]], ended: bool = False) -> None:
