@@ -48,15 +48,16 @@ def bars(cells: Sequence["Cell"]) -> Iterator[Any]:
             nonlocal begun
             before = sum(effort(one) for one in cells[:begun])
             begun += 1
-            title = f"cell {begun}/{len(cells)} {cell.name}"
+            number = f"cell {begun}/{len(cells)}"
             lanes = cell.settings.agents * cell.settings.seeds
 
             def show(stacks: tuple["Stack", ...]) -> None:
-                text = f"{title}: {describe(cell.settings, stacks)}"
-                if err.is_terminal:
-                    progress.update(job, completed=before + lanes * done(cell.settings, stacks[0]), description=text)
+                at = describe(cell.settings, stacks)
+                if err.is_terminal:  # if there is no room, the name is cut off
+                    text, now = f"{number}, {at}, {cell.name}", before + lanes * done(cell.settings, stacks[0])
+                    progress.update(job, completed=now, description=text)
                 elif stacks[0].epoch == 0:
-                    say(text)
+                    say(f"{number} {cell.name}: {at}")
 
             return show
 
