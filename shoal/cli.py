@@ -1,5 +1,6 @@
 """The command line. Heavy imports happen inside the commands: `--help` must not wait for torch."""
 
+import errno
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -109,6 +110,11 @@ def sentences() -> Iterator[None]:
         sys.exit(130)
     except UserError as error:
         say(str(error), "error: ")
+        sys.exit(2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        say(f"cannot write: {error.strerror}; make room there", "error: ")
         sys.exit(2)
 
 

@@ -15,7 +15,7 @@ import torch
 import shoal
 from shoal.errors import Stopped
 from shoal.record import reopen
-from tests.command import DIGITS, TINY, Done, call, command, refused
+from tests.command import DIGITS, ROOT, TINY, Done, call, command, refused
 
 PROMISED = {
     "final_accuracy", "final_accuracy_se", "auc", "auc_se", "agents", "seeds", "tasks", "seconds", "modules", "out",
@@ -476,3 +476,20 @@ def test_a_stop_anywhere_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("shoal.demo.show", stop)
     assert call("demo") == Done(130, "", "stopped and saved\n")
+
+
+def test_a_full_disk_and_a_terminal_that_knows_few_letters_are_no_tracebacks() -> None:
+    if Path("/dev/full").exists():
+        with Path("/dev/full").open("w") as full:
+            words = command("list", "settings")
+            done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: cannot write: ")
+    words = command("check", ROOT / "experiments" / "links.toml")
+    few = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(words, capture_output=True, text=True, encoding="latin-1", env=few, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_version_is_said() -> None:
+    assert call("--version").out == f"shoal {shoal.__version__}\n"

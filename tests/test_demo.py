@@ -19,7 +19,7 @@ from shoal.errors import Stopped
 from shoal.paired import Gain
 from shoal.record import Record
 from shoal.session import prepare
-from tests.command import DIGITS, call
+from tests.command import DIGITS, call, refused
 
 QUICK = (
     "agents=2", "seed=10", "tasks.count=6", "tasks.train=4", "tasks.validation=4", "net.width=8", "net.depth=2",
@@ -174,3 +174,16 @@ def test_methods_share_what_they_say() -> None:
         "modmod": ["modmod"],
         "hybrid": ["recv", "modmod", "fedavg"],
     }
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("sharing=recv", "`sharing=recv` is what the demo varies itself"),
+        ("sharing.recv.every=2", "`sharing.recv.every=2` is what the demo varies itself"),
+        ("agents=1", "one agent has nobody to share with"),
+    ],
+)
+def test_what_would_spoil_the_demo_is_refused(word: str, why: str) -> None:
+    refused(call("demo", word), why)
+    assert not Path("runs").exists()
