@@ -313,7 +313,7 @@ def sweep(
     seeds: Seeds = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Cells are kept here and found again (default: runs/sweep-NAME).", show_default=False),
+        typer.Option(help="Cells are kept here and found again (default: runs/sweep-NAME-KEYS).", show_default=False),
     ] = None,
     data: Data = None,
     page: Page = True,
@@ -322,13 +322,14 @@ def sweep(
     """What should my agents share, with whom, how often? Run every combination and mark those worth their traffic.
 
     `+` joins sharing modes. A setting of a mode counts only where that mode shares. OUT/sweep.csv has the table; the
-    same command again goes on where it was stopped, and a larger grid finds the cells of a smaller one.
+    same command again goes on where it was stopped, and more values of the same keys find the cells that are there.
     """
     from shoal import sweep as grids
     from shoal.cells import write_csv
 
     cells = grids.grid(file, words, [f"seeds={seeds}"] if seeds is not None else [])
-    folder = out or Path("runs") / f"sweep-{file.stem}"
+    varied = [key for key, values in grids.axes(words).items() if len(values) > 1]
+    folder = out or Path("runs") / "-".join(["sweep", file.stem, *varied])
     for _ in work(cells, folder, data):
         pass
     rows = grids.swept(cells, folder)

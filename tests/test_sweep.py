@@ -134,6 +134,7 @@ def test_combinations_with_other_tasks_have_a_front_of_their_own() -> None:
     words = ("sharing=none,fedavg", "sharing.every=2", "tasks.classes=2,3")
     done = call("sweep", DIGITS, *small, *words, "--json", "--no-page")
     assert done.code == 0, done.err
+    assert Path("runs/sweep-digits-sharing-tasks.classes/sweep.csv").exists()
     rows = [json.loads(line) for line in done.out.splitlines()]
     for classes in ("2", "3"):
         alone, shares = (row for row in rows if row["tasks.classes"] == classes)
