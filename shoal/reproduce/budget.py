@@ -4,7 +4,7 @@ B is what the settings allow a directed edge to carry in a task, as in the paper
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,45 +116,48 @@ class Point(NamedTuple):
 
 
 def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
-    """Marginal gain and value of budget of every mode, beside the paper's."""
+    """Marginal gain and value of budget of every mode, over all datasets that have every budget and on each of them."""
     groups = grouped(tables["budget"], ("protocol", "seeds", "model", "mode"))
     found = []
     for (protocol, seeds, model, mode), every in groups.items():
-        rows = whole(every)
+        rows = whole([one for one in every if one["floats_per_edge_task"]], setting)
         if (model, mode) not in PAPER or not rows:
             continue
-        spots = points(rows)
-        datasets = [name for name in table1.DATASETS if any(one["dataset"] == name for one in rows)]
-        slope, worth = PAPER[model, mode]
-        gains = [spot.gain for spot in spots]
-        found.append(
-            {
-                "protocol": protocol,
-                "seeds": seeds,
-                "model": model,
-                "mode": mode,
-                "points": len(spots),
-                "datasets": " ".join(datasets),
-                "marginal_gain": marginal(gains, [spot.setting for spot in spots]),
-                "paper_marginal_gain": slope,
-                "paper_marginal_gain_here": noted(model, mode, datasets),
-                "value_of_budget": value(gains, [spot.setting for spot in spots]),
-                "paper_value_of_budget": worth,
-                "marginal_gain_floats": marginal(gains, [spot.floats for spot in spots]),
-                "value_of_budget_floats": value(gains, [spot.floats for spot in spots]),
-            }
-        )
+        names = [name for name in table1.DATASETS if any(one["dataset"] == name for one in rows)]
+        head = {"protocol": protocol, "seeds": seeds, "model": model, "mode": mode}
+        for datasets in [names, *([name] for name in names if len(names) > 1)]:
+            here = [one for one in rows if one["dataset"] in datasets]
+            found.append(head | worth(model, mode, here, datasets))
     return {"slopes": found}
 
 
-def whole(rows: Iterable[Row]) -> list[Row]:
-    """The rows of datasets that have every budget: means over now these, now those datasets would show their levels."""
-    kept = [one for one in rows if one["gain"] is not None and one["floats_per_edge_task"]]
+def worth(model: str, mode: str, rows: Sequence[Row], datasets: Sequence[str]) -> Row:
+    """Marginal gain and value of budget on some datasets, beside the paper's."""
+    spots = points(rows)
+    slope, price = PAPER[model, mode]
+    gains = [spot.gain for spot in spots]
+    return {
+        "points": len(spots),
+        "datasets": " ".join(datasets),
+        "marginal_gain": marginal(gains, [spot.setting for spot in spots]),
+        "paper_marginal_gain": slope,
+        "paper_marginal_gain_here": noted(model, mode, datasets),
+        "value_of_budget": value(gains, [spot.setting for spot in spots]),
+        "paper_value_of_budget": price,
+        "marginal_gain_floats": marginal(gains, [spot.floats for spot in spots]),
+        "value_of_budget_floats": value(gains, [spot.floats for spot in spots]),
+    }
+
+
+def whole(rows: Iterable[Row], varied: Callable[[Row], Any]) -> list[Row]:
+    """The rows of datasets that have all that any of them has, as `varied` tells: means over now these, now those
+    datasets would show their levels. The budgets of CIFAR-100, with other nets, are others."""
+    kept = [{**one, "cifar": one["dataset"] == "cifar100"} for one in rows if one["gain"] is not None]
     found = []
-    for same in grouped([{**one, "cifar": one["dataset"] == "cifar100"} for one in kept], ("cifar",)).values():
-        every = {setting(one) for one in same}
+    for same in grouped(kept, ("cifar",)).values():
+        every = {varied(one) for one in same}
         for own in grouped(same, ("dataset",)).values():
-            found += own if {setting(one) for one in own} == every else []
+            found += own if {varied(one) for one in own} == every else []
     return found
 
 

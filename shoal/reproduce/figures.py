@@ -98,7 +98,7 @@ def budgets(rows: Sequence[Row]) -> Any:
     kept = [row for row in rows if row["mode"] in MODES and row["gain"] is not None]
     spots = []
     for (model, mode), same in budget.grouped(kept, ("model", "mode")).items():
-        found = budget.points(budget.whole(same))
+        found = budget.points(budget.whole(same, budget.setting))
         spots += [{"model": model, "mode": mode, "gain": one.gain, "floats": one.setting} for one in found]
     lines = []
     for (model, mode), same in budget.grouped(spots, ("model", "mode")).items():

@@ -1,7 +1,7 @@
 """Who talks to whom: relative gain over agents alone on graphs from complete to sparse."""
 
 from shoal.cells import Row
-from shoal.reproduce.budget import federated, grouped
+from shoal.reproduce.budget import federated, grouped, whole
 from shoal.reproduce.table1 import DATASETS, SMALL, Cell, settings
 
 # G(n, p) with every edge is the complete graph.
@@ -36,7 +36,9 @@ def word(graph: str, p: float | None) -> str:
 def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """The mean over datasets, with the mean of their errors, over seeds and the paper's pooled ones: datasets share
     their seeds, so that errors may go the same way, and then the mean is as uncertain as each of them."""
-    kept = [one for one in tables["topology"] if one["mode"] != "alone" and one["gain"] is not None]
+    kept = []
+    for same in grouped(tables["topology"], ("protocol", "seeds", "model", "mode")).values():
+        kept += whole([one for one in same if one["mode"] != "alone"], lambda one: (one["graph"], one["p"]))
     groups = grouped(kept, ("protocol", "seeds", "model", "mode", "graph", "p"))
     found = []
     for (protocol, seeds, model, mode, graph, p), rows in groups.items():
