@@ -308,9 +308,14 @@ def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
         lines.append([f"{one:.3g}" if isinstance(one, float) else str("" if one is None else one) for one in values])
     if len(names) > len(rows):
         lines = [list(line) for line in zip(*lines, strict=True)]
-    table = Table(*lines[0], title=f"{title.replace('_', ' ')}: {common}", box=None)
+    widths = [2 + max(map(len, [*column[0].split(), *column[1:]])) for column in zip(*lines, strict=True)]
+    room = len(widths)
+    while room > 1 and sum(widths[:room]) > where.width:  # columns that have no room are in the CSV
+        room -= 1
+    cut = f" ({len(widths) - room} columns more in the CSV)" if room < len(widths) else ""
+    table = Table(*lines[0][:room], title=f"{title.replace('_', ' ')}: {common}{cut}", box=None)
     for line in lines[1:]:
-        table.add_row(*line)
+        table.add_row(*line[:room])
     where.print(table)
 
 

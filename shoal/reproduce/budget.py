@@ -203,7 +203,8 @@ def marginal(gains: Sequence[float], budgets: Sequence[float]) -> float | None:
     if len(set(logs)) < 2:
         return None
     x, y = sum(logs) / len(logs), sum(gains) / len(gains)
-    return sum((a - x) * (b - y) for a, b in zip(logs, gains, strict=True)) / sum((a - x) ** 2 for a in logs)
+    slope = sum((a - x) * (b - y) for a, b in zip(logs, gains, strict=True)) / sum((a - x) ** 2 for a in logs)
+    return round(slope, 9)  # of equal gains, 0
 
 
 def value(gains: Sequence[float], budgets: Sequence[float]) -> float | None:
