@@ -39,7 +39,7 @@ def measure(lanes: int, turns: int, quick: bool) -> dict[str, Any]:
     setup = time.perf_counter() - started
     learn_epoch([(fleet, stack)], 0, 0)
     learn_epoch([(fleet, stack)], task, 0)
-    epochs = [timed(partial(learn_epoch, fleet, stack, task, at)) for at in range(1, turns + 1)]
+    epochs = [timed(partial(learn_epoch, [(fleet, stack)], task, at)) for at in range(1, turns + 1)]
     learn_epoch([(fleet, stack)], task, fleet.settings.learner.epochs - 1)  # the one that adapts
     tests = [timed(partial(accuracy, fleet, stack, "test", [task])) for _ in range(turns)]
     return {
