@@ -24,14 +24,15 @@ def rows(lanes: int, turns: int, tick: Callable[[], None]) -> list[dict[str, Any
         written = time.perf_counter() - began
         first, again = [], []
         for _ in range(turns):
-            if not (window := browser.start()):
-                return []
-            try:
-                first.append(opened(window, file))
-                again.append(opened(window, file))
-            finally:
-                window.quit()
+            if window := browser.start():
+                try:
+                    first.append(opened(window, file))
+                    again.append(opened(window, file))
+                finally:
+                    window.quit()
             tick()
+        if not first:
+            return []
         row = {"methods": METHODS, "lanes": lanes, "megabytes": file.stat().st_size / 1e6, "written": written}
         return [{**row, "first": statistics.median(first), "again": statistics.median(again)}]
 

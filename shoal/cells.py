@@ -18,11 +18,13 @@ from shoal.run import Watch
 from shoal.session import carry_out, prepare, units
 
 Row = dict[str, Any]
-# What is used of every summary, and its type.
+# What is used of every summary, and its type; there is no AUC where all tasks are initial ones.
+SCORED: dict[str, Any] = {"final_accuracy": int | float, "auc": int | float | None}
 SUMMED: dict[str, Any] = {
     **dict.fromkeys(("dataset", "model", "protocol", "identity"), str),
     **dict.fromkeys(("agents", "seeds"), int),
-    **dict.fromkeys(("final_accuracy", "auc", "seconds"), int | float),
+    "seconds": int | float,
+    **SCORED,
 }
 WORDS = ("identity", "commit")  # columns that are no numbers even if they look like one
 
@@ -81,14 +83,21 @@ def effort(cell: Cell) -> int:
 
 def summary_of(place: Path) -> Row:
     """The summary of a finished run, and the commits that made it: where it was begun, and where it was resumed."""
-    found, again = content(place / "summary.json"), f"restore it, or remove {place} and run it again"
-    for name, kind in SUMMED.items():
-        if not isinstance(found.get(name), kind):
-            raise UserError(f"{place / 'summary.json'} has no `{name}`; {again}")
+    found = content(place / "summary.json")
+    checked(found, SUMMED, place)
     about = content(place / "about.json")
     resumed = about.get("resumed", [])
     commits = [one.get("commit") for one in [about, *(one for one in resumed if isinstance(one, dict))]]
     return {**found, "commit": " ".join(dict.fromkeys(str(one) for one in commits if one)) or None}
+
+
+def checked(summary: Any, wanted: Mapping[str, Any], place: Path) -> Row:
+    """A summary, or a part of it, that has what is used of it."""
+    for name, kind in wanted.items():
+        if not isinstance(summary, dict) or not isinstance(summary.get(name, ""), kind):
+            why = f"{place / 'summary.json'} has no `{name}`"
+            raise UserError(f"{why}; restore it, or remove {place} and run it again")
+    return dict(summary)
 
 
 class Measured(NamedTuple):

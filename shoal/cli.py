@@ -448,7 +448,8 @@ def transfer(
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of learning for a gain.")] = 20,
     out: Annotated[
-        Path | None, typer.Option(help="The picture (default: NAME-transfer.svg).", show_default=False)
+        Path | None,
+        typer.Option(help="The picture (default: NAME-transfer.svg; of several seeds -SEED.svg).", show_default=False),
     ] = None,
     data: Data = None,
     json: Json = False,
@@ -461,8 +462,9 @@ def transfer(
     choose among offers, a score only has to rank those for one task. With several seeds (`--seed 0 --seed 1`) the means
     over them come last.
     """
-    from shoal.promise.measure import measure, over_seeds, summary
+    from shoal.promise.measure import Found, NoModulesError, described, measure, over_seeds, seed_of, summary
     from shoal.promise.picture import write
+    from shoal.record import reopen
 
     name = folder.resolve().name
     seeds: list[int | None] = list(dict.fromkeys(seed)) if seed else [None]
@@ -471,10 +473,19 @@ def transfer(
         raise UserError(f"the picture cannot be {file}; give --out a name that ends in .svg")
     if not file.absolute().parent.is_dir():  # said now, not after minutes of learning
         raise UserError(f"cannot write {file}: there is no folder {file.parent}; give --out another place")
-    every = []
+    settings = reopen(folder).settings
+    for one in seeds:  # now, too
+        seed_of(folder, settings, one)
+    every: list[Found] = []
     for one in seeds:
-        with steps("learning again" if len(seeds) == 1 else f"learning again, seed {one}") as tell:
-            found = measure(folder, metric or ["iou"], one, epochs, data, tell)
+        try:
+            with steps("learning again" if len(seeds) == 1 else f"learning again, seed {one}") as tell:
+                found = measure(folder, metric or ["iou"], one, epochs, data, tell)
+        except NoModulesError as why:
+            if one == seeds[-1] and not every:
+                raise
+            say(str(why))
+            continue
         every.append(found)
         own = file if len(seeds) == 1 else file.with_stem(f"{file.stem}-{one}")
         table = write(found, f"{name}, seed {found.seed}: what scores promise, what modules deliver", own)
@@ -483,7 +494,9 @@ def transfer(
         else:
             show_ranks(found)
         say(f"written to {own} and {table}")
-    if len(every) > 1 and not json:
+    if len(every) > 1 and json:
+        print(dumps(described(over_seeds(every))), flush=True)
+    elif len(every) > 1:
         show_means(over_seeds(every))
 
 

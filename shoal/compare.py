@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.cells import Row, place_of, scores, summary_of
+from shoal.cells import SCORED, Row, checked, place_of, scores, summary_of
 from shoal.config import Settings
 from shoal.errors import SettingsError, UserError
 from shoal.paired import Scores, paired, problem
@@ -93,7 +93,8 @@ def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
         rows.append(row | difference(summary, scores(place), there[None], one is base) | costs | end)
         for kind, agents in kinds.items():
             own = {"kind": kind, "model": one.settings.of(kind).model, "agents": len(agents)}
-            numbers = difference(summary["kinds"][kind], scores(place, agents), there[kind], one is base)
+            part = checked(summary.get("kinds", {}).get(kind), SCORED, place)
+            numbers = difference(part, scores(place, agents), there[kind], one is base)
             rows.append(row | own | numbers | dict.fromkeys(COSTS) | end)
     return rows
 

@@ -65,11 +65,13 @@ def problem(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def paired(here: Scores, there: Scores, name: str) -> Gain | None:
-    """What `here` has more of than `there`; None if they have no seed in common."""
+    """What `here` has more of than `there`; None if they have no seed in common, or it is not defined in one."""
     both = sorted(here.keys() & there.keys())
     if not both:
         return None
     gaps = np.array([here[seed][name] - there[seed][name] for seed in both])
+    if np.isnan(gaps).any():
+        return None
     return Gain(float(gaps.mean()), float(metrics.error(gaps)) if len(both) > 1 else None, len(both))
 
 

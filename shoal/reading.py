@@ -48,7 +48,8 @@ def resolve(raw: dict[str, Any]) -> Settings:
         if first >= settings.tasks.count:
             raise SettingsError(
                 f"mode `{mode.mode}` would begin with task {first}, counted from 0, but tasks.count = "
-                f"{settings.tasks.count}: nothing would ever be exchanged; raise tasks.count or lower sharing.start"
+                f"{settings.tasks.count}: nothing would ever be exchanged; raise tasks.count or lower "
+                f"sharing.{mode.mode}.start"
             )
     keepers = [mode.mode for mode in modes if mode.room]
     if len(keepers) > 1:

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -317,8 +318,10 @@ def about() -> dict[str, Any]:
     }
 
 
+@cache
 def commit() -> str | None:
-    """The commit of shoal's own source tree, marked if it has changes; None if it is installed without one."""
+    """The commit of shoal's own source tree, marked if it has changes; None if it is installed without one. It is asked
+    for once: what is committed later is not what this process runs."""
     here = Path(__file__).parent
     try:
         done = subprocess.run(

@@ -36,7 +36,8 @@ def alone(settings: Settings) -> Settings:
 
 
 def identity(settings: Settings) -> str:
-    """Eight letters that name all that a common start depends on, to the last bit: the code, too."""
+    """Eight letters that name all that a common start depends on, to the last bit: the code, too, as far as a commit
+    names it."""
     machine = settings.machine
     code = shoal.__version__, commit(), torch.__version__, FORMAT
     said = (*code, machine.device, machine.engine, alone(settings).identity())

@@ -323,9 +323,9 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
     """Runs side by side, with errors over seeds; on a narrow terminal final accuracy and AUC below each other."""
     scores = {"final_accuracy": "final", "auc": "AUC"}
     for some in [list(scores)] if where.width >= WIDE else [[name] for name in scores]:
-        last = "auc" not in some or len(some) > 1  # costs are said once
+        priced = "final_accuracy" in some  # costs are said once
         heads = [head for name in some for head in (scores[name], "difference", "p")]
-        table = Table(Column("run", overflow="fold"), *heads, *(["MB", "floats", "s"] * last), box=None)
+        table = Table(Column("run", overflow="fold"), *heads, *(["MB", "floats", "s"] * priced), box=None)
         for row in rows:
             cells = []
             for name in some:
@@ -334,7 +334,7 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
             if row["kind"]:
                 table.add_row(f"  {row['kind']}", *cells)
             else:
-                table.add_row(row["run"], *cells, *(cost(row) * last))
+                table.add_row(row["run"], *cells, *(cost(row) * priced))
         where.print(table)
     where.print(
         f"{counted([row for row in rows if not row['kind']])}; errors over seeds; differences from "
@@ -352,8 +352,8 @@ def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> N
         table.add_row(mark, *words, plus(row, "final_accuracy", "_se_seeds"), plus(row, "auc", "_se_seeds"), *cost(row))
     where.print(table)
     where.print(
-        "* the Pareto front: no other combination ends higher for as little traffic; errors over seeds; floats per "
-        "edge and task",
+        "* the Pareto front: no other combination with the same tasks ends higher for as little traffic; "
+        "errors over seeds; floats per edge and task",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
 
@@ -370,8 +370,10 @@ def chance(p: float | None) -> str:
 
 
 def plus(row: dict[str, Any], name: str, end: str = "_se", form: str = ".2f") -> str:
-    """A number and its error, if it has one."""
+    """A number and its error, if it has one; a dash, if it is not defined."""
     error = row[f"{name}{end}"]
+    if row[name] is None:
+        return "-"
     return f"{row[name]:{form}}" + ("" if error is None else f" ± {error:.2f}")
 
 
@@ -450,9 +452,18 @@ def flat(settings: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{path}{name}", value
 
 
+def choices(kind: Any) -> Iterator[str]:
+    """The words that a type allows."""
+    for one in get_args(kind):
+        if isinstance(one, str):
+            yield one
+        else:
+            yield from choices(one)
+
+
 def meaning(field: Any) -> str:
     """What a setting is for; if it is one of some words that this does not say, these too."""
-    words = [one for one in get_args(field.annotation) if isinstance(one, str)]
+    words = list(choices(field.annotation))
     told = field.description or ""
     return told if all(word in told for word in words) else f"{told} ({', '.join(words)})"
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import MISSING
+
 TABLES = {
     "modular-mlp": "Modular MLP",
     "mlp": "Monolithic MLP",
@@ -32,5 +34,5 @@ def test_the_bench_prints_all_its_tables_and_writes_their_numbers(tmp_path: Path
     found = json.loads(out.read_text())
     for name, title in TABLES.items():
         assert title in done.stdout
-        assert found[name]["rows"]
+        assert found[name]["rows"] or (name == "page" and MISSING in " ".join(done.stdout.split()))
     assert found["machine"]["cores"]

@@ -146,7 +146,7 @@ def test_damaged_runs_and_other_clocks_get_one_sentence() -> None:
     refused(call("compare", "done", "broken"), "cannot use broken", "accuracy.parquet", "run it again")
     shutil.copy("done/accuracy.parquet", "broken")
     summary = json.loads(Path("done/summary.json").read_text())
-    for name in ("model", "final_accuracy", "auc"):
+    for name in ("model", "final_accuracy", "seconds"):
         Path("broken/summary.json").write_text(json.dumps({**summary, name: None}))
         refused(call("compare", "done", "broken"), f"broken/summary.json has no `{name}`", "run it again")
 
@@ -183,3 +183,14 @@ def test_runs_that_do_not_begin_alike_are_named() -> None:
     done = call("compare", alone, own, "--seeds", 1, "--no-page")
     assert done.code == 0, done.err
     assert "of alone and own only one has a common start: their seeds do not begin alike" in done.err
+
+
+def test_runs_of_initial_tasks_alone_have_no_area_to_compare() -> None:
+    first = (*(word for word in TINY if not word.startswith("tasks.count")), "tasks.count=4")
+    for name, more in (("one", ()), ("two", ("net.width=12",))):
+        assert call("run", DIGITS, *first, *more, "--out", name).code == 0
+    done = call("compare", "one", "two", "--json")
+    assert done.code == 0, done.err
+    _, row = (json.loads(line) for line in done.out.splitlines())
+    assert (row["auc"], row["auc_difference"], row["auc_difference_p"]) == (None, None, None)
+    assert row["final_accuracy_difference"] is not None

@@ -313,7 +313,11 @@ def test_topologies_are_averaged_over_datasets() -> None:
 
 
 def test_the_papers_gaps_follow_from_its_table() -> None:
-    for dataset, printed in gaps.PAPER.items():
+    printed_gaps = {
+        "cifar100": (22.09, 17.50), "combined": (4.33, 4.20), "kmnist": (6.02, 4.38), "fashionmnist": (1.78, 3.00),
+        "mnist": (2.87, 2.23),
+    }  # fmt: skip
+    for dataset, printed in printed_gaps.items():
         for at, value in enumerate(printed):
             own = gaps.gap([row[dataset][at] for name, row in table1.PAPER.items() if gaps.counts(*name)])
             assert own == pytest.approx(value, abs=0.01), dataset

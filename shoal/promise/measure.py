@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from shoal.config import Settings
 from shoal.engine import keep_memory
 from shoal.errors import SettingsError, UserError
 from shoal.evaluate import accuracy
@@ -37,6 +38,10 @@ from shoal.tasks import JOINT
 from shoal.world import World, device_of, lanes_of
 
 ROWS = 64  # lanes that learn at once
+
+
+class NoModulesError(UserError):
+    """No module of a seed could have gone from one agent to another."""
 
 
 class Route(NamedTuple):
@@ -110,7 +115,7 @@ def measure(
     world, stack = opened(folder, seed, data)
     routes = routes_of(world, stack)
     if not routes:
-        raise UserError(
+        raise NoModulesError(
             f"{folder} has no modules to compare: in seed {world.lanes[0].seed} no agent kept one before another's "
             "last task; try another --seed, or a run with more epochs or a lower learner.accept"
         )
@@ -137,11 +142,7 @@ def opened(folder: Path, seed: int | None, data: Path | None) -> tuple[World, St
             f"{folder} has no modules: its model is `{settings.model}`; "
             f'give a run with model = "modular-{settings.model}"'
         )
-    seed = settings.seed if seed is None else seed
-    if seed not in range(settings.seed, settings.seed + settings.seeds):
-        last = settings.seed + settings.seeds - 1
-        has = f"seeds {settings.seed} to {last}" if settings.seeds > 1 else f"seed {last} alone"
-        raise UserError(f"{folder} has no seed {seed}, it has {has}; give one of them with --seed")
+    seed = seed_of(folder, settings, seed)
     again = f"make it again with `shoal run {folder / 'settings.toml'}`"
     made = content(folder / "about.json").get("format")
     if made != FORMAT:
@@ -158,6 +159,16 @@ def opened(folder: Path, seed: int | None, data: Path | None) -> tuple[World, St
     rows = [stack.lanes.index(lane) for lane in lanes]
     (world,) = prepare(settings, data, lanes)
     return world, stack.take(rows, lanes)
+
+
+def seed_of(folder: Path, settings: Settings, seed: int | None) -> int:
+    """A seed that the run has, the first if none is said."""
+    seed = settings.seed if seed is None else seed
+    if seed not in range(settings.seed, settings.seed + settings.seeds):
+        last = settings.seed + settings.seeds - 1
+        has = f"seeds {settings.seed} to {last}" if settings.seeds > 1 else f"seed {last} alone"
+        raise UserError(f"{folder} has no seed {seed}, it has {has}; give one of them with --seed")
+    return seed
 
 
 def routes_of(world: World, stack: Stack) -> list[Route]:
@@ -295,6 +306,8 @@ class Means(NamedTuple):
 
 
 def over_seeds(found: Sequence[Found]) -> Means:
+    """The means of several seeds."""
+
     def mean(values: Sequence[float]) -> Mean:
         return Mean(float(np.mean(values)), float(error(np.array(values))))
 
@@ -327,3 +340,13 @@ def summary(found: Found) -> dict[str, Any]:
         "seed": found.seed, "epochs": found.epochs, "pairs": len(found.trials), "receivers": receivers,
         "gain": found.gain, "metrics": metrics,
     }  # fmt: skip
+
+
+def described(means: Means) -> dict[str, Any]:
+    """What `shoal transfer --json` says of several seeds; None: not defined."""
+
+    def both(one: Mean) -> list[float | None]:
+        return [value if isfinite(value) else None for value in one]
+
+    metrics = {name: {"rho": both(means.rho[name]), "within": both(means.within[name])} for name in means.rho}
+    return {"seeds": means.seeds, "gain": both(means.gain), "metrics": metrics}

@@ -116,7 +116,7 @@ def learning(group: Group, style: Style) -> Figure | None:
     ends = {row["run"]: row["mean"] for row in table if all(row[key] == value for key, value in shown.items())}
     last = ", ".join(f"{name} {value:.2f} %" for name, value in ends.items())
     some = any(row["low"] is not None for row in table)
-    part = [entry.label for entry in group.entries if not entry.run.complete]
+    part = [entry.label for entry in group.entries if not entry.run.complete and entry.run.done > entry.run.initial]
     return Figure(
         "learning-curves",
         "Learning curves",
@@ -365,10 +365,10 @@ def graph(style: Style, picture: traffic.Picture, edge_rows: str, agent_rows: st
     )
     agents = alt.Chart(rows(agent_rows)).encode(x=alt.X("x:Q", **flat), y=alt.Y("y:Q", **flat))
     nodes = agents.mark_circle(size=3.14 * radius**2, opacity=1, color=style.colour("ink"))
-    numbers = agents.mark_text(
+    names = agents.mark_text(
         color=style.colour("paper"), fontWeight="bold", fontSize=12 if radius > 14 else 9 if radius > 10 else 6
     ).encode(text="agent:N")
-    return alt.layer(lines, heads, crosses, nodes, numbers).properties(width=WIDTH, height=HEIGHT)
+    return alt.layer(lines, heads, crosses, nodes, names).properties(width=WIDTH, height=HEIGHT)
 
 
 def growth(group: Group, style: Style) -> Figure | None:

@@ -254,9 +254,9 @@ def gains(group: Group, style: Style) -> str:
     entries = [entry for entry in group.complete if entry.base]
     if not entries:
         return ""
-    found = {name: [gain for entry in entries if (gain := entry.gain(name))] for name in compare.SCORES}
+    found = {name: [entry.gain(name) for entry in entries] for name in compare.SCORES}
     reach = {
-        name: max((abs(end) for one in gains for end in (one.mean, *(one.interval or ())) if not isnan(end)), default=1)
+        name: max((abs(end) for one in gains if one for end in (one.mean, *(one.interval or ()))), default=1.0)
         for name, gains in found.items()
     }
     bases = [entry.base.label for entry in entries if entry.base]
@@ -267,11 +267,14 @@ def gains(group: Group, style: Style) -> str:
         row = [run_name(entry, style), *([escape(bases[at])] if several else [])]
         for name, gains in found.items():
             one = gains[at]
+            if one is None:
+                row += [DASH, DASH, ""]
+                continue
             error = f" <small>± {number(one.error)}</small>" if one.error is not None else ""
             row.append(f"{number(one.mean, True)}{error}")
             row.append(" to ".join(number(end, True) for end in one.interval) if one.interval else DASH)
             row.append(f'<td class="forest">{forest(one, reach[name])}</td>')
-        body.append([*row, str(found["final"][at].seeds)])
+        body.append([*row, str(max(one.seeds for gains in found.values() if (one := gains[at])))])
     interval = ["95 % interval", '<span class="axis">0</span>']
     head = ["run", *(["baseline"] if several else []), "gain in final accuracy", *interval, "gain in AUC",
             *interval, "seeds"]  # fmt: skip
@@ -288,8 +291,6 @@ def gains(group: Group, style: Style) -> str:
 
 def forest(gain: Gain, reach: float) -> str:
     """A gain and its interval as a small drawing with zero in the middle."""
-    if isnan(gain.mean):
-        return ""
     reach = reach or 1.0
     middle, spot = 60.0, 60 + 54 * gain.mean / reach
     line = ""

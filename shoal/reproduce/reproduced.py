@@ -28,7 +28,8 @@ def write(folder: Path, figures: Path, file: Path) -> Path:
     notes = folder / "differences.md"
     try:
         differs = notes.read_text(encoding="utf-8") if notes.exists() else ""
-        text = page(tables, differs, links(figures, file), Path(os.path.relpath(folder, file.parent)).as_posix())
+        here = Path(os.path.relpath(folder, file.parent)).as_posix()
+        text = page(tables, differs, links(figures, file), "" if here == "." else here)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"cannot make sense of the CSVs in {folder} ({error}); restore them") from None
     aside = file.with_name(f"{file.name}.part")
@@ -46,14 +47,15 @@ def links(figures: Path, file: Path) -> dict[str, str]:
 
 
 def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None = None, place: str = "docs") -> str:
-    """The whole page; `place` is where the CSVs are, from there."""
+    """The whole page; `place` is where the CSVs are, if not beside it."""
     pictures = pictures or {}
+    where = f"in [{place}]({place})" if place else "beside it"
     best = fullest(tables["table1"])
     each = by_cell(best, tables["seeds"])
     lines = [
         "# What was reproduced",
         "",
-        f"Written by `shoal reproduce report` from the CSVs in [{place}]({place}); not by hand. Every row "
+        f"Written by `shoal reproduce report` from the CSVs {where}; not by hand. Every row "
         "is a run: its identity names all its settings, its commit the code. The first error is pooled over agents and "
         "seeds, as the paper's; the second, in brackets, is over seeds, as one should: agents of one seed are not "
         'independent. "In errors" is the difference from the paper in standard errors over seeds, as if the number '
@@ -216,7 +218,7 @@ def reduced(best: dict[Key, Row], each: dict[Key, Scores]) -> list[str]:
         f"**Not the paper's protocol:** `{SMALL}` has {reduction()}; images are asked for every {RHYTHM['simp']} "
         "epochs, models averaged after each. Only gains over vanilla of the same model can be set beside the paper's, "
         "with care. AUC in % of its maximum. In full it is `shoal reproduce table1 --dataset cifar100`, about three "
-        "months on two cores by the speed we measured ([docs/results.md](docs/results.md)).",
+        "months on two cores by the speed we measured.",
         "",
         "| protocol | model | method | final | gain | the paper's, in full | AUC | gain | the paper's, in full "
         "| seeds | run | commit |",
@@ -397,6 +399,6 @@ def differences(text: str, place: str) -> list[str]:
     ]
     if not rows:
         return []
-    file = f"{place}/differences.md"
+    file = f"{place}/differences.md".lstrip("/")
     lines = ["## What differs", "", f"[{file}]({file}) has what the paper and its code did.", ""]
     return [*lines, *(f"- {row[0]}: {row[-1]}" for row in rows[2:] if len(row) == 4)]
