@@ -474,7 +474,7 @@ def transfer(
     if not file.absolute().parent.is_dir():  # said now, not after minutes of learning
         raise UserError(f"cannot write {file}: there is no folder {file.parent}; give --out another place")
     settings = reopen(folder).settings
-    for one in seeds:  # now, too
+    for one in seeds:  # likewise
         seed_of(folder, settings, one)
     every: list[Found] = []
     for one in seeds:
