@@ -13,11 +13,9 @@ import typer
 
 import shoal
 from shoal.errors import Stopped, UserError
+from shoal.progress import bar, bars, downloads, steps
 from shoal.terminal import (
-    bar,
-    bars,
     console,
-    downloads,
     err,
     say,
     show_cells,
@@ -32,7 +30,6 @@ from shoal.terminal import (
     show_settings,
     show_summary,
     show_swept,
-    steps,
 )
 
 if TYPE_CHECKING:

@@ -92,6 +92,11 @@ def student(t: float, freedom: int) -> float:
     return min(1.0, max(0.0, 1.0 - inside))
 
 
+def chance(p: float | None) -> str:
+    """A p-value as people read it; nothing, if there is none."""
+    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
 @cache
 def critical(freedom: int) -> float:
     """The t whose p-value is `SURE`, halving an interval that holds it until nothing is left of it."""

@@ -207,6 +207,6 @@ def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]
         classes=settings.tasks.classes,
         others=padded,
     )
-    # Monolithic nets have none: nothing to choose, for no task.
-    modules = [int(stacks[stack].alive[row].sum()) for _, stack, row in rows if stacks[stack].choice.shape[1]]
+    # Monolithic nets, which mix nothing, have slots too, but no modules.
+    modules = [int(stacks[stack].alive[row].sum()) for _, stack, row in rows if "structure" in stacks[stack].params]
     return {**found, "modules": sum(modules) / len(modules) if modules else None}

@@ -106,10 +106,9 @@ def draw_classes(ids: np.ndarray, tasks: Tasks, rng: np.random.Generator) -> lis
     need = tasks.classes if tasks.replacement else tasks.classes * tasks.count
     if need > len(ids):
         rule = "" if tasks.replacement else f" x tasks.count = {tasks.count} without replacement"
-        else_ = "" if tasks.replacement else ", or set tasks.replacement = true"
+        less = "classes" if tasks.replacement else "tasks or classes, or set tasks.replacement = true"
         raise SettingsError(
-            f"tasks.classes = {tasks.classes}{rule} needs {need} classes, the data has {len(ids)}; "
-            f"ask for fewer{' tasks or' * (not tasks.replacement)} classes{else_}"
+            f"tasks.classes = {tasks.classes}{rule} needs {need} classes, the data has {len(ids)}; ask for fewer {less}"
         )
     if tasks.replacement:
         drawn = [rng.choice(ids, tasks.classes, replace=False) for _ in range(tasks.count)]

@@ -1,23 +1,18 @@
-"""How things look on the terminal: progress, tables and summaries. Heavy imports happen inside the functions."""
+"""How things look on the terminal: tables and summaries. Heavy imports happen inside the functions."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from shoal.cells import Cell
-    from shoal.config import Settings
     from shoal.data import Status
     from shoal.network.facts import Facts
     from shoal.promise.measure import Found, Means
     from shoal.sharing.plan import Line
-    from shoal.stack import Stack
     from shoal.world import World
 
 console = Console()
@@ -28,108 +23,6 @@ WIDE = 110  # columns that a table of runs side by side needs
 def say(text: str, head: str = "") -> None:
     """A line on stderr exactly as it is: brackets in a path are no markup, and a command to copy is never wrapped."""
     err.print(Text.assemble((head, "bold red"), text), soft_wrap=True)
-
-
-@contextmanager
-def bars(cells: Sequence["Cell"]) -> Iterator[Any]:
-    """Progress over cells: a bar for all of them on a terminal; a line per task elsewhere."""
-    from shoal.cells import effort
-    from shoal.session import done
-
-    begun = 0
-    # On a narrow terminal the words give way, not the time.
-    words = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-    columns = (words, BarColumn(20), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, console=err, expand=True, disable=not (cells and err.is_terminal)) as progress:
-        total = sum(effort(cell) for cell in cells)
-        job = progress.add_task("starting", total=total)
-
-        def begin(cell: "Cell") -> Any:
-            nonlocal begun
-            before = sum(effort(one) for one in cells[:begun])
-            begun += 1
-            number = f"cell {begun}/{len(cells)}"
-            lanes = cell.settings.agents * cell.settings.seeds
-
-            def show(stacks: tuple["Stack", ...]) -> None:
-                at = describe(cell.settings, stacks)
-                if err.is_terminal:  # if there is no room, the name is cut off
-                    text, now = f"{number}, {at}, {cell.name}", before + lanes * done(cell.settings, stacks[0])
-                    progress.update(job, completed=now, description=text)
-                elif stacks[0].epoch == 0:
-                    say(f"{number} {cell.name}: {at}")
-
-            return show
-
-        yield begin
-
-
-@contextmanager
-def bar(settings: "Settings") -> Iterator[Any]:
-    """A progress bar on a terminal; a line per task elsewhere."""
-    from shoal.session import done, units
-
-    if not err.is_terminal:
-        yield lambda stacks: line(settings, stacks)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
-    with Progress(*columns, TimeRemainingColumn(), console=err) as progress:
-        job = progress.add_task(describe(settings, ()), total=units(settings))
-
-        def show(stacks: tuple["Stack", ...]) -> None:
-            progress.update(job, completed=done(settings, stacks[0]), description=describe(settings, stacks))
-
-        yield show
-
-
-@contextmanager
-def steps(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, nothing elsewhere; it is told how much of how much is done."""
-    if not err.is_terminal:
-        yield lambda done, total: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
-    with Progress(*columns, TimeRemainingColumn(), console=err) as progress:
-        job = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(job, completed=done, total=total)
-
-
-@contextmanager
-def downloads() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar for each file; it is told how much of how much of which is there."""
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn(),
-        console=err,
-    ) as progress:  # fmt: skip
-        jobs: dict[str, Any] = {}
-
-        def tell(file: str, done: int, total: int) -> None:
-            if file not in jobs:
-                jobs[file] = progress.add_task(file, total=total or None)
-            progress.update(jobs[file], completed=done)
-
-        yield tell
-
-
-def line(settings: "Settings", stacks: tuple["Stack", ...]) -> None:
-    if stacks[0].epoch == 0:
-        say(describe(settings, stacks))
-
-
-def describe(settings: "Settings", stacks: tuple["Stack", ...]) -> str:
-    """Where a run is and how well it does."""
-    if not stacks:
-        return "starting"
-    count, number = settings.tasks.count, sum(len(stack.lanes) for stack in stacks)
-    task, epoch = stacks[0].task, stacks[0].epoch
-    lanes = f"{number} lane{'s' * (number > 1)}"
-    initial = settings.tasks.initial
-    if epoch == 0 and task < initial:
-        return f"{lanes}, task {task}/{count} waits: the first {initial} are learned together"
-    if epoch == 0:
-        mean = sum(float(stack.accuracy[:, task - 1, -1, :task].sum()) for stack in stacks) / number / task
-        return f"{lanes}, task {task}/{count} done, accuracy {100 * mean:.1f}%"
-    return f"{lanes}, task {task + 1}/{count}, epoch {epoch}/{settings.learner.epochs}"
 
 
 def show_summary(summary: dict[str, Any]) -> None:
@@ -321,6 +214,8 @@ def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
 
 def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
     """Runs side by side, with errors over seeds; on a narrow terminal final accuracy and AUC below each other."""
+    from shoal.paired import chance
+
     scores = {"final_accuracy": "final", "auc": "AUC"}
     for some in [list(scores)] if where.width >= WIDE else [[name] for name in scores]:
         priced = "final_accuracy" in some  # costs are said once
@@ -362,11 +257,6 @@ def counted(rows: Sequence[dict[str, Any]]) -> str:
     """How many seeds runs have."""
     seeds = sorted({row["seeds"] for row in rows})
     return f"{' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])}"
-
-
-def chance(p: float | None) -> str:
-    """A p-value; nothing, if there is none."""
-    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def plus(row: dict[str, Any], name: str, end: str = "_se", form: str = ".2f") -> str:
@@ -424,6 +314,7 @@ def show_settings() -> None:
     from shoal.checks import fields
     from shoal.config import Kind
     from shoal.protocols import switches
+    from shoal.report.compare import flatten
 
     table = Table("setting", "default", "meaning", box=None)
     for name, field in fields():
@@ -435,21 +326,12 @@ def show_settings() -> None:
     console.print(table)
     console.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these, for agents alone.")
     table = Table("setting", "fair", "paper*", box=None)
-    fair, paper = (dict(flat(switches(protocol, "modular-mlp", "mnist"))) for protocol in ("fair", "paper"))
+    fair, paper = (dict(flatten(switches(protocol, "modular-mlp", "mnist"))) for protocol in ("fair", "paper"))
     for name in {**fair, **paper}:
         if fair.get(name) != paper.get(name):
-            table.add_row(name, *(json.dumps(one[name]) if name in one else "" for one in (fair, paper)))
+            table.add_row(name, fair.get(name, ""), paper.get(name, ""))
     console.print(table)
     console.print("* modular nets on mnist; other rows of Table 1 may differ")
-
-
-def flat(settings: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their whole name."""
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
 
 
 def choices(kind: Any) -> Iterator[str]:

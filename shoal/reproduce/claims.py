@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from shoal.paired import SURE, Gain, Scores, paired
+from shoal.paired import SURE, Gain, Scores, chance, paired
 from shoal.reproduce.table1 import MLP
 
 FEDERATED = ("fedavg", "fedprox", "fedcurv", "fedfish")
@@ -119,6 +119,5 @@ def differences(finding: Finding) -> str:
     said = []
     for rival, gap in sorted(finding.gaps.items(), key=lambda one: one[1].mean):
         error = "-" if gap.error is None else f"{gap.error:.2f}"
-        p = "-" if gap.p is None else "<0.001" if gap.p < 0.001 else f"{gap.p:.3f}"
-        said.append(f"{rival} {gap.mean:+.2f} ± {error} ({p})")
+        said.append(f"{rival} {gap.mean:+.2f} ± {error} ({chance(gap.p) or '-'})")
     return ", ".join([*said, *(f"{rival} not run" for rival in finding.untried)])
