@@ -1,6 +1,8 @@
 """What groups of settings are made of."""
 
-from typing import Literal
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
@@ -12,3 +14,15 @@ class Part(BaseModel):
 
 
 Budget = NonNegativeInt | Literal["unlimited"]
+
+
+def flatten(content: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Settings as `tasks.count`, `10`; those of a mode as `sharing.recv.every`."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield from flatten(value, f"{path}.{name}" if path else name)
+    elif path == "sharing" and isinstance(content, list):
+        for mode in content:
+            yield from flatten(mode, f"sharing.{mode['mode']}")
+    else:
+        yield path, content if isinstance(content, str) else json.dumps(content)

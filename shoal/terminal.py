@@ -313,8 +313,8 @@ def show_settings() -> None:
     """Every setting, and what the protocols set."""
     from shoal.checks import fields
     from shoal.config import Kind
+    from shoal.part import flatten
     from shoal.protocols import switches
-    from shoal.report.compare import flatten
 
     table = Table("setting", "default", "meaning", box=None)
     for name, field in fields():

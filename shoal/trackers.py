@@ -82,7 +82,7 @@ class Mlflow:
     """A store of plain files in RUN/mlflow."""
 
     def __init__(self, record: "Record") -> None:
-        from shoal.report.compare import flatten
+        from shoal.part import flatten
 
         # Newer versions keep a store of files, which needs no database, only for those who say so.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")

@@ -1,9 +1,8 @@
 """Runs beside each other: groups, names, baselines, gains."""
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import polars as pl
 
 from shoal import metrics
 from shoal.paired import Gain, Scores, paired
+from shoal.part import flatten
 from shoal.report.read import ALONE, Run, area, final
 
 Row = dict[str, Any]
@@ -144,18 +144,6 @@ def told_apart(flat: Sequence[dict[str, str]]) -> list[list[str]]:
     brief = Counter(key.rpartition(".")[2] for key in chosen)
     short_names = [key.rpartition(".")[2] if brief[key.rpartition(".")[2]] == 1 else key for key in chosen]
     return [[f"{said} {one[key]}" for key, said in zip(chosen, short_names, strict=True) if key in one] for one in flat]
-
-
-def flatten(content: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Settings as `tasks.count`, `10`; those of a mode as `sharing.recv.every`."""
-    if isinstance(content, dict):
-        for name, value in content.items():
-            yield from flatten(value, f"{path}.{name}" if path else name)
-    elif path == "sharing" and isinstance(content, list):
-        for mode in content:
-            yield from flatten(mode, f"sharing.{mode['mode']}")
-    else:
-        yield path, content if isinstance(content, str) else json.dumps(content)
 
 
 def baseline(entry: Entry, entries: Sequence[Entry]) -> Entry | None:

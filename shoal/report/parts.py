@@ -8,6 +8,7 @@ from typing import Any
 
 from shoal import metrics
 from shoal.paired import Gain
+from shoal.part import flatten
 from shoal.report import compare, numbers
 from shoal.report.charts import Figure, Switch
 from shoal.report.compare import Entry, Group, Score
@@ -332,8 +333,8 @@ def settings(group: Group) -> str:
         differ = f"<details><summary>{title} ({len(rows)})</summary>{inner}</details>"
     every = []
     for entry in group.entries:
-        said = "\n".join(f"{key} = {value}" for key, value in compare.flatten(entry.run.settings))
-        made = "\n".join(f"{key} = {value}" for key, value in compare.flatten(entry.run.about))
+        said = "\n".join(f"{key} = {value}" for key, value in flatten(entry.run.settings))
+        made = "\n".join(f"{key} = {value}" for key, value in flatten(entry.run.about))
         every.append(
             f"<details><summary>{escape(entry.label)}: all settings and versions</summary>"
             f"<p class='soft'><code>{escape(str(entry.run.folder))}</code></p>"
