@@ -23,11 +23,11 @@ from rich.table import Table
 from bench import cases, floor, page, scale, sharing, tables
 from bench.race import Contender, Rates, middle, race
 from shoal.data import Bank
-from shoal.engine import ENGINES, THREADS, keep_memory
-from shoal.evaluate import accuracy
-from shoal.record import about
-from shoal.sharing import MODES
-from shoal.world import World
+from shoal.fleet.engine import ENGINES, THREADS, keep_memory
+from shoal.fleet.evaluate import accuracy
+from shoal.fleet.world import World
+from shoal.runs.record import about
+from shoal.sharing.modes import MODES
 
 CNN_LANES = (1, 2)
 # One batch of 64: 16 images of each of 4 classes. The paper has 5; a head is nothing beside the convolutions.

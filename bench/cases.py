@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from shoal import grow
-from shoal.config import Settings
 from shoal.data import Bank
+from shoal.fleet.run import learn_epoch
+from shoal.fleet.stack import Stack, remember, start
+from shoal.fleet.world import World, world
+from shoal.learners import grow
 from shoal.models import Modular
-from shoal.reading import read
-from shoal.run import learn_epoch
-from shoal.stack import Stack, remember, start
-from shoal.world import World, world
+from shoal.settings.groups import Settings
+from shoal.settings.reading import read
 from tests import twin
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bench.cases import TASK, Work
-from shoal.config import Settings
+from shoal.settings.groups import Settings
 
 KERNEL = 3
 

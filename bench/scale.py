@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.cases import fleet_of, midway, mnist
-from shoal.engine import keep_memory
-from shoal.evaluate import accuracy
-from shoal.run import learn_epoch, one_thread
+from shoal.fleet.engine import keep_memory
+from shoal.fleet.evaluate import accuracy
+from shoal.fleet.run import learn_epoch, one_thread
 
 
 def ask(lanes: int, turns: int, quick: bool) -> dict[str, Any]:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import cases
-from shoal.run import learn_epoch, measure, one_thread
-from shoal.sharing import MODES, meet
-from shoal.stack import Stack, grid
-from shoal.world import World
+from shoal.fleet.run import learn_epoch, measure, one_thread
+from shoal.fleet.stack import Stack, grid
+from shoal.fleet.world import World
+from shoal.sharing.exchange import meet
+from shoal.sharing.modes import MODES
 
 EPOCHS = 32  # two exchanges of data modes, six of federated ones: about as dense as in the 100 of the paper (one of
 # modmod is three times as dense)

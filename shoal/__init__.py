@@ -4,27 +4,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.config import Settings
-    from shoal.reading import read, resolve
-    from shoal.record import create, reopen
-    from shoal.run import simulate, train
-    from shoal.session import carry_out, prepare
-    from shoal.stack import Stack
+    from shoal.fleet.run import simulate, train
+    from shoal.fleet.stack import Stack
+    from shoal.runs.execute import carry_out, prepare
+    from shoal.runs.record import create, reopen
+    from shoal.settings.groups import Settings
+    from shoal.settings.reading import read, resolve
 
 __version__ = "0.1.0"
 
 # The public names, imported when they are first used: torch alone takes two seconds.
 HOMES = {
-    "Settings": "shoal.config",
-    "Stack": "shoal.stack",
-    "carry_out": "shoal.session",
-    "create": "shoal.record",
-    "prepare": "shoal.session",
-    "read": "shoal.reading",
-    "reopen": "shoal.record",
-    "resolve": "shoal.reading",
-    "simulate": "shoal.run",
-    "train": "shoal.run",
+    "Settings": "shoal.settings.groups",
+    "Stack": "shoal.fleet.stack",
+    "carry_out": "shoal.runs.execute",
+    "create": "shoal.runs.record",
+    "prepare": "shoal.runs.execute",
+    "read": "shoal.settings.reading",
+    "reopen": "shoal.runs.record",
+    "resolve": "shoal.settings.reading",
+    "simulate": "shoal.fleet.run",
+    "train": "shoal.fleet.run",
 }
 __all__ = [
     "Settings",

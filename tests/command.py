@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal import cli
+from shoal.cli import commands as cli
 
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "experiments" / "digits.toml"
@@ -58,7 +58,7 @@ def refused(done: Done, *parts: str) -> str:
 
 def command(*words: object) -> list[str]:
     """The words that start the command line as a process of its own."""
-    return [sys.executable, "-m", "shoal.cli", *map(str, words)]
+    return [sys.executable, "-m", "shoal.cli.commands", *map(str, words)]
 
 
 def launch(*words: object) -> "subprocess.Popen[str]":
@@ -72,7 +72,9 @@ def fork(*words: object, fatal: int = 0) -> BaseProcess:
     A test can then afford dozens of kills. Only the imports are shared: it is a process like any other.
     """
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["shoal.cli", "shoal.session", "sympy"])  # torch imports sympy when it first trains
+    server.set_forkserver_preload(
+        ["shoal.cli.commands", "shoal.runs.execute", "sympy"]
+    )  # torch imports sympy when it first trains
     process = server.Process(target=child, args=(list(map(str, words)), fatal))
     process.start()
     return process

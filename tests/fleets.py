@@ -6,11 +6,11 @@ import numpy as np
 
 from shoal import data
 from shoal.data import Bank
-from shoal.reading import resolve
-from shoal.sharing import meet
-from shoal.stack import Stack
-from shoal.tasks import Lane
-from shoal.world import World, world
+from shoal.data.tasks import Lane
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World, world
+from shoal.settings.reading import resolve
+from shoal.sharing.exchange import meet
 
 MLP: dict[str, Any] = {
     "dataset": "digits",

@@ -1,6 +1,6 @@
 """Golden records: what small runs of every kind come to, held so that a change of code cannot change them unnoticed.
 
-`python -m tests.golden` writes golden.json anew; a commit that does so says which numbers changed, by how much, and why.
+`python -m tests.golden` writes golden.json anew; a commit that does so says which numbers changed, by how much and why.
 
 How a product is summed depends on the processor and on torch. Digests are compared where arithmetic gives the same bits
 as where they were made (`arithmetic`); elsewhere the sums beside them are compared, with a tolerance.
@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal import data
-from shoal.reading import resolve
-from shoal.run import train
-from shoal.sharing import MODES
-from shoal.tables import accuracies, candidates, growth, posted
-from shoal.world import worlds
+from shoal.fleet.run import train
+from shoal.fleet.world import worlds
+from shoal.runs.tables import accuracies, candidates, growth, posted
+from shoal.settings.reading import resolve
+from shoal.sharing.modes import MODES
 from tests.fleets import colours
 
 FILE = Path(__file__).with_name("golden.json")

@@ -1,6 +1,5 @@
 """Models: one-agent functions over plain dictionaries of tensors; the engine maps them over lanes."""
 
-from shoal.config import Settings
 from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.models.cnn import Conv
@@ -8,6 +7,7 @@ from shoal.models.mlp import Linear
 from shoal.models.modular import Modular, Slots
 from shoal.models.monolithic import Monolithic
 from shoal.models.params import Params
+from shoal.settings.groups import Settings
 
 __all__ = ["Conv", "Linear", "Modular", "Monolithic", "Params", "Slots", "block", "build"]
 

@@ -4,11 +4,11 @@ import difflib
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.config import Network
 from shoal.errors import SettingsError
 from shoal.network.files import distinct, read
 from shoal.network.graphs import DRAWN, GRAPHS, is_file
 from shoal.rng import key
+from shoal.settings.groups import Network
 
 
 class Edge(NamedTuple):

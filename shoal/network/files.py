@@ -9,10 +9,10 @@ from xml.etree.ElementTree import ParseError, fromstring
 
 import networkx as nx  # type: ignore[import-untyped]
 
-from shoal.config import Link
 from shoal.errors import SettingsError
 from shoal.network.graphs import GRAPHS
-from shoal.part import Budget
+from shoal.settings.groups import Link
+from shoal.settings.part import Budget
 
 WHOLE = re.compile("[0-9]{1,18}")
 LINE = "a line is SENDER RECEIVER [BUDGET|unlimited [EVERY]], e.g. `0 1` or `0 1 5000 10`"

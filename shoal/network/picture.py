@@ -8,7 +8,7 @@ import networkx as nx  # type: ignore[import-untyped]
 
 from shoal.network.edges import Edge
 from shoal.network.facts import size
-from shoal.svg import plain
+from shoal.network.svg import plain
 
 GAP = 56.0  # pixels between the middles of two agents in a picture, at least
 RADIUS = 17.0  # of an agent in a picture

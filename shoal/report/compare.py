@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from shoal import metrics
-from shoal.paired import Gain, Scores, paired
-from shoal.part import flatten
 from shoal.report.read import ALONE, Run, area, final
+from shoal.settings.part import flatten
+from shoal.study import metrics
+from shoal.study.paired import Gain, Scores, paired
 
 Row = dict[str, Any]
 

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shoal import metrics
 from shoal.report.compare import Group, Row
 from shoal.report.read import ORIGIN, Array, Run
+from shoal.study import metrics
 
 ALL = "all"  # agents, tasks or seeds
 

@@ -6,14 +6,14 @@ from html import escape
 from math import isnan, nan
 from typing import Any
 
-from shoal import metrics
-from shoal.paired import Gain
-from shoal.part import flatten
 from shoal.report import compare, numbers
 from shoal.report.charts import Figure, Switch
 from shoal.report.compare import Entry, Group, Score
 from shoal.report.read import Note
 from shoal.report.style import Mark, Style
+from shoal.settings.part import flatten
+from shoal.study import metrics
+from shoal.study.paired import Gain
 
 MINUS, DASH, TIMES = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
 

@@ -1,7 +1,7 @@
 """Run directories as arrays and tables. What cannot be read is left out and said, never guessed.
 
-Settings are read as plain TOML and not as `shoal.config.Settings`: a run of another version can still be shown, and
-nothing here waits for torch.
+Settings are read as plain TOML and not as `Settings`: a run of another version can still be shown, and nothing here
+waits for torch.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ import numpy.typing as npt
 import polars as pl
 
 import shoal
-from shoal import metrics
 from shoal.errors import UserError
-from shoal.paired import problem
+from shoal.study import metrics
+from shoal.study.paired import problem
 
-FORMAT = 3  # of a run directory: the newest that is known here; `shoal.record.FORMAT` is what a run writes
+FORMAT = 3  # of a run directory: the newest that is known here; `shoal.runs.record.FORMAT` is what a run writes
 ALONE = "vanilla"  # the method of agents that share nothing
 
 Array = npt.NDArray[np.float64]

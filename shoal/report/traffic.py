@@ -7,7 +7,6 @@ from typing import NamedTuple
 import networkx as nx  # type: ignore[import-untyped]
 import polars as pl
 
-from shoal.config import Network
 from shoal.errors import UserError
 from shoal.network.edges import edges
 from shoal.network.graphs import DRAWN
@@ -15,6 +14,7 @@ from shoal.network.picture import Point, arrange
 from shoal.report.compare import UNSENT, Group, Row
 from shoal.report.numbers import ALL, short
 from shoal.report.read import Run
+from shoal.settings.groups import Network
 
 EDGES = 3_000  # that one picture of a network may hold
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.cells import Row, read_csv, write_csv
 from shoal.errors import SettingsError, UserError
 from shoal.reproduce import budget, curves, gaps, table1, topology
 from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, Cell, row, settings
+from shoal.runs.cells import Row, read_csv, write_csv
 
 __all__ = ["DATASETS", "FAMILIES", "FIGURED", "METHODS", "MODELS", "Cell", "choose", "collect", "row", "settings"]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal import metrics
-from shoal.cells import Row, finished, place_of, summary_of
 from shoal.reproduce import table1
 from shoal.reproduce.table1 import SMALL, Cell, row, settings
+from shoal.runs.cells import Row, finished, place_of, summary_of
+from shoal.study import metrics
 
 # Marginal gain (% per unit of ln B) and value of budget (% per float) as printed.
 PAPER = {

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from shoal.paired import SURE, Gain, Scores, chance, paired
 from shoal.reproduce.table1 import MLP
+from shoal.study.paired import SURE, Gain, Scores, chance, paired
 
 FEDERATED = ("fedavg", "fedprox", "fedcurv", "fedfish")
 PARTS = ("data", "modmod", "fedavg")  # of the modular hybrid

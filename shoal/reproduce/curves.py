@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from shoal import metrics
-from shoal.cells import Row, measured, place_of, summary_of
 from shoal.reproduce.table1 import Cell
+from shoal.runs.cells import Row, measured, place_of, summary_of
+from shoal.study import metrics
 
 
 def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import altair as alt
 
-from shoal.cells import Row, read_csv
 from shoal.errors import UserError
 from shoal.report.export import export
 from shoal.report.style import DASHES, FLAT, SHAPES, Style, finish, upright
 from shoal.reproduce import budget, topology
 from shoal.reproduce.table1 import DATASETS, METHODS, MODELS
+from shoal.runs.cells import Row, read_csv
 
 MODES = ("data", "federated", "modmod")
 # Okabe & Ito's colours again; what averages models is warm.

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from shoal.cells import Row
 from shoal.reproduce import table1
 from shoal.reproduce.budget import grouped
+from shoal.runs.cells import Row
 
 
 def counts(model: str, method: str) -> bool:

@@ -4,14 +4,14 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from shoal.cells import Row, read_csv
-from shoal.config import Settings
 from shoal.errors import UserError
-from shoal.paired import Scores
-from shoal.reproduce import budget, claims, gaps, glance, topology
+from shoal.reproduce import budget, claims, gaps, overview, topology
 from shoal.reproduce.claims import FIVE, METRICS, Key
-from shoal.reproduce.glance import CLOSE, far, gain, off, signed
+from shoal.reproduce.overview import CLOSE, far, gain, off, signed
 from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, PAPER, REDUCED, RHYTHM, SMALL, settings
+from shoal.runs.cells import Row, read_csv
+from shoal.settings.groups import Settings
+from shoal.study.paired import Scores
 
 NEEDED = ("table1", "seeds", "budget", "topology")  # CSVs; the last three may be missing
 Tables = dict[str, list[Row]]
@@ -76,7 +76,7 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
                 f"{close(here)} At a glance, *final accuracy / AUC*, the paper's in brackets, bold where they are more "
                 f"than {CLOSE} apart; below, the same with errors:",
                 "",
-                *glance.table(protocol, best, each),
+                *overview.table(protocol, best, each),
                 "",
                 *against(here),
                 "",
@@ -91,7 +91,7 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
                 "per directed edge and task, with all that is on the wire. At a glance, *final accuracy / AUC "
                 "(gains)*; then the same with errors:",
                 "",
-                *glance.table(protocol, best, each),
+                *overview.table(protocol, best, each),
                 "",
                 *gained(here, each),
                 "",

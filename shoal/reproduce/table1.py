@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.cells import Row, finished, place_of, scores, summary_of
-from shoal.config import Settings
-from shoal.paired import paired
-from shoal.reading import resolve
+from shoal.runs.cells import Row, finished, place_of, scores, summary_of
+from shoal.settings.groups import Settings
+from shoal.settings.reading import resolve
+from shoal.study.paired import paired
 
 # Final accuracy and AUC of Table 1, with more digits where the authors' notebooks have them.
 PAPER = {

@@ -1,8 +1,8 @@
 """Who talks to whom: relative gain over agents alone on graphs from complete to sparse."""
 
-from shoal.cells import Row
 from shoal.reproduce.budget import federated, grouped, whole
 from shoal.reproduce.table1 import DATASETS, SMALL, Cell, settings
+from shoal.runs.cells import Row
 
 # G(n, p) with every edge is the complete graph.
 GRAPHS = (

@@ -1,7 +1,7 @@
 """When modes act."""
 
-from shoal.config import Settings
-from shoal.mode import Sharing
+from shoal.settings.groups import Settings
+from shoal.sharing.contract import Sharing
 
 
 def due(settings: Settings, task: int, epoch: int, ended: bool = False) -> list[Sharing]:

@@ -11,16 +11,16 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from shoal.config import Settings
-from shoal.learn import Batch
-from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
-from shoal.mode import Sharing
+from shoal.data.tasks import Lane
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners.learn import Batch
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
+from shoal.mail.post import Post
+from shoal.mail.quote import Quote, fitting
+from shoal.settings.groups import Settings
+from shoal.sharing.contract import Sharing
 from shoal.sharing.fisher import NAMES, Tensors, fisher, snapshot, units
-from shoal.sharing.post import Post
-from shoal.sharing.quote import Quote, fitting
-from shoal.stack import Stack
-from shoal.tasks import Lane
-from shoal.world import World
 
 
 class Federated(Sharing):

@@ -10,11 +10,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.engine import crew, each
-from shoal.learn import Batch, batch_size, batches, cross_entropy, fixed_parts, generators, gradients, pool, slots
+from shoal.fleet.engine import crew, each
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners.learn import (
+    Batch,
+    batch_size,
+    batches,
+    cross_entropy,
+    fixed_parts,
+    generators,
+    gradients,
+    pool,
+    slots,
+)
 from shoal.models import Linear, Modular, Monolithic
-from shoal.stack import Stack
-from shoal.world import World
 
 NAMES = ("module.weight", "module.bias")  # of what all agents have in common
 Tensors = dict[str, Tensor]

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.engine import THREADS, crew
-from shoal.evaluate import Trained
-from shoal.learn import slots
-from shoal.mail import Expected, Mail, by_receiver
+from shoal.data.tasks import Lane
+from shoal.fleet.engine import THREADS, crew
+from shoal.fleet.evaluate import Trained
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners.learn import slots
+from shoal.mail.mail import Expected, Mail, by_receiver
+from shoal.mail.post import Post
 from shoal.rng import key
-from shoal.sharing.post import Post
-from shoal.stack import Stack
-from shoal.tasks import Lane
-from shoal.world import World
 
 
 class Held(NamedTuple):

@@ -14,21 +14,21 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.config import Settings
+from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
-from shoal.mode import Sharing
+from shoal.fleet.stack import Offered, Stack
+from shoal.fleet.world import World
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
+from shoal.mail.post import Post
+from shoal.mail.quote import Quote, fitting
 from shoal.rng import key
+from shoal.settings.groups import Settings
+from shoal.sharing.contract import Sharing
 from shoal.sharing.federated import module_floats, shapes
 from shoal.sharing.images import classes_of, held, ids, images_of, nets, pixels, replies
 from shoal.sharing.offers import modular, settle, sorted_offers
-from shoal.sharing.post import Post
-from shoal.sharing.quote import Quote, fitting
-from shoal.sharing.transfer import METRICS, Pair, floats
+from shoal.sharing.scores import SCORES, Pair, floats
 from shoal.sharing.tryout import try_out
-from shoal.stack import Offered, Stack
-from shoal.tasks import Lane
-from shoal.world import World
 
 
 class ModMod(Sharing):
@@ -81,7 +81,7 @@ class ModMod(Sharing):
                 f"mode `modmod` needs a modular model, got `{settings.model}`; use model = "
                 f'"modular-{settings.model}" or drop the mode'
             )
-        if METRICS[self.metric].compares and settings.learner.memory == 0:
+        if SCORES[self.metric].compares and settings.learner.memory == 0:
             raise SettingsError(
                 f'sharing.modmod.metric = "{self.metric}" compares images of a task with those that the sender kept of '
                 "its own, but learner.memory = 0 keeps none; raise learner.memory or use another metric"
@@ -155,7 +155,7 @@ class ModMod(Sharing):
             return []
         own = {u: self.own(post, lane, u, net) for u in grown}  # the same whoever asks
         for question in questions:
-            scores = {u: METRICS[self.metric].score(self.pair(post, lane, question, u, net, own[u])) for u in grown}
+            scores = {u: SCORES[self.metric].score(self.pair(post, lane, question, u, net, own[u])) for u in grown}
             ranked = sorted((u for u in grown if self.enough(scores[u])), key=lambda u: (-scores[u], u))
             wanted = ranked[: self.modules]
             if not wanted:
@@ -170,7 +170,7 @@ class ModMod(Sharing):
         """What a lane knows of one of its own tasks, as far as the metric reads it."""
         world, row = post.world, post.world.row[lane]
         known = Pair(mine=torch.tensor(world.streams[row][task].classes))
-        if not METRICS[self.metric].compares:
+        if not SCORES[self.metric].compares:
             return known
         images = held(world, post.stack, row)
         here = images.task == task
@@ -230,11 +230,11 @@ class ModMod(Sharing):
 
     @property
     def asks(self) -> str:
-        return METRICS[self.metric].asks
+        return SCORES[self.metric].asks
 
     def enough(self, score: float) -> bool:
         """Is a module with this score worth sending?"""
-        least = METRICS[self.metric].floor if self.min_similarity == "metric" else self.min_similarity
+        least = SCORES[self.metric].floor if self.min_similarity == "metric" else self.min_similarity
         return least is None or score > least
 
     def price(self, world: World, images: int) -> int:

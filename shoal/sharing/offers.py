@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from shoal.mail import Mail
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.mail.mail import Mail
 from shoal.models import Modular
-from shoal.stack import Stack
-from shoal.world import World
 
 
 class Offer(NamedTuple):

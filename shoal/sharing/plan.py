@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shoal.config import Settings
-from shoal.mail import Expected, wire
-from shoal.mode import Sharing
+from shoal.data.tasks import Lane
+from shoal.fleet.world import World
+from shoal.mail.mail import Expected, wire
+from shoal.mail.quote import Quote
+from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
-from shoal.sharing.quote import Quote
-from shoal.tasks import Lane
-from shoal.world import World
+from shoal.sharing.contract import Sharing
 
 
 class Edges(NamedTuple):

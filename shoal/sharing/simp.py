@@ -9,16 +9,16 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.config import Settings
-from shoal.mail import Expected, Mail, by_receiver
-from shoal.mode import Sharing
+from shoal.data.tasks import Lane
+from shoal.fleet.world import World
+from shoal.mail.mail import Expected, Mail, by_receiver
+from shoal.mail.post import Post
+from shoal.mail.quote import Quote, fitting
 from shoal.rng import key
+from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
+from shoal.sharing.contract import Sharing
 from shoal.sharing.images import Arrived, classes_of, held, ids, images_of, nets, per_lane, pixels, replies, store
-from shoal.sharing.post import Post
-from shoal.sharing.quote import Quote, fitting
-from shoal.tasks import Lane
-from shoal.world import World
 
 NEAREST = 5  # the paper's rule counts b images as b/5 queries with 5 answers each, and the queries too (protocol 5)
 

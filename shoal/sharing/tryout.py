@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import torch
 
-from shoal.engine import crew
-from shoal.evaluate import accuracy
-from shoal.learn import assimilation_epoch, candidates, one_of
+from shoal.fleet.engine import crew
+from shoal.fleet.evaluate import accuracy
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners.learn import assimilation_epoch, candidates, one_of
 from shoal.sharing.offers import Offer, modular, settle
-from shoal.stack import Stack
-from shoal.world import World
 
 TOGETHER = 3  # candidates that are tried at once
 ROWS = 64  # copies of lanes that try at once

@@ -6,15 +6,15 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from shoal.mail import Expected, Mail, by_receiver
-from shoal.mode import Sharing
+from shoal.data.tasks import Lane
+from shoal.fleet.world import World
+from shoal.mail.mail import Expected, Mail, by_receiver
+from shoal.mail.post import Post
+from shoal.mail.quote import Quote, fitting
 from shoal.rng import key
+from shoal.sharing.contract import Sharing
 from shoal.sharing.images import classes_of, held, ids, images_of, pixels, store
-from shoal.sharing.post import Post
-from shoal.sharing.quote import Quote, fitting
 from shoal.sharing.simp import sorted_in
-from shoal.tasks import Lane
-from shoal.world import World
 
 
 class Uniform(Sharing):

@@ -1,0 +1,659 @@
+"""The command line. Heavy imports happen inside the commands: `--help` must not wait for torch."""
+
+import errno
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+import shoal
+from shoal.cli.progress import bar, bars, downloads, steps
+from shoal.cli.terminal import (
+    console,
+    err,
+    say,
+    show_cells,
+    show_compared,
+    show_data,
+    show_means,
+    show_modes,
+    show_network,
+    show_plan,
+    show_ranks,
+    show_rows,
+    show_settings,
+    show_summary,
+    show_swept,
+)
+from shoal.errors import Stopped, UserError
+
+if TYPE_CHECKING:
+    from shoal.fleet.stack import Stack
+    from shoal.fleet.world import World
+    from shoal.runs.cells import Cell
+    from shoal.runs.record import Record
+
+C = TypeVar("C", bound="Cell")
+
+app = typer.Typer(
+    name="shoal",
+    help="Fleets of agents that learn their own streams of tasks, one after the other, without forgetting.",
+    epilog="Start with `shoal demo`; then `shoal run experiments/mnist.toml`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+data_app = typer.Typer(help="Datasets: what is there, and how to get the rest.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Out = Annotated[Path | None, typer.Option(help="The run directory (default: runs/NAME-ID).", show_default=False)]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Where to look for data first; then $SHOAL_DATA, then the user cache.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on the last line of stdout.")]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(help="Settings that win over the file, e.g. learner.epochs=50.", metavar="[KEY=VALUE]..."),
+]
+Page = Annotated[bool, typer.Option("--page/--no-page", help="End with OUT/report.html (see `shoal report`).")]
+Seeds = Annotated[int | None, typer.Option(help="Repetitions of the whole fleet.", show_default=False)]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(help="Also follow the run with tensorboard, wandb (offline) or mlflow (local).", show_default=False),
+]
+
+
+def version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"shoal {shoal.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; every foreseen error is one sentence on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows another
+    with sentences():
+        app()
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """Turn foreseen errors into a sentence and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print("stopped")
+        sys.exit(130)
+    except Stopped as stop:
+        say(str(stop))
+        sys.exit(130)
+    except UserError as error:
+        say(str(error), "error: ")
+        sys.exit(2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        say(f"cannot write: {error.strerror}; make room there", "error: ")
+        sys.exit(2)
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/mnist.toml.")],
+    words: Words = None,
+    seeds: Seeds = None,
+    out: Out = None,
+    data: Data = None,
+    track: Track = None,
+    json: Json = False,
+) -> None:
+    """Train a fleet. Ctrl-C stops it after the current epoch; `shoal resume` goes on.
+
+    `shoal list settings` explains every KEY that a settings file or KEY=VALUE can set.
+    """
+    from shoal.cli.trackers import needs
+    from shoal.settings.reading import read
+
+    needs(track or [])
+    said = [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])]
+    settings = read(file, [*said, *([f"machine.data={data.resolve()}"] if data else [])])
+    from shoal.runs.execute import prepare
+    from shoal.runs.record import create
+
+    folder = out or Path("runs") / f"{file.stem}-{settings.model}-{settings.identity()}"
+    fleet = prepare(settings, data)  # before anything is written
+    report(train(fleet, create(folder, settings), track or []), json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="A run directory.")],
+    data: Data = None,
+    track: Track = None,
+    json: Json = False,
+) -> None:
+    """Go on with a run that was stopped; it ends bit for bit as if it had not been."""
+    from shoal.cli.trackers import needs
+    from shoal.runs.record import content, reopen
+
+    needs(track or [])
+    record = reopen(folder)
+    if record.finished:
+        report(content(record.summary), json)
+        say(f"{folder} was finished already")
+        return
+    from shoal.runs.execute import prepare
+
+    report(train(prepare(record.settings, data), record, track or []), json)
+
+
+@app.command()
+def demo(
+    words: Words = None,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Where the run directories and the page go; finished runs are found again.")
+    ] = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions of the whole fleet.")] = 4,
+) -> None:
+    """See what sharing brings and costs: a small fleet learns digits alone, then with four ways of sharing.
+
+    Embedded images, no download, one to two minutes. Ctrl-C stops it; the same command goes on.
+    """
+    from shoal.cli.demo import show
+
+    show(folder, seeds, words or [], console)
+
+
+@app.command()
+def reproduce(
+    what: Annotated[str, typer.Argument(help="table1, curves, budget, topology, gaps, all, or report.")],
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="One or more of mnist, kmnist, fashionmnist, combined (these four if none is said), cifar100 "
+            "(months on a CPU) and cifar100-small, a reduction of it."
+        ),
+    ] = None,
+    model: Annotated[list[str] | None, typer.Option(help="monolithic, modular, or both.")] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="One or more of vanilla, data, fedavg, fedprox, fedcurv, fedfish, modmod, hybrid."),
+    ] = None,
+    protocol: Annotated[str, typer.Option(help="paper or fair.")] = "paper",
+    seeds: Annotated[int, typer.Option(help="Seeds, the paper has 8.")] = 8,
+    out: Annotated[Path, typer.Option(help="Finished cells are kept here and found again.")] = Path("runs/table1"),
+    tables: Annotated[
+        Path | None, typer.Option(help="Where the CSVs go (default: OUT); rows in them stay.", show_default=False)
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(help="End by writing this page, e.g. REPRODUCED.md, from the CSVs.", show_default=False),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where curves, budget and topology are drawn (default: figures beside the CSVs).", show_default=False
+        ),
+    ] = None,
+    only: Annotated[bool, typer.Option("--finished", help="Train nothing; take the cells that are finished.")] = False,
+    data: Data = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per finished cell on stdout.")] = False,
+) -> None:
+    """Train cells of the paper's tables and figures and set them beside the printed numbers.
+
+    **table1**: every method. **curves**: accuracy while learning, of the same cells. **budget**: gain against the log
+    of what may be sent, marginal gain, value of budget. **topology**: gain on sparser and sparser graphs. **gaps**: how
+    far apart the rows of Table 1 are. **report**: only draw, and write the page (of `--write`, else beside the CSVs).
+
+    Methods: **vanilla** agents share nothing; **data** (Recv; Simp on cifar100); **fedavg**, **fedprox**, **fedcurv**,
+    **fedfish** average models with their neighbours; **modmod** shares modules; **hybrid** all at once. The CSVs
+    collect the cells of all such commands; a cell that several of them need is trained once.
+    """
+    from shoal import reproduce
+    from shoal.reproduce import reproduced
+    from shoal.runs import cells
+
+    place = tables or out
+    pictures = figures or place / "figures"
+    families = list(reproduce.FAMILIES) if what in ("all", "report") else [what]
+    if what != "report":
+        chosen = reproduce.choose(what, dataset, model, method, protocol, seeds)
+        if only:
+            chosen = [cell for cell in chosen if cells.finished(cell, out)]
+            if not chosen:
+                raise UserError(
+                    f"no such cell with {seeds} seed{'s' * (seeds != 1)} is finished in {out}; say --seeds as many as "
+                    "finished cells have, or leave out --finished to train them"
+                )
+        for cell in work(chosen, out, data):
+            if json:
+                print(dumps(reproduce.row(cell, out)), flush=True)
+        where = err if json else console
+        for family, ends in reproduce.collect(chosen, out, place).items():
+            for title, rows in ends.items():
+                show_rows(title, rows, where)
+            if not ends:
+                show_cells([reproduce.row(one, out) for one in chosen if one.what == family], where)
+        spent = sum(cells.summary_of(one)["seconds"] for one in {cells.place_of(cell, out) for cell in chosen})
+        number = f"{len(chosen)} cell{'s' * (len(chosen) != 1)}"
+        say(f"written to {place}; {number}, {spent / 3600:.1f} hours of training in all")
+    if drawn := [family for family in families if family in reproduce.FIGURED]:
+        draw_figures(place, pictures, drawn)
+    if write or what == "report":
+        say(f"written to {reproduced.write(place, pictures, write or place / 'REPRODUCED.md')}")
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Settings files, finished run directories, folders of such.")],
+    baseline: Annotated[
+        Path | None, typer.Option(help="The run to compare with (default: the first).", show_default=False)
+    ] = None,
+    seeds: Seeds = None,
+    out: Annotated[Path, typer.Option(help="Runs of settings files are kept here and found again.")] = Path(
+        "runs/compare"
+    ),
+    data: Data = None,
+    page: Page = True,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per run on stdout.")] = False,
+) -> None:
+    """Run settings files, or read finished runs, and set them side by side, paired over seeds.
+
+    Fleets of the same kinds of agents are compared kind by kind too. OUT/compare.csv has the table. The same command
+    again goes on where it was stopped.
+    """
+    from shoal.runs.cells import write_csv
+    from shoal.study import compare as runs_
+
+    found = runs_.entries(runs, [f"seeds={seeds}"] if seeds is not None else [])
+    base = runs_.base_of(found, baseline)
+    for _ in work([one for one in found if one.done is None], out, data):
+        pass
+    rows = runs_.compared(found, base, out)
+    file = write_csv(out / "compare.csv", rows)
+    runs_only = [row for row in rows if row["kind"] is None]
+    for row in runs_only if json else ():
+        print(dumps(row), flush=True)
+    show_compared(rows, err if json else console)
+    if loose := runs_.loose(found, base):
+        say(f"of {base.label} and {', '.join(loose)} only one has a common start: their seeds do not begin alike")
+    say(f"written to {file}")
+    end_with_page(runs_only, out, page)
+
+
+@app.command()
+def sweep(
+    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/digits.toml.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            help="What to vary, e.g. sharing=none,recv,recv+fedavg network=ring,complete.", metavar="KEY=A,B..."
+        ),
+    ],
+    seeds: Seeds = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Cells are kept here and found again (default: runs/sweep-NAME-KEYS).", show_default=False),
+    ] = None,
+    data: Data = None,
+    page: Page = True,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per cell on stdout.")] = False,
+) -> None:
+    """What should my agents share, with whom, how often? Run every combination and mark those worth their traffic.
+
+    `+` joins sharing modes. A setting of a mode counts only where that mode shares. OUT/sweep.csv has the table; the
+    same command again goes on where it was stopped, and more values of the same keys find the cells that are there.
+    """
+    from shoal.runs.cells import write_csv
+    from shoal.study import sweep as grids
+
+    cells = grids.grid(file, words, [f"seeds={seeds}"] if seeds is not None else [])
+    varied = [key for key, values in grids.axes(words).items() if len(values) > 1]
+    folder = out or Path("runs") / "-".join(["sweep", file.stem, *varied])
+    for _ in work(cells, folder, data):
+        pass
+    rows = grids.swept(cells, folder)
+    table = write_csv(folder / "sweep.csv", rows)
+    for row in rows if json else ():
+        print(dumps(row), flush=True)
+    show_swept(rows, list(dict.fromkeys(key for cell in cells for key in cell.words)), err if json else console)
+    say(f"written to {table}")
+    end_with_page(rows, folder, page)
+
+
+@app.command("report")
+def report_(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Run directories, or folders that hold some.", metavar="DIR...")
+    ],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    figures: Annotated[
+        Path | None, typer.Option(help="Also write every chart here, as PNG, SVG and PDF.", show_default=False)
+    ] = None,
+) -> None:
+    """Show runs in one HTML page that needs nothing else: what they learned, what it cost, what differs.
+
+    Learning curves, accuracy of every task over time, gains over agents that share nothing (paired over seeds), cost,
+    the network's traffic, modules and settings. Runs that are unfinished or damaged are shown as far as they go, and
+    the page says what is missing.
+    """
+    from shoal.report import needs
+
+    needs()
+    save_page(folders, out, figures)
+
+
+@app.command()
+def network(
+    graph: Annotated[
+        str,
+        typer.Argument(
+            help="complete, ring, server, tree, random, connected, disconnected, a graph file or a .toml.",
+            metavar="GRAPH",
+        ),
+    ],
+    agents: Annotated[
+        int | None,
+        typer.Option(min=1, help="Agents (default: 8, or as many as a graph file names).", show_default=False),
+    ] = None,
+    p: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Chance of a connection (default: 0.5).", show_default=False)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The seed of a random graph (default: 0).", show_default=False)
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=0, help="Floats per exchange and edge (default: unlimited).", show_default=False)
+    ] = None,
+    every: Annotated[
+        int | None, typer.Option(min=1, help="Epochs between exchanges (default: 1).", show_default=False)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The picture (default: NAME.svg).", show_default=False)] = None,
+) -> None:
+    """Show who can send to whom: facts about a graph before a fleet learns on it, and a picture.
+
+    **complete**: everyone to everyone. **ring**: each to two neighbours. **server**: all to agent 0 and back. **tree**:
+    a random tree. **random**: each pair with chance p, maybe in several components. **connected**: a random tree, and
+    each other pair with chance p. **disconnected**: no one. Random graphs differ from seed to seed.
+
+    A graph file is GraphML (.graphml or .xml; edges may have attributes *budget* and *every*) or an edge list, with a
+    line `0 1` for an edge from agent 0 to agent 1, or `0 1 5000 10` for one of 5000 floats every 10 epochs.
+
+    Of a settings file (.toml), its agents and [network] are shown; there, the graph is network.graph = "GRAPH".
+    """
+    from shoal.network.edges import edges, settle
+    from shoal.network.facts import facts
+    from shoal.network.graphs import DRAWN, GRAPHS
+    from shoal.network.picture import picture
+    from shoal.settings.groups import Network
+    from shoal.settings.reading import override, read, resolve
+
+    if out and out.suffix != ".svg":
+        raise UserError(f"the picture cannot be {out}; give --out a name that ends in .svg")
+    said = {"agents": agents, "network.p": p, "seed": seed, "network.budget": budget, "network.every": every}
+    toml = Path(graph).suffix == ".toml"
+    if not toml and agents is None and graph not in GRAPHS:
+        said["agents"] = 1 + max(max(link.sender, link.receiver) for link in settle(Network(graph=graph)).edges)
+    words = [f"{name}={value}" for name, value in said.items() if value is not None]
+    settings = read(Path(graph), words) if toml else resolve(override({"network": {"graph": graph}}, words))
+    net, count = settings.network, settings.agents
+    if count > 1000:
+        raise UserError(f"cannot show {graph} with {count} agents, only up to 1000; agents are numbered from 0 on")
+    drawn = f"{f'p {net.p}, ' * (net.graph != 'tree')}seed {settings.seed}, " * (net.graph in DRAWN)
+    title = f"{net.graph if toml else Path(graph).stem}, {drawn}{count} agent{'s' * (count > 1)}"
+    sends = edges(net, count, settings.seed)
+    file = out or Path(f"{Path(graph).stem}.svg")
+    try:
+        file.write_text(picture(sends, count, title), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {error.strerror}; give --out another place") from None
+    console.print(title, highlight=False, markup=False, soft_wrap=True)
+    show_network(facts(sends, count), [edge[:2] for edge in sends])
+    say(f"written to {file}")
+
+
+@app.command()
+def transfer(
+    folder: Annotated[Path, typer.Argument(help="The directory of a finished run of modular nets.", metavar="RUN")],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="One or more of iou, leep, logme, a_distance, otce, discrepancy, kl (default: iou).",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(help="The seeds to look at, each with a picture (default: the run's first).", show_default=False),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of learning for a gain.")] = 20,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The picture (default: NAME-transfer.svg; of several seeds -SEED.svg).", show_default=False),
+    ] = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show how well the modules of a run promise to transfer between its tasks, and how well they do.
+
+    Every task is learned again for some epochs with each module that another agent kept from an earlier one, and with a
+    fresh module. The picture has score and gain of all these pairs side by side, a table beside it (.csv) the numbers.
+    The rank correlation (Spearman) of both is over all pairs, and the mean of those **within** one receiving task: to
+    choose among offers, a score only has to rank those for one task. With several seeds (`--seed 0 --seed 1`) the means
+    over them come last.
+    """
+    from shoal.runs.record import reopen
+    from shoal.study.transfer.measure import Found, NoModulesError, described, measure, over_seeds, seed_of, summary
+    from shoal.study.transfer.picture import write
+
+    name = folder.resolve().name
+    seeds: list[int | None] = list(dict.fromkeys(seed)) if seed else [None]
+    file = out or Path(f"{name}-transfer.svg")
+    if file.suffix != ".svg":
+        raise UserError(f"the picture cannot be {file}; give --out a name that ends in .svg")
+    if not file.absolute().parent.is_dir():  # said now, not after minutes of learning
+        raise UserError(f"cannot write {file}: there is no folder {file.parent}; give --out another place")
+    settings = reopen(folder).settings
+    for one in seeds:  # likewise
+        seed_of(folder, settings, one)
+    every: list[Found] = []
+    for one in seeds:
+        try:
+            with steps("learning again" if len(seeds) == 1 else f"learning again, seed {one}") as tell:
+                found = measure(folder, metric or ["iou"], one, epochs, data, tell)
+        except NoModulesError as why:
+            if one == seeds[-1] and not every:
+                raise
+            say(str(why))
+            continue
+        every.append(found)
+        own = file if len(seeds) == 1 else file.with_stem(f"{file.stem}-{one}")
+        table = write(found, f"{name}, seed {found.seed}: what scores promise, what modules deliver", own)
+        if json:
+            print(dumps(summary(found) | {"out": str(own), "csv": str(table)}), flush=True)
+        else:
+            show_ranks(found)
+        say(f"written to {own} and {table}")
+    if len(every) > 1 and json:
+        print(dumps(described(over_seeds(every))), flush=True)
+    elif len(every) > 1:
+        show_means(over_seeds(every))
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/mnist.toml.")],
+    words: Words = None,
+    seeds: Seeds = None,
+    data: Data = None,
+) -> None:
+    """Say what a run's sharing will cost, per edge and in all, and what will be refused. Nothing is trained."""
+    from shoal.settings.reading import read
+
+    settings = read(file, [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])])
+    from shoal.runs.execute import prepare
+
+    show_plan(prepare(settings, data))
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help="settings, sharing, graphs, models or datasets")] = "settings",
+) -> None:
+    """List what there is to choose from."""
+    if what == "settings":
+        show_settings()
+    elif what == "sharing":
+        show_modes()
+    elif what == "graphs":
+        from shoal.network.graphs import GRAPHS
+
+        for name in GRAPHS:
+            console.print(name)
+        console.print("or a file: an edge list or GraphML; `shoal network GRAPH` shows one")
+    elif what == "models":
+        from shoal.settings.groups import MODELS
+
+        for name in MODELS:
+            console.print(name)
+    elif what == "datasets":
+        list_data()
+    else:
+        raise UserError(f"cannot list `{what}`; allowed: settings, sharing, graphs, models, datasets")
+
+
+@data_app.command("list")
+def list_data(data: Data = None) -> None:
+    """Show which datasets are here, where, and what they are."""
+    from shoal.data import status
+
+    show_data(status(data))
+
+
+@data_app.command("get")
+def get_data(
+    name: Annotated[str, typer.Argument(help="mnist, kmnist, fashionmnist, cifar100 or combined.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Where to put it (default: $SHOAL_DATA, or the user cache).", show_default=False)
+    ] = None,
+) -> None:
+    """Download a dataset from its authors' hosts, checked and resumable."""
+    from shoal.data import fetch
+
+    with downloads() as tell:
+        folder = fetch(name, data, tell)
+    console.print(f"{name} is in {folder}")
+
+
+def train(fleet: Sequence["World"], record: "Record", trackers: Sequence[str] = ()) -> dict[str, Any]:
+    """Train with a progress bar, followed by trackers."""
+    from shoal.cli.trackers import follow
+    from shoal.runs.execute import carry_out
+
+    say(f"run directory {record.folder}")
+    with bar(record.settings) as show, follow(trackers, record, say) as crowd:
+
+        def watch(stacks: tuple["Stack", ...]) -> None:
+            show(stacks)
+            crowd.note(stacks)
+
+        summary = carry_out(fleet, record, watch)
+        crowd.conclude(summary)
+        return summary
+
+
+def save_page(folders: Iterable[Path], out: Path, figures: Path | None = None) -> None:
+    """Write runs as one page, and its charts as figures."""
+    from shoal.report import compare, page, read
+
+    runs, notes = read.gather(list(folders))
+    found = compare.groups(runs)
+    page.save(out, page.page(found, notes))
+    for note in notes:
+        say(f"{note.folder}{' is left out' * note.out}: {note.why}")
+    say(f"{len(runs)} run{'s' * (len(runs) > 1)} in {out}")
+    if figures:
+        say(f"{len(page.draw(found, figures))} files in {figures}")
+
+
+def end_with_page(rows: Iterable[dict[str, Any]], folder: Path, wanted: bool) -> None:
+    """The page of the runs in some rows, where it is wanted and what draws it is installed."""
+    from shoal.report import needs
+
+    if not wanted:
+        return
+    try:
+        needs()
+    except UserError as error:
+        say(f"no page: {error}")
+        return
+    save_page((Path(row["out"]) for row in rows), folder / "report.html")
+
+
+def draw_figures(tables: Path, folder: Path, families: Sequence[str]) -> None:
+    """The figures of some families of cells, where what draws them is installed."""
+    from shoal.report import needs
+
+    try:
+        needs()
+    except UserError as error:
+        say(f"no figures: {error}")
+        return
+    from shoal.reproduce import figures
+
+    if files := figures.draw(tables, folder, families):
+        say(f"{len(files)} files in {folder}")
+
+
+def work(cells: Sequence[C], folder: Path, data: Path | None) -> Iterator[C]:
+    """Train the cells that are not finished yet, under one progress bar, and give each when it is."""
+    from shoal import data as datasets
+    from shoal.runs.cells import finish, finished, missing
+
+    left = missing(cells, folder)
+    for cell in left:
+        settings = cell.settings
+        where = data or (Path(settings.machine.data) if settings.machine.data else None)
+        if datasets.find(settings.dataset, where) is None:
+            datasets.load(settings.dataset, where)  # says what is missing now, not after hours of other cells
+    if len(left) < len(cells):
+        say(f"{len(cells) - len(left)} of {len(cells)} cells need no training: finished, or the same run as another")
+    with bars(left) as begin:
+        for cell in cells:
+            if not finished(cell, folder):
+                finish(cell, folder, data, begin(cell))
+            yield cell
+
+
+def report(summary: dict[str, Any], json: bool) -> None:
+    """A finished run as a table, or as a JSON object on one line."""
+    if json:
+        print(dumps(summary), flush=True)
+    else:
+        show_summary(summary)
+
+
+def dumps(content: dict[str, Any]) -> str:
+    return json.dumps(content)
+
+
+if __name__ == "__main__":
+    main()

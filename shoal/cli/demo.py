@@ -1,0 +1,381 @@
+"""The demo: one small fleet learns the same digits five times, alone and with four ways of sharing, in the terminal."""
+
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console, Group
+from rich.filesize import decimal
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from shoal.errors import SettingsError, Stopped, UserError
+from shoal.fleet.stack import Stack
+from shoal.report import compare, needs
+from shoal.report.compare import Entry
+from shoal.report.read import gather
+from shoal.report.traffic import linked
+from shoal.reproduce.table1 import modes
+from shoal.runs.cells import measured
+from shoal.runs.execute import carry_out, done, interrupts, prepare, units
+from shoal.runs.record import Record, content, create, reopen
+from shoal.runs.tables import sent
+from shoal.settings.groups import Settings
+from shoal.settings.reading import read
+from shoal.study import metrics
+from shoal.study.paired import Gain
+
+# The fleet; experiments/digits.toml is the same file, and a test keeps it so. Its settings were chosen by how agents
+# learn that share nothing, and how fast, before the other methods were run with them: never tune them on an outcome.
+FLEET = Path(__file__).with_name("digits.toml")
+SEEDS = 4
+OUT = Path("runs/demo")
+BASE = "vanilla"
+METHODS = {
+    BASE: "nothing: every agent is on its own",
+    "data": "images: an agent asks the others for images like those it finds hard",
+    "fedavg": "weights: the modules that all began with are averaged over the fleet",
+    "modmod": "modules: an agent offers what it grew for a task like the coming one",
+    "hybrid": "all three at once",
+}
+STORY = """\
+{agents} agents learn to read handwritten digits. Each meets its own {tasks} small tasks, one after the other \
+("which of these {classes} digits is it?"), with about {train} images for each, of which it keeps {memory} so as not \
+to forget. An agent's net is made of small modules: it combines them anew for every task, and adds one where those it \
+has do not do. The first {initial} tasks are the same for all; after them, everyone goes its own way.
+
+Can they help each other, and what does it cost? The same fleet learns the same tasks {times} times, with {seeds}. All \
+that differs is what agents send each other:
+"""
+LEVELS = "▁▂▃▄▅▆▇█"
+EIGHTHS = " ▏▎▍▌▋▊▉"
+BAR = 8  # characters
+NARROW = 79  # columns that the live view needs with its curves
+WIDE = 100  # columns of text
+
+
+class View(NamedTuple):
+    """What is shown of a method: fractions, NaN where nothing is measured yet."""
+
+    curves: np.ndarray  # [tasks after the initial ones, G]: accuracy on each task while it is learned
+    mean: float  # accuracy over all tasks so far
+    messages: int
+    bytes: int
+
+
+def show(out: Path, seeds: int, words: Sequence[str], console: Console) -> None:
+    """Train the fleet once per method, those that are finished aside; then say what came out."""
+    fleets = {name: fleet(name, seeds, words) for name in METHODS}
+    try:
+        introduce(fleets[BASE], console)
+        records = {name: place(out, name, settings) for name, settings in fleets.items()}
+        learn(records, console)
+        conclude(out, records, console)
+    except (Stopped, KeyboardInterrupt):
+        raise Stopped(f"stopped; `{again(out, seeds, words)}` goes on from there") from None
+
+
+def fleet(method: str, seeds: int, words: Sequence[str]) -> Settings:
+    """The settings of a method: all have the same but for what is shared."""
+    for word in words:
+        if word.partition("=")[0].partition(".")[0] == "sharing":
+            raise SettingsError(f"`{word}` is what the demo varies itself; other settings can be said")
+    sharing = ",".join(modes("digits", "modular", method)) or "none"
+    settings = read(FLEET, [f"seeds={seeds}", *words, f"sharing={sharing}"])
+    if settings.agents < 2:
+        raise SettingsError("one agent has nobody to share with; the demo takes agents=2 or more")
+    return settings
+
+
+def place(out: Path, method: str, settings: Settings) -> Record:
+    """A method's run directory, new or as it was left; other settings have another one."""
+    folder = out / f"{method}-{settings.identity()}"
+    return reopen(folder) if (folder / "settings.toml").exists() else create(folder, settings)
+
+
+def again(out: Path, seeds: int, words: Sequence[str]) -> str:
+    """The command that goes on."""
+    said = ["shoal", "demo", *words]
+    said += ["--seeds", str(seeds)] if seeds != SEEDS else []
+    return shlex.join([*said, "--out", str(out)] if out != OUT else said)
+
+
+def introduce(settings: Settings, console: Console) -> None:
+    """What will happen, for someone who has never heard of it."""
+    tasks = settings.tasks
+    told = STORY.format(
+        agents=settings.agents, tasks=tasks.count, classes=tasks.classes, train=tasks.train * tasks.classes,
+        memory=settings.learner.memory, initial=tasks.initial, times=len(METHODS), seeds=repeated(settings.seeds),
+    )  # fmt: skip
+    console.print(told, highlight=False, width=min(console.width, WIDE))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+    for name, about in METHODS.items():
+        table.add_row(Text(name, "bold"), about)
+    console.print(table)
+    console.print()
+
+
+def repeated(seeds: int) -> str:
+    return f"{seeds} seeds each" if seeds > 1 else "one seed"
+
+
+def learn(records: Mapping[str, Record], console: Console) -> None:
+    """Carry out every run that is not finished, and show how all of them do."""
+    seen: dict[str, View] = {name: past(record) for name, record in records.items() if record.finished}
+    if seen:
+        console.print(f"Finished earlier and found again: {', '.join(seen)}.\n", highlight=False, soft_wrap=True)
+    with view(records, seen, console) as watch, interrupts() as asked:
+        for name, record in records.items():
+            if asked():  # as the run before was finishing
+                raise Stopped("stopped")
+            if not record.finished:
+                fleet = prepare(record.settings)
+                carry_out(fleet, record, lambda stacks, name=name: watch(name, stacks[0]))  # type: ignore[misc]
+
+
+def past(record: Record) -> View:
+    """A run that is finished."""
+    summary = content(record.summary)
+    return seen_in(measured(record.folder).accuracy, record.settings, summary["messages"], summary["bytes_total"])
+
+
+def present(stack: Stack, settings: Settings) -> View:
+    """A run as it is."""
+    crossed = sent(stack.ledger)
+    size = int(stack.ledger.column("bytes")[crossed].sum())
+    return seen_in(stack.accuracy.double().numpy(), settings, int(crossed.sum()), size)
+
+
+def seen_in(accuracy: np.ndarray, settings: Settings, messages: int, size: int) -> View:
+    """A view of `accuracy[L, T, G, T]`."""
+    means = metrics.seen(accuracy).mean(0).ravel()
+    known = means[~np.isnan(means)]
+    own = np.diagonal(accuracy.mean(0), axis1=0, axis2=2).T
+    return View(own[settings.tasks.initial :], float(known[-1]) if len(known) else float("nan"), messages, size)
+
+
+@contextmanager
+def view(
+    records: Mapping[str, Record], seen: dict[str, View], console: Console
+) -> Iterator[Callable[[str, Stack], None]]:
+    """What follows the training: a picture that moves on a terminal, lines elsewhere."""
+    if not console.is_terminal:
+
+        def tell(name: str, stack: Stack) -> None:
+            settings = records[name].settings
+            if stack.epoch == 0 and stack.task >= settings.tasks.initial:
+                console.print(line(name, settings, stack), highlight=False, soft_wrap=True)
+
+        yield tell
+        return
+    total = sum(units(record.settings) for record in records.values())
+    began, first = time.monotonic(), -1
+    with Live(console=console, refresh_per_second=4) as live:
+
+        def watch(name: str, stack: Stack) -> None:
+            nonlocal first
+            settings = records[name].settings
+            now = sum(units(one.settings) for one in records.values() if one.finished) + done(settings, stack)
+            first = now - 1 if first < 0 else first
+            left = (time.monotonic() - began) * (total - now) / (now - first)
+            seen[name] = present(stack, settings)
+            live.update(picture(records, seen, console.width, status(name, settings, stack, now / total, left)))
+
+        live.update(picture(records, seen, console.width))
+        yield watch
+        live.update(picture(records, seen, console.width))
+
+
+def line(name: str, settings: Settings, stack: Stack) -> str:
+    """A method at the end of a task, in a line."""
+    now = present(stack, settings)
+    mail = f"{now.messages:,} messages, {decimal(now.bytes)}" if settings.sharing else "no mail"
+    return f"{name}: task {stack.task} of {settings.tasks.count} learned, {100 * now.mean:.1f} % so far, {mail}"
+
+
+def status(name: str, settings: Settings, stack: Stack, share: float, left: float) -> Table:
+    """What is happening now, how far the demo is, and how long it will take."""
+    tasks, epochs = settings.tasks, settings.learner.epochs
+    at = f"task {stack.task + 1}, epoch {stack.epoch} of {epochs}"
+    if stack.epoch == 0:
+        at = f"task {stack.task} learned"
+    elif stack.task < tasks.initial:
+        at = f"tasks 1 to {tasks.initial}, epoch {stack.epoch} of {epochs}"
+    time_left = f"{left:.0f} s left" if left < 90 else f"{left / 60:.0f} min left"
+    row = Table.grid(padding=(0, 2, 0, 0))
+    row.add_row(ProgressBar(100, 100 * share, width=10), time_left, f"{name}: {at}")
+    return row
+
+
+def picture(records: Mapping[str, Record], seen: Mapping[str, View], width: int, now: Table | None = None) -> Group:
+    """A row per method: its curves, how well it does and what it has sent."""
+    settings = records[BASE].settings
+    first, last = settings.tasks.initial + 1, settings.tasks.count
+    chance = 1 / settings.tasks.classes
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    curves = width >= NARROW
+    if curves:
+        table.add_column(f"tasks {first} to {last}, each as it is learned", no_wrap=True)
+    for title, room in (("all tasks so far", BAR), ("mails", 6), ("size", 8)):
+        table.add_column(title, justify="right", min_width=room, no_wrap=True)
+    for name, record in records.items():
+        one = seen.get(name)
+        if one is None:
+            table.add_row(Text(name, "dim"), *[""] * (3 + curves))
+            continue
+        groups = [" ".join("".join(spark(value, chance) for value in curve) for curve in one.curves)] if curves else []
+        mail = [f"{one.messages:,}", decimal(one.bytes)] if record.settings.sharing else ["-", ""]
+        shown = "" if one.mean != one.mean else f"{bar(one.mean, chance)} {100 * one.mean:.1f} %"
+        table.add_row(Text(name, "bold"), *(Text(group, "cyan") for group in groups), Text(shown, "green"), *mail)
+    scale = f"bars and curves begin at {100 * chance:.0f} %, a guess" if curves else ""
+    return Group(table, Text(""), now or Text(scale, "dim"))
+
+
+def spark(value: float, chance: float) -> str:
+    """An accuracy as one character."""
+    if value != value:
+        return " "
+    height = (value - chance) / (1 - chance)
+    return LEVELS[min(max(int(height * len(LEVELS)), 0), len(LEVELS) - 1)]
+
+
+def bar(value: float, chance: float) -> str:
+    """An accuracy as a bar."""
+    filled = round(8 * BAR * max(0.0, (value - chance) / (1 - chance)))
+    return ("█" * (filled // 8) + EIGHTHS[filled % 8]).strip().ljust(BAR)
+
+
+def conclude(out: Path, records: Mapping[str, Record], console: Console) -> None:
+    """The table, what it means, and where to read on."""
+    runs, notes = gather([record.folder for record in records.values()])
+    places = {record.folder: name for name, record in records.items()}
+    found = compare.groups(runs, places)
+    entries = {places[entry.run.folder]: entry for group in found for entry in group.entries}
+    paid = {name: price(entry) for name, entry in entries.items()}
+    console.print()
+    console.print(results(entries, paid))
+    console.print()
+    for paragraph, style in zip(verdict(entries, paid), ("", "dim"), strict=True):
+        console.print(paragraph, style=style, highlight=False, width=min(console.width, WIDE))
+        console.print()
+    try:
+        needs()
+    except UserError as why:
+        console.print(f"There is no page with charts: {why}.", highlight=False, markup=False, soft_wrap=True)
+    else:
+        from shoal.report import page
+
+        file = out / "report.html"
+        page.save(file, page.page(found, notes))
+        console.print(f"All of it with charts, in a browser: {file}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"The runs: {out}. Next: `shoal list sharing`, `shoal run --help`.", highlight=False, soft_wrap=True)
+
+
+def results(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> Table:
+    """What each method came to and what it cost."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("", no_wrap=True)
+    for title in ("final\naccuracy", "gain over\nvanilla", "AUC", "gain over\nvanilla", "bytes per edge\nand task"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for name in METHODS:
+        cells = []
+        for score in ("final", "auc"):
+            gain = gained(entries[name], score)
+            cells += [f"{unit(entries[name], score) * entries[name].score(score).mean:.1f} %", gain and points(gain)]
+        table.add_row(Text(name, "bold"), *(cell or "" for cell in cells), f"{paid[name]:,.0f}" if paid[name] else "-")
+    return table
+
+
+def unit(entry: Entry, score: str) -> float:
+    """What makes a score of a run a percentage."""
+    return 1.0 if score == "final" else 100 / float(entry.run.epochs[-1])
+
+
+def gained(entry: Entry, score: str) -> Gain | None:
+    """What a method has more than agents that share nothing, in points."""
+    gain = entry.gain(score)
+    scale = unit(entry, score)
+    return gain and gain.times(scale)
+
+
+def points(gain: Gain) -> str:
+    return f"{gain.mean:+.1f}" + ("" if gain.error is None else f" ± {gain.error:.1f}")
+
+
+def verdict(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> list[str]:
+    """What the numbers of this run say, and no more."""
+    base = entries[BASE]
+    agents, seeds = len(np.unique(base.run.agents)), len(np.unique(base.run.seeds))
+    guess = 100 / base.run.settings["tasks"]["classes"]
+    ends = {name: gain for name in METHODS if (gain := gained(entries[name], "final"))}
+    ways = {name: gain for name in METHODS if (gain := gained(entries[name], "auc"))}
+    said = [
+        f"Without sharing, agents in the end get {base.score('final').mean:.1f} % of the test images of all their "
+        f"{base.run.tasks} tasks right; a guess would get {guess:.0f} %.",
+        judged(ends, "In the end"),
+        judged(ways, "While they learn (AUC)"),
+        prices({name: size for name, size in paid.items() if size}, [name for name in ends if ends[name].sign > 0]),
+    ]
+    return [
+        "\n".join(said),
+        "Final accuracy: on test images of all tasks, when the last one is learned. AUC: its mean over the time in "
+        f"which tasks {base.run.initial + 1} to {base.run.tasks} are learned; who learns faster has more. Both are the "
+        f"mean of {agents} agents and {repeated(seeds).removesuffix(' each')}. Gains are in points, paired over seeds, "
+        "± their standard error. Better and worse: the 95 % interval leaves out zero (Student's t, each on its own).",
+    ]
+
+
+def judged(gains: Mapping[str, Gain], when: str) -> str:
+    """Which methods differ from agents that share nothing, and which cannot be told from them."""
+    groups = {
+        sign: [f"{name} ({gains[name].mean:+.1f})" for name in gains if gains[name].sign == sign] for sign in (1, -1, 0)
+    }
+    seeds = min(gain.seeds for gain in gains.values())
+    few = "one seed tells nothing" if seeds < 2 else f"by {seeds} seeds"
+    parts = [
+        f"{listed(names)} {words}"
+        for names, words in zip(
+            groups.values(),
+            (
+                "did better than without sharing",
+                "did worse than without sharing",
+                f"cannot be told from no sharing{':' * (seeds < 2)} {few}",
+            ),
+            strict=True,
+        )
+        if names
+    ]
+    return f"{when}, {'; '.join(parts)}."
+
+
+def price(entry: Entry) -> float:
+    """Bytes per directed edge and task after the initial ones, those without mail included."""
+    run = entry.run
+    edges = sum(len(linked(run, int(seed))) for seed in np.unique(run.seeds))
+    chances = edges * (run.tasks - run.initial)
+    return 1e6 * entry.megabytes * len(run.seeds) / chances if chances else 0.0
+
+
+def prices(paid: Mapping[str, float], better: Sequence[str]) -> str:
+    """Who sent most, who least, and who was the cheapest of those that did better."""
+    if not paid:
+        return "Nothing was sent."
+    order = sorted(paid, key=lambda name: paid[name])
+    least, most = order[0], order[-1]
+    said = f"What it cost, from one agent to one other in one task: {most} {decimal(round(paid[most]))}"
+    if most != least:
+        said += f", {paid[most] / paid[least]:,.0f} times the {decimal(round(paid[least]))} of {least}"
+    bought = [name for name in order if name in better]
+    return said + (f". Of those that did better in the end, {bought[0]} was the cheapest." if len(bought) > 1 else ".")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as in a sentence."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

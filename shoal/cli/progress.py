@@ -1,0 +1,117 @@
+"""How far work is, on the terminal: bars there, lines elsewhere."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
+
+from shoal.cli.terminal import err, say
+
+if TYPE_CHECKING:
+    from shoal.fleet.stack import Stack
+    from shoal.runs.cells import Cell
+    from shoal.settings.groups import Settings
+
+
+@contextmanager
+def bars(cells: Sequence["Cell"]) -> Iterator[Any]:
+    """Progress over cells: a bar for all of them on a terminal; a line per task elsewhere."""
+    from shoal.runs.cells import effort
+    from shoal.runs.execute import done
+
+    begun = 0
+    # On a narrow terminal the words give way, not the time.
+    words = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+    columns = (words, BarColumn(20), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=err, expand=True, disable=not (cells and err.is_terminal)) as progress:
+        total = sum(effort(cell) for cell in cells)
+        job = progress.add_task("starting", total=total)
+
+        def begin(cell: "Cell") -> Any:
+            nonlocal begun
+            before = sum(effort(one) for one in cells[:begun])
+            begun += 1
+            number = f"cell {begun}/{len(cells)}"
+            lanes = cell.settings.agents * cell.settings.seeds
+
+            def show(stacks: tuple["Stack", ...]) -> None:
+                at = describe(cell.settings, stacks)
+                if err.is_terminal:  # if there is no room, the name is cut off
+                    text, now = f"{number}, {at}, {cell.name}", before + lanes * done(cell.settings, stacks[0])
+                    progress.update(job, completed=now, description=text)
+                elif stacks[0].epoch == 0:
+                    say(f"{number} {cell.name}: {at}")
+
+            return show
+
+        yield begin
+
+
+@contextmanager
+def bar(settings: "Settings") -> Iterator[Any]:
+    """A progress bar on a terminal; a line per task elsewhere."""
+    from shoal.runs.execute import done, units
+
+    if not err.is_terminal:
+        yield lambda stacks: line(settings, stacks)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
+    with Progress(*columns, TimeRemainingColumn(), console=err) as progress:
+        job = progress.add_task(describe(settings, ()), total=units(settings))
+
+        def show(stacks: tuple["Stack", ...]) -> None:
+            progress.update(job, completed=done(settings, stacks[0]), description=describe(settings, stacks))
+
+        yield show
+
+
+@contextmanager
+def steps(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, nothing elsewhere; it is told how much of how much is done."""
+    if not err.is_terminal:
+        yield lambda done, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
+    with Progress(*columns, TimeRemainingColumn(), console=err) as progress:
+        job = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(job, completed=done, total=total)
+
+
+@contextmanager
+def downloads() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar for each file; it is told how much of how much of which is there."""
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn(),
+        console=err,
+    ) as progress:  # fmt: skip
+        jobs: dict[str, Any] = {}
+
+        def tell(file: str, done: int, total: int) -> None:
+            if file not in jobs:
+                jobs[file] = progress.add_task(file, total=total or None)
+            progress.update(jobs[file], completed=done)
+
+        yield tell
+
+
+def line(settings: "Settings", stacks: tuple["Stack", ...]) -> None:
+    if stacks[0].epoch == 0:
+        say(describe(settings, stacks))
+
+
+def describe(settings: "Settings", stacks: tuple["Stack", ...]) -> str:
+    """Where a run is and how well it does."""
+    if not stacks:
+        return "starting"
+    count, number = settings.tasks.count, sum(len(stack.lanes) for stack in stacks)
+    task, epoch = stacks[0].task, stacks[0].epoch
+    lanes = f"{number} lane{'s' * (number > 1)}"
+    initial = settings.tasks.initial
+    if epoch == 0 and task < initial:
+        return f"{lanes}, task {task}/{count} waits: the first {initial} are learned together"
+    if epoch == 0:
+        mean = sum(float(stack.accuracy[:, task - 1, -1, :task].sum()) for stack in stacks) / number / task
+        return f"{lanes}, task {task}/{count} done, accuracy {100 * mean:.1f}%"
+    return f"{lanes}, task {task + 1}/{count}, epoch {epoch}/{settings.learner.epochs}"

@@ -1,0 +1,394 @@
+"""How things look on the terminal: tables and summaries. Heavy imports happen inside the functions."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, get_args
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from shoal.data import Status
+    from shoal.fleet.world import World
+    from shoal.network.facts import Facts
+    from shoal.sharing.plan import Line
+    from shoal.study.transfer.measure import Found, Means
+
+console = Console()
+err = Console(stderr=True)
+WIDE = 110  # columns that a table of runs side by side needs
+
+
+def say(text: str, head: str = "") -> None:
+    """A line on stderr exactly as it is: brackets in a path are no markup, and a command to copy is never wrapped."""
+    err.print(Text.assemble((head, "bold red"), text), soft_wrap=True)
+
+
+def show_summary(summary: dict[str, Any]) -> None:
+    """A finished run as a table."""
+
+    table = Table("", "mean", "error (pooled)", "error (seeds)", box=None)
+    shown = {
+        "final_accuracy": "final accuracy, %",
+        "auc": "AUC, paper's unit",
+        "auc_normalised": "AUC, % of its maximum",
+        "average_accuracy": "average accuracy, %",
+        "forward_transfer": "zero-shot on the next task, %",
+        "zero_shot_others": "zero-shot on others' tasks, %",
+        "backward_transfer": "backward transfer, points",
+        "forgetting": "forgetting, points",
+    }
+    for name, title in shown.items():
+        table.add_row(title, *(number(summary.get(f"{name}{ending}")) for ending in ("", "_se", "_se_seeds")))
+    if summary["modules"] is not None:
+        table.add_row("modules at the end", number(summary["modules"]))
+    console.print(table)
+    for name, kind in summary.get("kinds", {}).items():
+        console.print(
+            f"{name} ({kind['model']}, agents {spans(kind['agents'])}): final accuracy "
+            f"{plus(kind, 'final_accuracy', '_se')} %, "
+            f"AUC {number(kind['auc'])}" + ("" if kind["modules"] is None else f", modules {number(kind['modules'])}"),
+            highlight=False, markup=False, soft_wrap=True,
+        )  # fmt: skip
+    if summary["sharing"]:
+        console.print(
+            f"shared by {', '.join(summary['sharing'])}: {summary['messages']:,} messages, "
+            f"{summary['bytes_total'] / 1e6:,.1f} MB, {summary['floats_per_edge_task']:,.0f} floats per edge and task "
+            f"({summary['paper_floats_per_edge_task']:,.0f} by the paper's rule), {summary['refused']:,} refused",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
+    console.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False, soft_wrap=True)
+    console.print(f"in {summary['out']}", highlight=False, markup=False, soft_wrap=True)
+
+
+def show_plan(fleet: Sequence["World"]) -> None:
+    """What sharing will cost, a table of limits and mail."""
+    from shoal.sharing.plan import plan
+
+    settings, edges, lanes = fleet[0].fleet, fleet[0].edges, fleet[0].peers
+    lines = plan(fleet)
+    alone = len(set(lanes) - {lane for pair in edges for lane in pair})
+    console.print(
+        f"{len(lanes)} lanes ({settings.agents} agents, {settings.seeds} seeds), graph {settings.network.graph}: "
+        f"{len(edges)} directed edges, {alone} lanes without any",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    if settings.kinds:
+        show_kinds(fleet[0])
+    if not settings.sharing:
+        console.print("nothing is shared; say sharing=MODE, see `shoal list sharing`")
+        return
+    for group in dict.fromkeys(one.edges for one in lines):
+        words = "no limit" if group.budget is None else f"{group.budget:,} floats per exchange"
+        rhythm = "" if group.every == 1 else f", at least {group.every} epochs between exchanges"
+        pairs = ", ".join(f"{sender} → {receiver}" for sender, receiver in group.pairs[:8])
+        more = f" and {len(group.pairs) - 8} other pairs of agents" * (len(group.pairs) > 8)
+        console.print(f"\n{group.number:,} edges: {words}{rhythm}", highlight=False, soft_wrap=True)
+        console.print(f"{pairs}{more}", highlight=False, soft_wrap=True)
+        here = [one for one in lines if one.edges == group]
+        table = Table("on each of them", *(f"{one.mode}, {one.kind}" for one in here), box=None)
+        for title, cells in facts_of(here).items():
+            table.add_row(title, *cells)
+        console.print(table)
+    console.print()
+    total = sum(one.edges.number * one.total_bytes for one in lines)
+    console.print(
+        f"All costs are per directed edge and at most: a neighbour may have less to send, and modes that act at the "
+        f"same moment share the edge's budget. In all at most {total / 1e6:,.1f} MB.",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    for mode in settings.sharing:
+        if not any(one.mode == mode.mode for one in lines):
+            console.print(f"{mode.mode} never sends anything: no edge carries it", highlight=False)
+
+
+def show_kinds(world: "World") -> None:
+    """The kinds of agents, and which modes go from whom to whom."""
+    from shoal.sharing.plan import table
+
+    fleet, modes = world.fleet, table(world)
+    groups = fleet.members()
+    about = Table("kind", "agents", "model", "width", "depth", "basis", box=None)
+    for name, agents in groups.items():
+        one = fleet.of(name)
+        basis = str(one.net.basis) if one.modular else ""
+        about.add_row(name, spans(agents), one.model, str(one.net.width), str(one.net.depth), basis)
+    console.print(about)
+    if not fleet.sharing:
+        return
+    console.print("\nwhat goes from whom (left) to whom (top):")
+    reach = Table("", *groups, box=None)
+    for sender in groups:
+        cells = (modes.get((sender, receiver), set()) for receiver in groups)
+        ordered = [", ".join(mode.mode for mode in fleet.sharing if mode.mode in cell) or "-" for cell in cells]
+        reach.add_row(sender, *ordered)
+    console.print(reach)
+
+
+def facts_of(lines: list["Line"]) -> dict[str, list[str]]:
+    """What `shoal check` says about each kind of mail, by title."""
+    return {
+        "largest: images, classes or modules": [
+            f"{one.items}" + f" of {one.wanted}" * (one.items < one.wanted) for one in lines
+        ],
+        "floats": [f"{one.floats:,}" for one in lines],
+        "bytes": [f"{one.bytes:,}" for one in lines],
+        "floats by the paper's rule": [f"{one.paper:,}" for one in lines],
+        "exchanges in a task": [f"{one.exchanges}" for one in lines],
+        "floats in a task": [f"{one.total / one.tasks:,.0f}" for one in lines],
+        "messages in the run": [f"{one.posted:,}" for one in lines],
+        "floats in the run": [f"{one.total:,}" for one in lines],
+        "refused: edge at rest": [f"{one.resting:,}" for one in lines],
+        "refused: over budget": [f"{one.over:,}" for one in lines],
+    }
+
+
+def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
+    """Cells of Table 1 beside the paper's."""
+    table = Table("cell", "final", "paper", "AUC", "paper", "s", box=None)
+    for row in rows:
+        table.add_row(
+            f"{row['dataset']} {row['model']} {row['method']}", plus(row, "final_accuracy"),
+            number(row["paper_final_accuracy"]), plus(row, "auc"), number(row["paper_auc"]), f"{row['seconds']:.0f}",
+        )  # fmt: skip
+    where.print(table)
+    where.print(f"protocol {rows[0]['protocol']}, {counted(rows)}; pooled errors", highlight=False, soft_wrap=True)
+
+
+def show_ranks(found: "Found") -> None:
+    """How well metrics rank the modules of a run."""
+    from shoal.study.transfer.picture import number as spoken
+
+    table = Table("metric", "rho, all pairs", "rho, within a task", "tasks", "pairs", "left out", box=None)
+    for metric, one in found.ranks.items():
+        table.add_row(metric, *(spoken(rho, ".3f") for rho in one[:2]), *map(str, one[2:]))
+    console.print(table)
+    console.print(
+        f"seed {found.seed}, {len(found.trials)} pairs: after {found.epochs} epoch{'s' * (found.epochs > 1)} a "
+        f"received module gains {spoken(found.gain, '+.2f')} points over a fresh one, on average",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    for why in found.why.values():
+        console.print(f"left out because {why}", highlight=False, markup=False, soft_wrap=True)
+
+
+def show_means(means: "Means") -> None:
+    """How well metrics rank modules, over several seeds."""
+    from shoal.study.transfer.picture import number as spoken
+
+    table = Table("metric", "rho, all pairs", "rho, within a task", box=None)
+    for metric in means.rho:
+        both = (means.rho[metric], means.within[metric])
+        table.add_row(metric, *(f"{spoken(one.mean, '.3f')} ± {spoken(one.error, '.3f')}" for one in both))
+    console.print(table)
+    gain = f"{spoken(means.gain.mean, '+.2f')} ± {spoken(means.gain.error, '.2f')}"
+    console.print(
+        f"mean of {means.seeds} seeds ± standard error; a received module gains {gain} points over a fresh one",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
+    """Rows as they are, upright if they are few and wide; what all of them have in common is in the title."""
+    same = [name for name in ("protocol", "seeds", "datasets") if len({row.get(name) for row in rows}) == 1]
+    common = ", ".join(f"{name} {rows[0][name]}" for name in same if name in rows[0])
+    names = [name for name in rows[0] if name not in same]
+    lines = [[name.replace("_", " ") for name in names]]
+    for row in rows:
+        values = [row[name] for name in names]
+        lines.append([f"{one:.3g}" if isinstance(one, float) else str("" if one is None else one) for one in values])
+    if len(names) > len(rows):
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    widths = [2 + max(map(len, [*column[0].split(), *column[1:]])) for column in zip(*lines, strict=True)]
+    room = len(widths)
+    while room > 1 and sum(widths[:room]) > where.width:  # columns that have no room are in the CSV
+        room -= 1
+    cut = f" ({len(widths) - room} columns more in the CSV)" if room < len(widths) else ""
+    table = Table(*lines[0][:room], title=f"{title.replace('_', ' ')}: {common}{cut}", box=None)
+    for line in lines[1:]:
+        table.add_row(*line[:room])
+    where.print(table)
+
+
+def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
+    """Runs side by side, with errors over seeds; on a narrow terminal final accuracy and AUC below each other."""
+    from shoal.study.paired import chance
+
+    scores = {"final_accuracy": "final", "auc": "AUC"}
+    for some in [list(scores)] if where.width >= WIDE else [[name] for name in scores]:
+        priced = "final_accuracy" in some  # costs are said once
+        heads = [head for name in some for head in (scores[name], "difference", "p")]
+        table = Table(Column("run", overflow="fold"), *heads, *(["MB", "floats", "s"] * priced), box=None)
+        for row in rows:
+            cells = []
+            for name in some:
+                gap = "" if row[f"{name}_difference"] is None else plus(row, f"{name}_difference", "_se", "+.2f")
+                cells += [plus(row, name, "_se_seeds"), gap, chance(row[f"{name}_difference_p"])]
+            if row["kind"]:
+                table.add_row(f"  {row['kind']}", *cells)
+            else:
+                table.add_row(row["run"], *cells, *(cost(row) * priced))
+        where.print(table)
+    where.print(
+        f"{counted([row for row in rows if not row['kind']])}; errors over seeds; differences from "
+        f"{rows[0]['baseline']}, paired over seeds, with p of a paired t-test; floats per edge and task",
+        highlight=False, markup=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> None:
+    """Cells of a grid, the front marked."""
+    table = Table("", *(Column(key, overflow="fold") for key in keys), "final", "AUC", "MB", "floats", "s", box=None)
+    for row in rows:
+        words = [str("-" if row[key] is None else row[key]) for key in keys]
+        mark = "*" * row["front"]
+        table.add_row(mark, *words, plus(row, "final_accuracy", "_se_seeds"), plus(row, "auc", "_se_seeds"), *cost(row))
+    where.print(table)
+    where.print(
+        "* the Pareto front: no other combination with the same tasks ends higher for as little traffic; "
+        "errors over seeds; floats per edge and task",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def counted(rows: Sequence[dict[str, Any]]) -> str:
+    """How many seeds runs have."""
+    seeds = sorted({row["seeds"] for row in rows})
+    return f"{' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])}"
+
+
+def plus(row: dict[str, Any], name: str, end: str = "_se", form: str = ".2f") -> str:
+    """A number and its error, if it has one; a dash, if it is not defined."""
+    error = row[f"{name}{end}"]
+    if row[name] is None:
+        return "-"
+    return f"{row[name]:{form}}" + ("" if error is None else f" ± {error:.2f}")
+
+
+def cost(row: dict[str, Any]) -> list[str]:
+    """What a run sent, and its time."""
+    sent = (row["bytes_total"] or 0) / 1e6, row["floats_per_edge_task"] or 0  # a run of an earlier version has none
+    return [f"{sent[0]:,.1f}", f"{sent[1]:,.0f}", f"{row['seconds']:.0f}"]
+
+
+def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:
+    """What a graph is like, and who can reach whom."""
+
+    hops = ["infinite" if hops is None else str(hops) for hops in (graph.diameter, graph.largest)]
+    table = Table("", "", "", box=None, show_header=False)
+    table.add_row("edges", str(graph.edges), "directed: there and back are two")
+    for name, degrees in (("receives from", graph.receives), ("sends to", graph.sends)):
+        table.add_row(name, f"{degrees.least} / {degrees.mean:.1f} / {degrees.most}", "agents: least, mean, most")
+    table.add_row("diameter", hops[0], "most hops from one agent to another")
+    table.add_row("", hops[1], "in the largest component")
+    table.add_row("spectral gap", f"{graph.gap:.3f}", "1: averaging agrees in one round; 0: never")
+    table.add_row("components", str(len(graph.components)), "parts that nothing connects")
+    table.add_row("isolated", str(len(graph.isolated)), "agents without any edge")
+    console.print(table)
+    console.print()
+
+    def group(found: Iterable[int]) -> str:
+        others = set(found)
+        return "-" if not others else "all" if len(others) == graph.agents - 1 else spans(others)
+
+    if graph.agents <= 20:
+        reach = Table("agent", "sends to", "receives from", "can reach by any path", box=None)
+        for agent in range(graph.agents):
+            there = group(receiver for sender, receiver in pairs if sender == agent)
+            back = group(sender for sender, receiver in pairs if receiver == agent)
+            reach.add_row(str(agent), there, back, group(graph.reach[agent]))
+        console.print(reach)
+        return
+    for part in graph.components[: len(graph.components) - len(graph.isolated)]:
+        mutual = all(len(graph.reach[agent]) == len(part) - 1 for agent in part)
+        rule = "each can reach all others" if mutual else "not each can reach all others"
+        console.print(f"component of {len(part)} agents, {rule}: {spans(part)}", highlight=False, soft_wrap=True)
+    if graph.isolated:
+        console.print(f"isolated: {spans(graph.isolated)}", highlight=False, soft_wrap=True)
+
+
+def show_settings() -> None:
+    """Every setting, and what the protocols set."""
+    from shoal.settings.checks import fields
+    from shoal.settings.groups import Kind
+    from shoal.settings.part import flatten
+    from shoal.settings.protocols import switches
+
+    table = Table("setting", "default", "meaning", box=None)
+    for name, field in fields():
+        table.add_row(name, json.dumps(field.default), meaning(field))
+        if name == "kinds":
+            for own in ("name", "agents", "model"):
+                table.add_row(f"  kinds.{own}", "", Kind.model_fields[own].description)
+            table.add_row("  kinds.net.*, kinds.learner.*", "", "else the fleet's; epochs are the same for all")
+    console.print(table)
+    console.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these, for agents alone.")
+    table = Table("setting", "fair", "paper*", box=None)
+    fair, paper = (dict(flatten(switches(protocol, "modular-mlp", "mnist"))) for protocol in ("fair", "paper"))
+    for name in {**fair, **paper}:
+        if fair.get(name) != paper.get(name):
+            table.add_row(name, fair.get(name, ""), paper.get(name, ""))
+    console.print(table)
+    console.print("* modular nets on mnist; other rows of Table 1 may differ")
+
+
+def choices(kind: Any) -> Iterator[str]:
+    """The words that a type allows."""
+    for one in get_args(kind):
+        if isinstance(one, str):
+            yield one
+        else:
+            yield from choices(one)
+
+
+def meaning(field: Any) -> str:
+    """What a setting is for; if it is one of some words that this does not say, these too."""
+    words = list(choices(field.annotation))
+    told = field.description or ""
+    return told if all(word in told for word in words) else f"{told} ({', '.join(words)})"
+
+
+def show_modes() -> None:
+    """Every setting of every sharing mode."""
+    from shoal.settings.checks import fields
+    from shoal.settings.reading import resolve
+    from shoal.sharing.modes import MODES
+
+    table = Table("setting", "default", "paper*", "meaning", box=None)
+    row = resolve({"dataset": "mnist", "protocol": "paper"})
+    for mode, kind in MODES.items():
+        about = (kind.__doc__ or "").partition("\n")[0]
+        table.add_row(f"[bold]{mode}[/]", "", "", about)
+        paper = kind.paper(row, (mode,))
+        for name, field in fields(kind):
+            if name != "mode":
+                differs = json.dumps(paper[name]) if name in paper else ""
+                table.add_row(f"  sharing.{name}", json.dumps(field.default), differs, meaning(field))
+    console.print(table)
+    console.print("\n* with protocol=paper, modular nets on mnist; other rows of Table 1 may differ")
+
+
+def show_data(rows: Iterable["Status"]) -> None:
+    """Which datasets are here."""
+    table = Table("dataset", "here", "where", "MB", "note", box=None)
+    for row in rows:
+        size = f"{row.size / 1e6:.1f}" if row.present else ""
+        table.add_row(row.name, "yes" if row.present else "no", str(row.where or ""), size, row.note)
+    console.print(table)
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Numbers in few words, `0-3, 7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

@@ -1,0 +1,145 @@
+"""Accuracy: test and validation images through every lane's net, in pieces that fit the cache."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.data.tasks import Lane, Task
+from shoal.fleet.engine import crew
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import Split, World
+from shoal.learners.learn import slots
+from shoal.models import Linear, Modular, Params, Slots
+
+OTHERS = 200  # test images of each task that only others have met
+
+
+class Trained:
+    """One lane's net as it is now, without dropout. It computes the modules that the lane has and no others."""
+
+    def __init__(self, world: World, stack: Stack, lane: int, used: Slots | None) -> None:
+        """`used` are the slots of the whole stack, for modular nets."""
+        self.world = world
+        self.params = {name: tensor[lane] for name, tensor in stack.params.items()}
+        self.slots = None if used is None else Slots(*(part[lane] for part in used))
+        # Images at once: the activations of a piece should stay in a core's cache.
+        self.piece = 512 if isinstance(world.model.block, Linear) else 250
+
+    def logits(self, rows: Tensor, task: int) -> Tensor:
+        """Logits [n, K] of input rows [n] by the head of `task`."""
+        params, extra = self.composed(task)
+        model, inputs = self.world.model, self.world.inputs
+        return torch.cat([model.logits(params, inputs[at], task, **extra) for at in rows.split(self.piece)])
+
+    def read(self, x: Tensor, task: int) -> Tensor:
+        """Logits [n, K] of inputs x[n, ...] by the head of `task`."""
+        params, extra = self.composed(task)
+        return torch.cat([self.world.model.logits(params, one, task, **extra) for one in x.split(self.piece)])
+
+    def features(self, x: Tensor, task: int) -> Tensor:
+        """What the head of `task` would read for inputs x[n, ...]: [n, F]."""
+        params, extra = self.composed(task)
+        return torch.cat([self.world.model.features(params, one, task, **extra) for one in x.split(self.piece)])
+
+    def composed(self, task: int) -> tuple[Params, dict[str, Any]]:
+        """The parameters that `task` uses, and how."""
+        model = self.world.model
+        if not isinstance(model, Modular) or self.slots is None:
+            return self.params, {}
+        params, slots, _ = model.trim(self.params, self.slots, task=task)
+        return params, {"slots": slots, "fold": True}
+
+
+def accuracy(world: World, stack: Stack, name: str, tasks: Sequence[int], hidden: Tensor | None = None) -> Tensor:
+    """The share of right answers [L, len(tasks)] in the split `name`, each task with its own head.
+
+    Slots `hidden` [L, C] are left out.
+    """
+    pieces = stack.pieces(world)
+    sizes = [len(piece.lanes) for piece, _ in pieces]
+    parts = [None] * len(pieces) if hidden is None else hidden.split(sizes)
+    work = [(*piece, part) for piece, part in zip(pieces, parts, strict=True)]
+    return torch.cat(crew(work, lambda one: accuracy_of(one[0], one[1], name, tasks, one[2])))
+
+
+@torch.inference_mode()
+def accuracy_of(world: World, stack: Stack, name: str, tasks: Sequence[int], hidden: Tensor | None) -> Tensor:
+    """`accuracy` of one piece, lane after lane whatever the engine: the test images of one lane fill a core."""
+    split: Split = getattr(world, name)
+    used = slots(world, stack, stack.alive.shape[1], hidden).get("slots")
+    right = torch.zeros(len(stack.lanes), len(tasks), dtype=torch.int64, device=world.device)
+    for lane in range(len(stack.lanes)):
+        net = Trained(world, stack, lane, used)
+        for column, task in enumerate(tasks):
+            size = int(split.sizes[lane, task])
+            rows, labels = split.rows[lane, task, :size], split.labels[lane, task, :size]
+            right[lane, column] = (net.logits(rows, task).argmax(1) == labels).sum()
+    return right.cpu().double() / split.sizes[:, list(tasks)]
+
+
+class Foreign(NamedTuple):
+    """The accuracy of a lane on a task of another agent of its seed."""
+
+    lane: Lane
+    other: int
+    task: int
+    accuracy: float
+
+
+@torch.inference_mode()
+def others(fleet: Sequence[tuple[World, Stack]]) -> list[Foreign]:
+    """Every lane on the tasks that only other agents of its seed have met, of whatever kind they are: combinations of
+    classes new to it.
+
+    It has no head for them. For each class it asks the last of its own tasks that has the class how likely it is, and
+    takes the likeliest; a class it never met is as likely as chance. If it met none of them its accuracy is chance.
+    """
+    streams = {lane: stream for world, _ in fleet for lane, stream in zip(world.lanes, world.streams, strict=True)}
+    peers = fleet[0][0].peers
+    found: dict[Lane, list[Foreign]] = {lane: [] for lane in peers}
+    for world, stack in fleet:
+        used = slots(world, stack, stack.alive.shape[1]).get("slots")
+        seen: dict[tuple[Lane, int], Tensor] = {}  # every question as this kind of model reads it
+        for row, lane in enumerate(world.lanes):
+            net = Trained(world, stack, row, used)
+            met = {frozenset(task.classes) for task in world.streams[row]}
+            for other in peers:
+                if other.seed != lane.seed or other == lane:
+                    continue
+                for at, task in enumerate(streams[other]):
+                    if frozenset(task.classes) in met:
+                        continue
+                    met.add(frozenset(task.classes))  # the same classes at a third agent are the same question
+                    if (other, at) not in seen:
+                        seen[other, at] = world.encode(world.images(sample(task)), lane.seed)
+                    found[lane].append(Foreign(lane, other.agent, at, foreign(world, net, row, task, seen[other, at])))
+    return [one for lane in peers for one in found[lane]]
+
+
+def sample(task: Task) -> np.ndarray:
+    """Test images of a task, as rows of the bank. They lie in the order of the file; a step through all of them meets
+    every class."""
+    steps = torch.linspace(0, len(task.test) - 1, min(OTHERS, len(task.test))).long()
+    rows: np.ndarray = task.test[steps.numpy()]
+    return rows
+
+
+def foreign(world: World, net: Trained, row: int, task: Task, x: Tensor) -> float:
+    """The accuracy of the lane at `row` on the sample x[n, ...] of another lane's task."""
+    labels = torch.from_numpy(task.labels(world.bank, sample(task))).to(world.device)
+    chance = torch.full((len(x),), 1 / len(task.classes), device=world.device)
+    likely, known = [], False
+    for wanted in task.classes:
+        own = [u for u, mine in enumerate(world.streams[row]) if wanted in mine.classes]
+        known |= bool(own)
+        if not own:
+            likely.append(chance)
+            continue
+        place = world.streams[row][own[-1]].classes.index(wanted)
+        likely.append(net.read(x, own[-1]).softmax(1)[:, place])
+    if not known:
+        return 1 / len(task.classes)
+    return float((torch.stack(likely, 1).argmax(1) == labels).double().mean())

@@ -1,0 +1,1 @@
+"""Learners: how an agent learns a task without forgetting the others."""

@@ -1,0 +1,91 @@
+"""Common starts: what joint agents have learned of the initial tasks, kept so that runs that differ in what they share
+afterwards need not learn it again. A run from a kept start is bit for bit the run without."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+import shoal
+from shoal.fleet.stack import Stack, start
+from shoal.fleet.world import World, joint_lanes
+from shoal.runs.record import FORMAT, Record, RecordError, commit
+from shoal.settings.groups import Learner, Network, Settings
+
+# What a joint agent, which has no neighbours and grows nothing, does not depend on.
+LATER = ("fresh_adam", "adaptation", "accept", "hidden", "current")
+# What the run that goes on has in its own shape: nothing of it has been used yet.
+SHARED = ("shared", "shared_labels", "shared_marks", "shared_fill", "shared_seen")
+
+
+def alone(settings: Settings) -> Settings:
+    """The settings as far as a common start depends on them; the rest is as if nobody had said anything."""
+    learner = {name: getattr(Learner(), name) for name in LATER}
+    return settings.model_copy(
+        update={
+            "agents": 1,
+            "protocol": "fair",
+            "network": Network(),
+            "sharing": (),
+            "kinds": (),
+            "learner": settings.learner.model_copy(update=learner),
+        }
+    )
+
+
+def identity(settings: Settings) -> str:
+    """Eight letters that name all that a common start depends on, to the last bit: the code, too, as far as a commit
+    names it."""
+    machine = settings.machine
+    code = shoal.__version__, commit(), torch.__version__, FORMAT
+    said = (*code, machine.device, machine.engine, alone(settings).identity())
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:8]
+
+
+def common(settings: Settings) -> bool:
+    """Does the run begin with joint agents whom sharing cannot touch?"""
+    initial = settings.tasks.initial
+    return settings.tasks.common and all(mode.first(initial) >= initial and not mode.spare for mode in settings.sharing)
+
+
+def record(settings: Settings, folder: Path) -> Record:
+    return Record(folder / identity(settings), alone(settings))
+
+
+def keep(fleet: Sequence[World], stacks: Sequence[Stack], folder: Path) -> None:
+    """Keep the stack of a fleet of one kind if it is a common start just learned. If it cannot be written, the run does
+    without."""
+    world, stack, settings = fleet[0], stacks[0], fleet[0].settings
+    learned = (stack.task, stack.epoch) == (settings.tasks.initial, 0) and stack.lanes != world.lanes
+    if len(fleet) > 1 or not common(settings) or not learned:
+        return
+    kept = record(settings, folder)
+    try:
+        kept.folder.mkdir(parents=True, exist_ok=True)
+        kept.save([stack])
+    except (OSError, RecordError):
+        pass
+
+
+def find(fleet: Sequence[World], folder: Path) -> tuple[Stack, ...] | None:
+    """The kept start of a fleet of one kind, ready to go on from, or None if there is none that is whole."""
+    world, settings = fleet[0], fleet[0].settings
+    if len(fleet) > 1 or not common(settings):
+        return None
+    try:
+        found = record(settings, folder).load(world.device)
+    except RecordError:
+        return None
+    lanes = joint_lanes(world.lanes)
+    if found is None or found[0].lanes != lanes:
+        return None
+    kept = found[0]
+    seeds = [lane.seed for lane in world.lanes]
+    flat = start(world).take([seeds.index(lane.seed) for lane in lanes], lanes).tensors
+    learned = {name: tensor for name, tensor in kept.tensors.items() if name not in SHARED}
+    if any(name not in flat or flat[name].shape != tensor.shape for name, tensor in learned.items()):
+        return None
+    flat |= learned
+    return (Stack.of(lanes, kept.task, kept.epoch, flat),)

@@ -1,0 +1,104 @@
+"""Carrying out a run: from its directory's last checkpoint to its summary, whatever interrupts it on the way."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from shoal import data
+from shoal.data.tasks import Lane
+from shoal.errors import Stopped
+from shoal.fleet.engine import keep_memory
+from shoal.fleet.run import Watch, one_thread, train
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World, worlds
+from shoal.runs import common_starts as starts
+from shoal.runs.record import Record
+from shoal.settings.groups import Settings
+
+
+def prepare(settings: Settings, folder: Path | None = None, lanes: Sequence[Lane] | None = None) -> tuple[World, ...]:
+    """The data and streams of a run, or of some of its lanes, a world for each kind of agents, before anything is
+    written. `folder` wins over `machine.data`."""
+    said = Path(settings.machine.data) if settings.machine.data else None
+    return worlds(settings, data.load(settings.dataset, folder or said), lanes)
+
+
+def carry_out(
+    fleet: Sequence[World], record: Record, show: Watch = lambda stacks: None, kept: Path | None = None
+) -> dict[str, Any]:
+    """Train until the end, save on the way, and return the summary. Common starts are found and put in `kept`."""
+    settings = record.settings
+    keep_memory()
+    with record.alone(), interrupts() as asked:
+        stacks = record.load(fleet[0].device)
+        if stacks is not None:
+            record.again()
+        elif kept:
+            stacks = starts.find(fleet, kept)
+        saved = time.monotonic()
+
+        def watch(stacks: tuple[Stack, ...]) -> None:
+            nonlocal saved
+            show(stacks)
+            ended = stacks[0].epoch == 0
+            if ended or asked() or time.monotonic() - saved > settings.machine.checkpoint:
+                record.save(stacks)
+                saved = time.monotonic()
+            if ended:
+                record.tables(stacks)
+                if kept:
+                    starts.keep(fleet, stacks, kept)
+            if asked():
+                raise Stopped(f"stopped and saved; go on with `shoal resume {record.folder}`")
+
+        try:
+            ends = train(fleet, stacks, watch)
+            with one_thread():
+                return record.finish(fleet, ends)
+        except KeyboardInterrupt:
+            raise Stopped(f"stopped at once; `shoal resume {record.folder}` goes on from the last checkpoint") from None
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Inside, Ctrl-C or a polite kill only sets a flag, to stop after the epoch; a second one stops at once.
+
+    One inside another hands on what it heard.
+    """
+    asked = False
+    before: dict[signal.Signals, Any] = {}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        outer = before.get(signal.Signals(number))
+        if callable(outer) and outer is not signal.default_int_handler:
+            outer(number, frame)
+
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, ask)
+    except ValueError:  # only the main thread may listen
+        pass
+    try:
+        yield lambda: asked
+    finally:
+        for heard, handler in before.items():
+            signal.signal(heard, handler)
+
+
+def units(settings: Settings) -> int:
+    """How many epochs a run has in all."""
+    return (settings.tasks.count - settings.tasks.initial + 1) * settings.learner.epochs
+
+
+def done(settings: Settings, stack: Stack) -> int:
+    """How many of them are done."""
+    learned = max(0, stack.task - settings.tasks.initial + 1)
+    return learned * settings.learner.epochs + stack.epoch

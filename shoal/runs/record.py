@@ -1,0 +1,361 @@
+"""Run directories: settings, versions, checkpoint, records, summary. Every file appears whole or not at all.
+
+settings.toml             all settings, resolved; `shoal run` accepts it as it is
+about.json                shoal's version and commit, versions of what it runs on, when
+checkpoint.safetensors    the stacks, at most `machine.checkpoint` seconds or one epoch old
+accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
+growth.parquet            a row per trial of a module: seed, agent, task, accuracy with and without it, kept; the
+                          agent and task it was received from, and those where it began, so many hops ago
+candidates.parquet        a row per module that an agent was offered: seed, agent, task, sender, the sender's task it
+                          was grown for, score, accuracy in a tryout, chosen, kept (only if modules are shared)
+ledger.parquet            a row per message: seed, task, epoch, sender, receiver, mode, kind, items, floats, bytes,
+                          floats by the paper's rule, accepted or why refused (only if agents share)
+others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
+                          (in a fleet of several kinds, these tables have a column `kind`, the ledger not)
+summary.json              the metrics; there when the run is finished
+"""
+
+import io
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+import shoal
+from shoal.data.tasks import Lane
+from shoal.errors import SettingsError, UserError
+from shoal.fleet.evaluate import others
+from shoal.fleet.stack import HOST, Offered, Stack
+from shoal.fleet.world import World
+from shoal.mail.mail import Ledger
+from shoal.runs.tables import accuracies, candidates, growth, posted, strangers, summarise
+from shoal.settings.groups import Settings
+from shoal.settings.reading import read
+
+FORMAT = 3  # of a run directory; raised when an older one cannot be continued
+PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
+
+
+class RecordError(UserError):
+    """A run directory that cannot be used or written, said in one sentence."""
+
+
+@dataclass
+class Record:
+    """A run directory. `seconds` counts the time spent in it, over all its sessions."""
+
+    folder: Path
+    settings: Settings
+    seconds: float = 0.0
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    @property
+    def summary(self) -> Path:
+        return self.folder / "summary.json"
+
+    @property
+    def finished(self) -> bool:
+        return self.summary.exists()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes out; the system forgets the lock when this process ends, however it ends."""
+        try:
+            import fcntl
+        except ImportError:  # not on this system
+            yield
+            return
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RecordError(f"{self.folder} is in use by another process; wait for it, or stop it") from None
+            except OSError:
+                pass  # a file system without locks
+            yield
+        finally:
+            os.close(handle)
+
+    def elapsed(self) -> float:
+        return self.seconds + time.monotonic() - self.since
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file beside its place, then move it there. What a kill leaves behind, the next one writes over.
+
+        Bytes, because what libraries do with a path (other temporary names, other access rights) is their own affair.
+        """
+        path = self.folder / name
+        part = self.folder / f"{name}.part"
+        try:
+            with part.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            advice = f"what was saved before is whole: make room, then `shoal resume {self.folder}`"
+            if not (self.folder / "settings.toml").exists():
+                advice = "make room, or choose another folder with --out"
+            raise RecordError(f"cannot write {path}: {reason(error)}; {advice}") from None
+
+    def again(self) -> None:
+        """Note in about.json that the run goes on, and with which code."""
+        made = content(self.folder / "about.json")
+        now = about()
+        made.setdefault("resumed", []).append({name: now[name] for name in ("started", "commit", "python", "packages")})
+        self.write("about.json", text(made))
+
+    def save(self, stacks: Sequence[Stack]) -> None:
+        """Write the checkpoint: one clock, one ledger, and the tensors of every stack."""
+        stack = stacks[0]
+        about = {
+            "format": str(FORMAT),
+            "identity": self.settings.identity(),
+            "task": str(stack.task),
+            "epoch": str(stack.epoch),
+            "lanes": json.dumps([one.lanes for one in stacks]),
+            "seconds": repr(self.elapsed()),
+        }
+        tensors = {
+            f"{mark(at, len(stacks))}{name}": tensor.contiguous()
+            for at, one in enumerate(stacks)
+            for name, tensor in (one.tensors | {"offers": rows_of(one.offers)}).items()
+        }
+        tensors["ledger"] = torch.from_numpy(stack.ledger.rows)
+        about["digest"] = digest(about, tensors)
+        self.write(self.checkpoint.name, save(tensors, about))
+
+    def load(self, device: torch.device) -> tuple[Stack, ...] | None:
+        """The stacks of the last checkpoint, or None if there is none yet."""
+        if not self.checkpoint.exists():
+            return None
+        try:
+            with safe_open(self.checkpoint, "pt", device=str(device)) as file:
+                about = file.metadata() or {}
+                # Copies: a tensor begins anywhere in the file, and how a product is summed depends on where its factors
+                # begin.
+                flat = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise self.damaged(error) from None
+        if about.pop("digest", "") != digest(about, flat):
+            raise self.damaged("its content does not match its digest")
+        if about["identity"] != self.settings.identity():
+            raise RecordError(
+                f"{self.checkpoint} belongs to other settings than {self.folder / 'settings.toml'}; "
+                "restore the settings as they were, or start a new run"
+            )
+        self.seconds, self.since = float(about["seconds"]), time.monotonic()
+        lanes = [[Lane(*lane) for lane in one] for one in json.loads(about["lanes"])]
+        ledger = Ledger.of(flat.pop("ledger").cpu().numpy(), self.settings.learner.epochs)
+        stacks = []
+        for at, mine in enumerate(lanes):
+            head = mark(at, len(lanes))
+            own = {name.removeprefix(head): tensor for name, tensor in flat.items() if name.startswith(head)}
+            own |= {name: own[name].cpu() for name in HOST}
+            offers = own.pop("offers").tolist()
+            stacks.append(Stack.of(mine, int(about["task"]), int(about["epoch"]), own))
+            stacks[-1].ledger = ledger
+            stacks[-1].offers = [offered(row) for row in offers]
+        return tuple(stacks)
+
+    def damaged(self, why: object) -> RecordError:
+        advice = f"delete it and `shoal resume {self.folder}` starts again"
+        if self.finished:
+            advice = f"make the run again with `shoal run {self.folder / 'settings.toml'}`"
+        return RecordError(f"{self.checkpoint} is damaged ({why}); {advice}")
+
+    def tables(self, stacks: Sequence[Stack]) -> None:
+        """Write the records up to now."""
+        self.table("accuracy", accuracies(self.settings, stacks))
+        self.table("growth", growth(self.settings, stacks))
+        if self.settings.sharing:
+            self.table("ledger", posted(self.settings, stacks[0].ledger))
+        if any(mode.offers for mode in self.settings.sharing):
+            self.table("candidates", candidates(self.settings, stacks))
+
+    def table(self, name: str, table: pl.DataFrame) -> None:
+        content = io.BytesIO()
+        table.write_parquet(content)
+        self.write(f"{name}.parquet", content.getvalue())
+
+    def finish(self, worlds: Sequence[World], stacks: Sequence[Stack]) -> dict[str, Any]:
+        """Write the last records and the summary, which says that the run is finished."""
+        self.save(stacks)
+        self.tables(stacks)
+        unmet = others(list(zip(worlds, stacks, strict=True)))
+        self.table("others", strangers(self.settings, unmet))
+        summary = summarise(self.settings, stacks, unmet)
+        summary |= {"seconds": round(self.elapsed(), 1), "out": str(self.folder)}
+        self.write(self.summary.name, text(summary))
+        return summary
+
+
+def create(folder: Path, settings: Settings) -> Record:
+    """A new run directory. One that exists is never written over."""
+    record = Record(folder, settings)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in folder.iterdir()}
+    except FileExistsError:
+        raise RecordError(f"{folder} is a file; choose another folder with --out") from None
+    except OSError as error:
+        raise RecordError(f"cannot make the folder {folder}: {reason(error)}; choose another with --out") from None
+    if "summary.json" in names:
+        raise RecordError(f"{folder} holds a finished run; choose another folder with --out, or remove it")
+    if "settings.toml" in names:
+        raise RecordError(
+            f"{folder} holds an unfinished run; go on with `shoal resume {folder}`, with its own settings, or choose "
+            "another folder with --out"
+        )
+    left = {"about.json.part", "settings.toml.part"}  # what a kill further down can leave, which is no run yet
+    if "about.json" in names and "shoal" in content(folder / "about.json"):
+        left.add("about.json")
+    if names - left:
+        raise RecordError(f"{folder} is not empty, and holds no run; choose another folder with --out")
+    record.write("about.json", text(about()))
+    record.write("settings.toml", toml(settings).encode())
+    return record
+
+
+def reopen(folder: Path) -> Record:
+    """A run directory that exists."""
+    if not (folder / "settings.toml").exists():
+        raise RecordError(f"{folder} is not a run directory: it has no settings.toml; `shoal run` makes one")
+    made = content(folder / "about.json")
+    finished = (folder / "summary.json").exists()
+    # A finished run only needs to be readable; an unfinished one would mix two versions' results.
+    if not finished and (made.get("format"), made.get("shoal")) != (FORMAT, shoal.__version__):
+        raise RecordError(
+            f"{folder} was made by shoal {made.get('shoal')} (format {made.get('format')}), this is shoal "
+            f"{shoal.__version__} (format {FORMAT}); continue it with that version, or start a new run"
+        )
+    try:
+        settings = read(folder / "settings.toml")
+    except SettingsError as error:
+        raise RecordError(f"{folder / 'settings.toml'}: {error}") from None
+    return Record(folder, settings)
+
+
+def mark(at: int, count: int) -> str:
+    """What the names of a stack's tensors begin with in a checkpoint of several stacks."""
+    return "" if count == 1 else f"{at}:"
+
+
+def rows_of(offers: Sequence[Offered]) -> torch.Tensor:
+    """Offers as a checkpoint keeps them."""
+    return torch.tensor(offers, dtype=torch.float64).reshape(-1, len(Offered._fields))
+
+
+def offered(row: Sequence[float]) -> Offered:
+    """An offer from a row of numbers."""
+    seed, agent, task, sender, source = (int(one) for one in row[:5])
+    return Offered(seed, agent, task, sender, source, row[5], row[6], bool(row[7]))
+
+
+def text(content: dict[str, Any]) -> bytes:
+    """A JSON file that people can read."""
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
+
+
+def content(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a run directory."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"cannot read {path}: {reason(error)}; restore it, or start a new run") from None
+    if not isinstance(found, dict):
+        raise RecordError(f"cannot read {path}: it holds no JSON object; restore it, or start a new run")
+    return found
+
+
+def reason(error: Exception) -> str:
+    """Why something failed, without the names of files that the sentence around it has."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def digest(about: dict[str, str], tensors: dict[str, torch.Tensor]) -> str:
+    """A checksum of all that a checkpoint says: what a disk or a copy has changed must not become a result."""
+    value = zlib.crc32(json.dumps(about, sort_keys=True).encode())
+    for name in sorted(tensors):
+        value = zlib.crc32(tensors[name].cpu().numpy().data, zlib.crc32(name.encode(), value))
+    return f"{value:08x}"
+
+
+def about() -> dict[str, Any]:
+    """What made this run: enough to make it again."""
+    return {
+        "format": FORMAT,
+        "shoal": shoal.__version__,
+        "commit": commit(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+    }
+
+
+@cache
+def commit() -> str | None:
+    """The commit of shoal's own source tree, marked if it has changes; None if it is installed without one. It is asked
+    for once: what is committed later is not what this process runs."""
+    here = Path(__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=here, capture_output=True, text=True, timeout=10, check=False,
+        )  # fmt: skip
+        tracked = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 and tracked.returncode == 0 else None
+
+
+def toml(settings: Settings) -> str:
+    """Settings as TOML: single values first, then a table per group."""
+    content = settings.model_dump(mode="json", exclude_none=True)
+    tables = content.pop("sharing")
+    kinds = content.pop("kinds")
+    for kind in kinds:
+        del kind["learner"]["epochs"]  # is the fleet's
+    single = {name: value for name, value in content.items() if not isinstance(value, dict)}
+    lines = [f"{name} = {literal(value)}" for name, value in single.items()]
+    named = [(f"[{name}]", group) for name, group in content.items() if isinstance(group, dict)]
+    named += [("[[sharing]]", table) for table in tables] + [("[[kinds]]", kind) for kind in kinds]
+    for title, group in named:
+        lines += ["", title, *(f"{inner} = {literal(value)}" for inner, value in group.items())]
+    return "\n".join(lines) + "\n"
+
+
+def literal(value: Any) -> str:
+    """A value in TOML."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {literal(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    return json.dumps(value)

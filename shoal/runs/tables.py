@@ -1,0 +1,212 @@
+"""A run's records as tables, and its summary: views of the stacks, made when they are written."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from shoal.data.tasks import Lane
+from shoal.fleet.evaluate import Foreign
+from shoal.fleet.stack import Offered, Stack, grid
+from shoal.mail.mail import ACCEPTED, AT_REST, COLUMNS, KINDS, OVER_BUDGET, VERDICTS, Ledger
+from shoal.settings.groups import Settings
+from shoal.study import metrics
+
+
+def accuracies(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
+    """A row per measurement."""
+
+    def one(stack: Stack) -> dict[str, np.ndarray]:
+        values = stack.accuracy.numpy()
+        lane, task, point, tested = np.nonzero(~np.isnan(values))
+        return {
+            **names(stack, lane),
+            "task": task,
+            "epoch": np.array(grid(settings.learner.epochs))[point],
+            "tested": tested,
+            "accuracy": values[lane, task, point, tested],
+        }
+
+    return joined(settings, [one(stack) for stack in stacks])
+
+
+def growth(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
+    """A row per trial of a module (none in monolithic nets), with where it came from: the agent and the task of that
+    agent it was received from, and those where it once began as a fresh one, so many agents ago."""
+
+    def one(kind: Settings, stack: Stack) -> dict[str, np.ndarray]:
+        values = stack.trial.numpy()
+        lane, task = np.nonzero(~np.isnan(values[:, :, 0]))
+        first = kind.net.basis - kind.tasks.initial  # slot of task t: see Modular.slot
+        origin = stack.origin.numpy()[lane, task]
+        return {
+            **names(stack, lane),
+            "task": task,
+            "with": values[lane, task, 0],
+            "without": values[lane, task, 1],
+            "kept": stack.alive.cpu().numpy()[lane, first + task] if len(lane) else np.zeros(0, bool),
+            "origin_agent": origin[:, 0],
+            "origin_task": origin[:, 1],
+        }
+
+    kinds = (settings.of(name) for name in settings.members())
+    return with_roots(joined(settings, [one(*pair) for pair in zip(kinds, stacks, strict=True)]))
+
+
+Grown = tuple[int, int, int]  # seed, agent, task: where a module was tried
+
+
+def with_roots(grew: pl.DataFrame) -> pl.DataFrame:
+    """The table of growth with the beginning of every module."""
+    names = grew.select("seed", "agent", "task").rows()
+    origins = grew.select("seed", "origin_agent", "origin_task").rows()
+    came = {name: origin for name, origin in zip(names, origins, strict=True) if origin[1] >= 0}
+    paths = [lineage(came, name) for name in names]
+    found = grew.with_columns(
+        pl.Series("root_agent", [path[-1][1] for path in paths], dtype=pl.Int64),
+        pl.Series("root_task", [path[-1][2] for path in paths], dtype=pl.Int64),
+        pl.Series("hops", [len(path) - 1 for path in paths], dtype=pl.Int64),
+    )
+    return found.with_columns(pl.when(pl.col("hops") > 0).then(pl.col("origin_agent", "origin_task")))
+
+
+def lineage(came: Mapping[Grown, Grown], name: Grown) -> list[Grown]:
+    """Where a module has been, itself first and the fresh one last. A sender has grown what it sends, so that the tasks
+    only ever get earlier."""
+    path = [name]
+    while path[-1] in came:
+        path.append(came[path[-1]])
+    return path
+
+
+def candidates(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
+    """A row per module that an agent was offered before a task: by whom, grown for which task of the sender's, its
+    score, its accuracy in a tryout, whether it was tried for real, and whether it was kept."""
+    whole, part = dict.fromkeys(Offered._fields[:5], pl.Int64), dict.fromkeys(Offered._fields[5:7], pl.Float64)
+    rows = sorted((one for stack in stacks for one in stack.offers), key=lambda one: (one.task, one.seed, one.agent))
+    table = pl.DataFrame(rows, {**whole, **part, "chosen": pl.Boolean}, orient="row")
+    grew = growth(settings, stacks).select(
+        pl.col("seed", "agent", "task"), kept=pl.col("kept") & pl.col("origin_agent").is_not_null()
+    )
+    found = table.join(grew, on=["seed", "agent", "task"], how="left", maintain_order="left")
+    if settings.kinds:
+        kind_of = {agent: name for name, agents in settings.members().items() for agent in agents}
+        found = found.with_columns(kind=pl.Series([kind_of[agent] for agent in found["agent"]], dtype=pl.String))
+    # Null: the task is still being learned.
+    return found.with_columns(pl.col("tried").fill_nan(None), kept=pl.col("chosen") & pl.col("kept"))
+
+
+def names(stack: Stack, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Seed and agent of each of some rows of a stack."""
+    seeds, agents = np.array(stack.lanes).T
+    return {"seed": seeds[rows], "agent": agents[rows]}
+
+
+def joined(settings: Settings, parts: Sequence[dict[str, np.ndarray]]) -> pl.DataFrame:
+    """One table of the columns of all stacks, in the order of lanes; with several kinds, it says of which each is."""
+    if not settings.kinds:
+        return pl.DataFrame(parts[0])
+    kinds = [pl.lit(name).alias("kind") for name in settings.members()]
+    tables = [pl.DataFrame(part).with_columns(kind) for part, kind in zip(parts, kinds, strict=True)]
+    return pl.concat(tables).sort("seed", "agent", maintain_order=True)
+
+
+def posted(settings: Settings, ledger: Ledger) -> pl.DataFrame:
+    """A row per message, in the order of posting."""
+    rows = {name: ledger.column(name) for name in COLUMNS}
+    words = {"mode": tuple(mode.mode for mode in settings.sharing), "kind": KINDS, "verdict": VERDICTS}
+    columns = {
+        name: pl.Series(np.array(words[name])[values] if len(values) else [], dtype=pl.String)
+        if name in words
+        else pl.Series(values)
+        for name, values in rows.items()
+    }
+    return pl.DataFrame(columns)
+
+
+def sent(ledger: Ledger) -> np.ndarray:
+    """Which messages crossed their edge: bool, one for each row."""
+    return ~np.isin(ledger.column("verdict"), (AT_REST, OVER_BUDGET))
+
+
+def traffic(ledger: Ledger) -> dict[str, Any]:
+    """What sharing cost: messages that crossed an edge (their receiver may have refused them), and those that did not.
+
+    Per edge and task: for every edge and every task in which a message was posted on it.
+    """
+    verdict = ledger.column("verdict")
+    crossed = sent(ledger)
+    uses = len(np.unique(np.stack([ledger.column(name) for name in ("seed", "sender", "receiver", "task")], 1), axis=0))
+    total = {name: int(ledger.column(name)[crossed].sum()) for name in ("floats", "bytes", "paper")}
+    return {
+        "messages": int(crossed.sum()),
+        "refused": int((verdict != ACCEPTED).sum()),
+        "floats_per_edge_task": total["floats"] / uses if uses else 0.0,
+        "paper_floats_per_edge_task": total["paper"] / uses if uses else 0.0,
+        "bytes_total": total["bytes"],
+    }
+
+
+def strangers(settings: Settings, unmet: list[Foreign]) -> pl.DataFrame:
+    """A row per task that a lane knows from others' streams only."""
+    table = pl.DataFrame(
+        {
+            "seed": [one.lane.seed for one in unmet],
+            "agent": [one.lane.agent for one in unmet],
+            "other": [one.other for one in unmet],
+            "task": [one.task for one in unmet],
+            "accuracy": [one.accuracy for one in unmet],
+        },
+        schema={"seed": pl.Int64, "agent": pl.Int64, "other": pl.Int64, "task": pl.Int64, "accuracy": pl.Float64},
+    )
+    if not settings.kinds:
+        return table
+    kind_of = {agent: name for name, agents in settings.members().items() for agent in agents}
+    return table.with_columns(pl.Series("kind", [kind_of[one.lane.agent] for one in unmet], dtype=pl.String))
+
+
+def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]) -> dict[str, Any]:
+    """All metrics of a finished run, and what it was."""
+    kinds: dict[str, Any] = {}
+    for (name, agents), stack in zip(settings.members().items(), stacks, strict=True):
+        own = {"agents": list(agents), "model": settings.of(name).model}
+        kinds[name] = own | metrics_of(settings, [stack], unmet)
+    return {
+        "dataset": settings.dataset,
+        "model": " + ".join(dict.fromkeys(settings.of(name).model for name in settings.members())),
+        "protocol": settings.protocol,
+        "agents": settings.agents,
+        "seeds": settings.seeds,
+        "tasks": settings.tasks.count,
+        **metrics_of(settings, stacks, unmet),
+        **({"kinds": kinds} if settings.kinds else {}),
+        "sharing": [mode.mode for mode in settings.sharing],
+        **traffic(stacks[0].ledger),
+        "identity": settings.identity(),
+    }
+
+
+def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]) -> dict[str, float | None]:
+    """The metrics of all lanes of some stacks."""
+    rows = sorted((lane, stack, row) for stack in range(len(stacks)) for row, lane in enumerate(stacks[stack].lanes))
+    lanes = [lane for lane, _, _ in rows]
+    per_lane: dict[Lane, list[float]] = {lane: [] for lane in lanes}
+    for one in unmet:
+        if one.lane in per_lane:
+            per_lane[one.lane].append(one.accuracy)
+    padded = np.full((len(lanes), max(map(len, per_lane.values()))), np.nan)
+    for at, values in enumerate(per_lane.values()):
+        padded[at, : len(values)] = values
+    found = metrics.summary(
+        torch.stack([stacks[stack].accuracy[row] for _, stack, row in rows]).double().numpy(),
+        np.array(grid(settings.learner.epochs)),
+        seeds=np.array([lane.seed for lane in lanes]),
+        initial=settings.tasks.initial,
+        classes=settings.tasks.classes,
+        others=padded,
+    )
+    # Monolithic nets, which mix nothing, have slots too, but no modules.
+    modules = [int(stacks[stack].alive[row].sum()) for _, stack, row in rows if "structure" in stacks[stack].params]
+    return {**found, "modules": sum(modules) / len(modules) if modules else None}

@@ -1,0 +1,88 @@
+"""What cannot be a setting, said in one sentence: keys that do not exist, values that are not allowed."""
+
+import difflib
+from collections.abc import Iterable
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import ValidationError
+
+from shoal.errors import SettingsError
+from shoal.settings.groups import Settings
+from shoal.settings.part import Part
+
+M = TypeVar("M", bound=Part)
+
+
+def made(model: type[M], raw: dict[str, Any], path: str = "") -> M:
+    """The settings in `raw`, or one sentence about the first that cannot be."""
+    try:
+        return model(**raw)
+    except ValidationError as error:
+        raise SettingsError(sentence(error, model, path)) from None
+
+
+def known(raw: dict[str, Any], model: type[Part] = Settings, path: str = "") -> None:
+    """Raise for a key that does not exist, with the nearest one that does."""
+    for name, value in raw.items():
+        field = model.model_fields.get(name)
+        if field is None:
+            raise SettingsError(f"unknown setting `{path}{name}`{suggest(path, name, model)}")
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Part):
+            if not isinstance(value, dict):
+                raise SettingsError(f"`{path}{name}` is a group of settings, got {value!r}; say {path}{name}.KEY=VALUE")
+            known(value, inner, f"{path}{name}.")
+
+
+def suggest(path: str, name: str, model: type[Part]) -> str:
+    here = {f"{path}{field}": field for field in model.model_fields}
+    everywhere = {full: full.rpartition(".")[2] for full, _ in fields()}
+    for table in (here, everywhere):
+        close = difflib.get_close_matches(name, list(table.values()), n=1, cutoff=0.6)
+        if close:
+            full = next(full for full, last in table.items() if last == close[0])
+            return f"; did you mean `{full}`?"
+    return f"; allowed here: {', '.join(here)}"
+
+
+def sentence(error: ValidationError, model: type[Part] = Settings, path: str = "") -> str:
+    """Pydantic's first complaint, as what, which value, what is allowed."""
+    first = error.errors()[0]
+    where = [str(step) for step in first["loc"]]
+    table = dict(fields(model))
+    while (name := ".".join(where)) not in table:
+        where.pop()  # the rest names a branch of a union, or an entry of a list, not a setting
+    field = table[name]
+    said = field.annotation is str or get_origin(field.annotation) is tuple
+    words = field.description if said else allowed(field.annotation, field.metadata)
+    inside = ".".join(str(step) for step in first["loc"][len(where) :]) if get_origin(field.annotation) is tuple else ""
+    return f"`{path}{name}{inside and '.'}{inside}` cannot be {first['input']!r}; allowed: {words}"
+
+
+def allowed(kind: Any, limits: Iterable[Any] = ()) -> str:
+    """What a type with limits accepts, in words."""
+    if get_origin(kind) is Annotated:
+        kind, *limits = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(allowed(one) for one in get_args(kind))
+    if get_origin(kind) is Literal:
+        return ", ".join(repr(one) for one in get_args(kind))
+    if kind is bool:
+        return "true or false"
+    if kind is str:
+        return "a word"
+    bounds = {"gt": "above", "ge": "at least", "lt": "below"}
+    said = [
+        f"{word} {getattr(limit, name)}" for limit in limits for name, word in bounds.items() if hasattr(limit, name)
+    ]
+    return " ".join(["a whole number" if kind is int else "a finite number", *([" and ".join(said)] if said else [])])
+
+
+def fields(model: type[Part] = Settings, path: str = "") -> Iterable[tuple[str, Any]]:
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Part):
+            yield from fields(inner, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", field

@@ -1,0 +1,175 @@
+"""Settings: what a run is. Frozen and strict."""
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+)
+
+from shoal.settings.part import Budget, Part
+from shoal.sharing.contract import Sharing
+
+Model = Literal["mlp", "cnn", "modular-mlp", "modular-cnn"]
+MODELS: tuple[str, ...] = get_args(Model)
+Protocol = Literal["fair", "paper"]
+REST = "rest"  # the kind of agents that are of none
+
+
+class Tasks(Part):
+    """What every agent meets: how many tasks, of how many classes, with how many images."""
+
+    count: PositiveInt = Field(10, description="tasks per agent")
+    classes: int = Field(2, ge=2, description="classes per task")
+    train: PositiveInt = Field(64, description="training images per class (nominal: the draw is not stratified)")
+    validation: PositiveInt | Literal["all"] = Field(50, description='validation images per class, or "all"')
+    replacement: bool = Field(True, description="may a class come back in a later task of the same agent?")
+    initial: PositiveInt = Field(4, description="tasks learned jointly at the start")
+    common: bool = Field(True, description="do all agents of a seed share the initial tasks and what is learned there?")
+
+
+class Net(Part):
+    """The network of every agent."""
+
+    width: PositiveInt = Field(64, description="units (mlp) or channels (cnn) of a layer or module")
+    depth: PositiveInt = Field(4, description="layers")
+    basis: PositiveInt = Field(4, description="modules at the start (modular nets)")
+    dropout: float = Field(0.5, ge=0, lt=1, description="dropout after every layer or module")
+    dropout_basis: bool = Field(False, description="does dropout also act on the basis modules (modular nets)?")
+    initial_structure: Literal["onehot", "own"] = Field(
+        "onehot",
+        description="initial tasks use a random module at each depth, or task i module i at all depths (modular nets)",
+    )
+
+
+class Learner(Part):
+    """How an agent learns its tasks."""
+
+    epochs: PositiveInt = Field(100, description="epochs per task")
+    batch: PositiveInt = Field(64, description="images per step")
+    rate: PositiveFloat = Field(1e-3, description="Adam's learning rate")
+    memory: NonNegativeInt = Field(32, description="replay images kept per finished task")
+    fresh_adam: bool = Field(False, description="forget Adam's moments at the start of every task?")
+    adaptation: PositiveInt | Literal["last", "never"] = Field(
+        "last", description="epochs that adapt all modules on replay: the last of a task, every n-th, or none (modular)"
+    )
+    accept: float = Field(
+        0.05,
+        ge=-1,
+        description="relative gain on validation data above which a new module is kept; -1: always (modular)",
+    )
+    hidden: Literal["renormalise", "keep"] = Field(
+        "renormalise", description="softmax over the visible slots, or over all with the hidden one left out (modular)"
+    )
+    current: Literal["validation", "max", "with", "without"] = Field(
+        "validation",
+        description="the current task's accuracy while a candidate is on trial: which net counts (modular)",
+    )
+
+
+def as_tuple(value: Any) -> Any:
+    """TOML and JSON have lists only."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Link(Part):
+    """A directed edge that the user names: of the whole graph, or with limits of its own in a named one."""
+
+    sender: NonNegativeInt = Field(description="the agent that sends")
+    receiver: NonNegativeInt = Field(description="the agent that receives")
+    budget: Budget | None = Field(None, description="floats per exchange on this edge (else network.budget)")
+    every: PositiveInt | None = Field(None, description="epochs between exchanges on this edge (else network.every)")
+
+
+class Network(Part):
+    """Who can send to whom, how much and how often."""
+
+    graph: str = Field(
+        "complete",
+        description="complete, ring, server, tree, random, connected, disconnected, edges, or a graph file",
+    )
+    p: float = Field(0.5, ge=0, le=1, description="chance of an edge (random, connected)")
+    budget: Budget = Field("unlimited", description="floats that an edge carries per exchange, in one direction")
+    every: PositiveInt = Field(1, description="epochs between two exchanges on an edge, at least")
+    edges: Annotated[tuple[Link, ...], BeforeValidator(as_tuple)] = Field(
+        (), description="the graph's edges, or limits of single edges of a named graph"
+    )
+
+
+class Machine(Part):
+    """Where it runs. Threads change nothing; engines and devices agree up to rounding."""
+
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
+    engine: Literal["auto", "loop", "vmap"] = Field("auto", description="auto: loop for cnn on a cpu, else vmap")
+    threads: NonNegativeInt = Field(0, description="threads for pieces of the stack; 0: one for each core")
+    data: str = Field("", description="folder to look for data first; --data sets it")
+    checkpoint: PositiveFloat = Field(30.0, description="seconds between checkpoints inside a task")
+
+
+class Kind(Part):
+    """Agents that differ from the rest of the fleet in what is said here. Resolved, it says all of it."""
+
+    name: str = Field(pattern=r"^[A-Za-z][\w-]*$", description="a word, another for each kind, and not `rest`")
+    agents: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field(
+        min_length=1, description="a list of agents, counted from 0"
+    )
+    model: Model = Field("modular-mlp", description="else the fleet's model")
+    net: Net = Net()
+    learner: Learner = Learner()
+
+
+class Settings(Part):
+    """One run: a fleet of `agents`, repeated for `seeds`."""
+
+    dataset: str = Field("digits", description="digits, mnist, kmnist, fashionmnist, cifar100 or combined")
+    model: Model = Field("modular-mlp", description=", ".join(MODELS))
+    protocol: Protocol = Field("fair", description="fair: one uniform setting; paper: what each row of Table 1 did")
+    agents: PositiveInt = Field(8, description="agents in the fleet")
+    seeds: PositiveInt = Field(1, description="repetitions of the whole fleet")
+    seed: int = Field(0, ge=0, lt=2**32, description="the first seed")
+    tasks: Tasks = Tasks()
+    net: Net = Net()
+    learner: Learner = Learner()
+    network: Network = Network()
+    sharing: tuple[SerializeAsAny[Sharing], ...] = Field(
+        (), description="what agents share, in the order of acting: modes with their settings; see `shoal list sharing`"
+    )
+    machine: Machine = Machine()
+    kinds: tuple[Kind, ...] = Field(
+        (), description="agents with a model, net or learner of their own: name, agents, and only what differs"
+    )
+
+    def members(self) -> dict[str, tuple[int, ...]]:
+        """The agents of each kind; those of none come first, as `rest`."""
+        named = {kind.name: kind.agents for kind in self.kinds}
+        taken = {agent for agents in named.values() for agent in agents}
+        rest = tuple(agent for agent in range(self.agents) if agent not in taken)
+        return ({REST: rest} if rest else {}) | named
+
+    def of(self, name: str) -> "Settings":
+        """The settings of the agents of one kind, as if all were of it."""
+        kinds: dict[str, Kind | Settings] = {REST: self, **{kind.name: kind for kind in self.kinds}}
+        own = kinds[name]
+        return self.model_copy(update={"model": own.model, "net": own.net, "learner": own.learner, "kinds": ()})
+
+    @property
+    def modular(self) -> bool:
+        return self.model.startswith("modular-")
+
+    @property
+    def block(self) -> str:
+        """`mlp` or `cnn`."""
+        return self.model.removeprefix("modular-")
+
+    def identity(self) -> str:
+        """Eight letters that name all that can change a result."""
+        idle = set() if self.sharing else {"network", "sharing"}  # a network that nobody uses
+        plain = set() if self.kinds else {"kinds"}
+        content = self.model_dump(mode="json", exclude={"machine", *idle, *plain})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]

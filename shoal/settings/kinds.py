@@ -1,0 +1,96 @@
+"""Kinds of agents: what the user says of them, completed and checked."""
+
+from typing import Any
+
+from shoal.errors import SettingsError
+from shoal.settings.checks import known, made
+from shoal.settings.groups import REST, Kind, Settings
+from shoal.settings.protocols import completed
+from shoal.sharing.contract import Sharing, serves
+
+
+def kinds_of(tables: Any, raw: dict[str, Any], said: Settings, modes: tuple[str, ...]) -> tuple[Kind, ...]:
+    """The kinds that the user describes, with the fleet's settings where they are silent and the protocol's where the
+    fleet is silent too, which depends on the kind's model."""
+    if not isinstance(tables, (list, tuple)) or not all(isinstance(one, (dict, Kind)) for one in tables):
+        raise SettingsError(f"`kinds` cannot be {tables!r}; write a [[kinds]] table with name and agents for each kind")
+    found: list[Kind] = []
+    owner: dict[int, str] = {}
+    for at, one in enumerate(tables):
+        path = f"kinds[{at}]."
+        table = one.model_dump() if isinstance(one, Kind) else one
+        known(table, Kind, path)
+        for name in ("name", "agents"):
+            if name not in table:
+                raise SettingsError(f"`{path}{name}` is missing; every [[kinds]] table needs a name and agents")
+        model = made(Kind, {"model": said.model, **table}, path).model
+        fleet = completed(raw, said, model, modes)
+        parts = {part: {**fleet[part], **table.get(part, {})} for part in ("net", "learner")}
+        kind = made(Kind, {**table, "model": model, **parts}, path)
+        if kind.name in (REST, *(other.name for other in found)):
+            taken = "what agents of no kind are called" if kind.name == REST else "another kind's name"
+            raise SettingsError(f"`{path}name` cannot be {kind.name!r}, which is {taken}; choose another word")
+        if kind.learner.epochs != said.learner.epochs:
+            raise SettingsError(
+                f"`{path}learner.epochs` cannot be {kind.learner.epochs}, because learner.epochs = "
+                f"{said.learner.epochs} and all agents have one clock; leave it out, or change learner.epochs"
+            )
+        for agent in kind.agents:
+            if agent >= said.agents:
+                raise SettingsError(
+                    f"`{path}agents` has agent {agent}, but with agents = {said.agents} the last agent is "
+                    f"{said.agents - 1}; raise agents, or take it out"
+                )
+            if agent in owner:
+                where = "listed twice" if owner[agent] == kind.name else f"of kind `{owner[agent]}` already"
+                raise SettingsError(f"`{path}agents` has agent {agent}, which is {where}; list every agent once")
+            owner[agent] = kind.name
+        found.append(kind.model_copy(update={"agents": tuple(sorted(kind.agents))}))
+    return tuple(found)
+
+
+def suitable(mode: Sharing, settings: Settings) -> None:
+    """Raise if a mode can serve no kind of agents, or none that are connected."""
+    from shoal.network.edges import edges
+
+    groups = settings.members()
+    kinds = {name: settings.of(name) for name in groups}
+    if not any(serves(mode, kind) for kind in kinds.values()):
+        mode.suits(next(iter(kinds.values())))
+    if not settings.kinds:
+        return
+    kind_of = {agent: kinds[name] for name, agents in groups.items() for agent in agents}
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    drawn = [edge for seed in seeds for edge in edges(settings.network, settings.agents, seed)]
+    if drawn and not any(mode.fits(kind_of[edge.sender], kind_of[edge.receiver]) for edge in drawn):
+        raise SettingsError(
+            f"no two agents that could exchange by `{mode.mode}` are connected: it goes between {mode.between}; "
+            "connect such agents, change their kinds, or share by another mode"
+        )
+
+
+def possible(settings: Settings, path: str) -> None:
+    """Raise if agents of such a kind cannot be."""
+    held = settings.tasks.train * settings.tasks.classes
+    if settings.learner.memory > held:
+        raise SettingsError(
+            f"{path}learner.memory = {settings.learner.memory} is more than the {held} training images of a task "
+            f"(tasks.train x tasks.classes); lower {path}learner.memory or raise tasks.train"
+        )
+    if settings.modular and settings.net.initial_structure == "own" and settings.net.basis < settings.tasks.initial:
+        raise SettingsError(
+            f'{path}net.initial_structure = "own" needs a basis module for each initial task, got {path}net.basis = '
+            f"{settings.net.basis} and tasks.initial = {settings.tasks.initial}"
+        )
+
+
+def described(raw: dict[str, Any], groups: list[str], word: str) -> dict[str, Any]:
+    """The [[kinds]] table that `kinds.NAME.KEY=VALUE` means."""
+    kinds = raw.get("kinds", ())
+    if not isinstance(kinds, (list, tuple)) or not all(isinstance(one, dict) for one in kinds):
+        raise SettingsError(f"`kinds` cannot be {kinds!r}; write a [[kinds]] table with name and agents for each kind")
+    tables: dict[str, dict[str, Any]] = {str(one.get("name")): one for one in kinds}
+    if not groups or groups[0] not in tables:
+        known = f"the kinds are {', '.join(tables)}" if tables else "no kinds are described"
+        raise SettingsError(f"`{word}` is for one kind of agents; say kinds.NAME.KEY=VALUE, {known}")
+    return tables[groups[0]]

@@ -1,0 +1,110 @@
+"""The contract of sharing modes: settings that come with verbs."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from shoal.errors import SettingsError
+from shoal.settings.part import Budget, Part
+
+if TYPE_CHECKING:
+    from shoal.data.tasks import Lane
+    from shoal.fleet.world import World
+    from shoal.mail.mail import Expected, Mail
+    from shoal.mail.post import Post
+    from shoal.mail.quote import Quote
+    from shoal.settings.groups import Settings
+
+
+class Sharing(Part):
+    """What every sharing mode is: these settings and its own, and three verbs, for all lanes of a stack at once, of
+    which only `absorb` writes. `shoal.sharing.MODES` lists the modes."""
+
+    between: ClassVar[str] = "any two agents"  # whom it connects, in words
+    offers: ClassVar[bool] = False  # does it offer modules, each noted in `Stack.offers`?
+    mode: str = Field(description="the name of the mode")
+    every: PositiveInt | Literal["task"] = Field(description="epochs between exchanges; task: once, before a task")
+    when: Literal["before", "after"] = Field(description="exchange before or after every so many epochs")
+    start: NonNegativeInt | Literal["initial", "grown"] = Field(
+        "initial", description="the first task with exchanges; initial: the first after the initial tasks"
+    )
+    neighbours: Literal["all", "same source"] = Field(
+        "all", description="whom to share with; same source: an oracle that drops neighbours with other data"
+    )
+    budget: Budget = Field(
+        "unlimited", description="floats per exchange and edge for this mode; the edge's also counts"
+    )
+
+    @property
+    def room(self) -> int:
+        """Received images that it keeps per task, in the lanes' buffers, which belong to one mode alone."""
+        return 0
+
+    @property
+    def spare(self) -> int:
+        """Slots for modules that it needs beyond one per task."""
+        return 0
+
+    @classmethod
+    def paper(cls, said: "Settings", modes: tuple[str, ...]) -> dict[str, Any]:
+        """What the runs behind the row of Table 1 with these `modes` did, where it differs from the defaults."""
+        return {}
+
+    def first(self, initial: int) -> int:
+        """The first task with exchanges, when so many tasks are learned together at the start."""
+        if isinstance(self.start, int):
+            return self.start
+        return initial + (self.start == "grown")
+
+    def suits(self, settings: "Settings") -> None:
+        """Raise if this mode cannot serve such a fleet."""
+
+    def fits(self, sender: "Settings", receiver: "Settings") -> bool:
+        """Can an agent of some kind send to one of another?"""
+        return serves(self, sender) and serves(self, receiver)
+
+    def uses(self, world: "World", sender: "Lane", receiver: "Lane") -> bool:
+        """Does it send anything over this edge?"""
+        return self.wants(world, sender, receiver)
+
+    def wants(self, world: "World", sender: "Lane", receiver: "Lane") -> bool:
+        """Does it take these two for neighbours?"""
+        sources = len(world.bank.sources)
+        near = self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
+        return near and self.fits(world.of(sender), world.of(receiver))
+
+    def objects(self, post: "Post", mail: "Mail") -> int:
+        """A receiver's verdict on mail that looks as expected; zero accepts it."""
+        return 0
+
+    def ask(self, post: "Post") -> list["Mail"]:
+        """The questions of all lanes; none, if everybody just sends."""
+        return []
+
+    @abstractmethod
+    def answer(self, post: "Post", questions: Sequence["Mail"]) -> list["Mail"]:
+        """What everybody sends, given the questions that have arrived."""
+
+    @abstractmethod
+    def absorb(self, post: "Post", questions: Sequence["Mail"], answers: Sequence["Mail"]) -> None:
+        """Make use of the answers that have arrived; `questions` are those that `answer` was given."""
+
+    @abstractmethod
+    def expects(self, world: "World", kind: str, sender: "Lane") -> Mapping[str, "Expected"]:
+        """What a message of some kind from `sender` must look like to a receiver of this world."""
+
+    @abstractmethod
+    def quote(self, world: "World", budget: int | None, other: "World | None" = None) -> list["Quote"]:
+        """The largest mail of each kind that one directed edge with such a budget carries at one exchange, from a lane
+        that is in `world` to one that is in the `other` (the same, if not given)."""
+
+
+def serves(mode: Sharing, settings: "Settings") -> bool:
+    """Can a mode serve agents of such a kind?"""
+    try:
+        mode.suits(settings)
+    except SettingsError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Studies: what runs are worth (`metrics`), and runs side by side (`paired`, `compare`, `sweep`, `transfer`)."""

@@ -1,0 +1,119 @@
+"""Runs side by side, and what each has more than the first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.errors import SettingsError, UserError
+from shoal.report.read import inside
+from shoal.runs.cells import SCORED, Row, checked, place_of, scores, summary_of
+from shoal.runs.record import reopen
+from shoal.settings.groups import Settings
+from shoal.settings.reading import read
+from shoal.study.paired import Scores, paired, problem
+
+NAMES = ("final_accuracy", "auc")
+COSTS = ("messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_total", "seconds")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run to compare: settings that are to be carried out, or a run directory that is finished."""
+
+    label: str  # as short as it can be
+    name: str
+    settings: Settings
+    done: Path | None = None
+
+    def place(self, folder: Path) -> Path:
+        """Its run directory."""
+        return self.done or place_of(self, folder)
+
+
+def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
+    """What the user names: settings files (with `words` on top), run directories that are finished, and folders that
+    hold such."""
+    found = []
+    for path in [one for place in said for one in (inside(place) if place.is_dir() else [place])]:
+        if path.is_dir():
+            record = reopen(path)
+            if not record.finished:
+                raise UserError(f"{path} is not finished; `shoal resume {path}` goes on with it")
+            found.append(Entry(str(path), path.resolve().name, record.settings, path))
+        else:
+            found.append(Entry(str(path), path.stem, read(path, words)))
+    names = [one.name for one in found]
+    short = len(set(names)) == len(names)
+    found = [Entry(one.name if short else one.label, one.name, one.settings, one.done) for one in found]
+    labels = [one.label for one in found]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(f"{label} is named {labels.count(label)} times; name each run once")
+    first = problem(found[0].settings.model_dump())
+    for one in found:
+        for name, value in problem(one.settings.model_dump()).items():
+            if value != first[name]:
+                raise SettingsError(
+                    f"{found[0].label} has {name} = {first[name]}, {one.label} {value}: their seeds do not meet the "
+                    "same tasks, or not for as long, and cannot be paired; compare runs that do"
+                )
+    return found
+
+
+def base_of(found: Sequence[Entry], baseline: Path | None) -> Entry:
+    """The run that the others are compared with."""
+    if baseline is None:
+        return found[0]
+    labels = [one.label for one in found]
+    names = [one for one in found if baseline.name in (one.name, f"{one.name}.toml")]
+    if str(baseline) in labels:
+        return found[labels.index(str(baseline))]
+    if len(names) == 1:
+        return names[0]
+    many = f"several runs are called {baseline}" if names else f"no run {baseline} to compare with"
+    raise UserError(f"{many}; --baseline is one of {', '.join(labels)}")
+
+
+def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
+    """A row per run: its numbers, what it has more than the base, and what it cost; and one per kind of agents, where
+    all fleets have the same."""
+    kinds = base.settings.members()
+    if len(kinds) == 1 or any(one.settings.members() != kinds for one in found):
+        kinds = {}
+    there = {kind: scores(base.place(folder), agents) for kind, agents in [(None, None), *kinds.items()]}
+    rows = []
+    for one in found:
+        place = one.place(folder)
+        summary = summary_of(place)
+        row: Row = {"run": one.label, "kind": None, "baseline": base.label}
+        row |= {name: summary[name] for name in ("dataset", "model", "protocol", "agents", "seeds")}
+        row["sharing"] = "+".join(summary.get("sharing", ())) or "none"
+        end = {"identity": summary["identity"], "commit": summary["commit"], "out": str(place)}
+        costs = {name: summary.get(name) for name in COSTS}
+        rows.append(row | difference(summary, scores(place), there[None], one is base) | costs | end)
+        for kind, agents in kinds.items():
+            own = {"kind": kind, "model": one.settings.of(kind).model, "agents": len(agents)}
+            part = checked(summary.get("kinds", {}).get(kind), SCORED, place)
+            numbers = difference(part, scores(place, agents), there[kind], one is base)
+            rows.append(row | own | numbers | dict.fromkeys(COSTS) | end)
+    return rows
+
+
+def difference(summary: Row, here: Scores, there: Scores, itself: bool) -> Row:
+    """The numbers of a run, or of one kind in it, and what they have more than the base's."""
+    row: Row = {}
+    for name in NAMES:
+        row |= {f"{name}{end}": summary.get(f"{name}{end}") for end in ("", "_se", "_se_seeds")}
+        gap = None if itself else paired(here, there, name)
+        row |= {
+            f"{name}_difference": gap and gap.mean,
+            f"{name}_difference_se": gap and gap.error,
+            f"{name}_difference_p": gap and gap.p,
+        }
+    return row | {"paired_seeds": len(here.keys() & there.keys())}
+
+
+def loose(found: Sequence[Entry], base: Entry) -> list[str]:
+    """Runs that begin with other tasks than the base: with a common start, or without."""
+    common = base.settings.tasks.common
+    return [one.label for one in found if one.settings.tasks.common != common]

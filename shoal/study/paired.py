@@ -1,0 +1,106 @@
+"""Differences of two runs, paired over seeds: a seed means the same tasks and the same first weights in both."""
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.study import metrics
+
+Scores = dict[int, dict[str, float]]  # by seed, the mean over its agents
+# What two runs must have in common for a seed to mean the same problem in both.
+PROBLEM = (
+    "dataset", "agents", "tasks.count", "tasks.classes", "tasks.train", "tasks.validation", "tasks.replacement",
+    "tasks.initial", "learner.epochs",
+)  # fmt: skip
+SURE = 0.05  # p-value below which a difference counts as shown
+
+
+class Gain(NamedTuple):
+    """What one run has more than another: the mean over the seeds that both have, and its standard error."""
+
+    mean: float
+    error: float | None  # None: there is one seed
+    seeds: int
+
+    def times(self, scale: float) -> "Gain":
+        """The same in another unit."""
+        return Gain(scale * self.mean, None if self.error is None else scale * self.error, self.seeds)
+
+    @property
+    def p(self) -> float | None:
+        """Of a two-sided paired t-test."""
+        if self.error is None:
+            return None
+        # Equal differences have an error of zero, or of what rounding leaves of it.
+        if self.error <= 1e-12 * max(1.0, abs(self.mean)):
+            return 0.0 if self.mean else 1.0
+        return student(self.mean / self.error, self.seeds - 1)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 %, by Student's t: with few seeds, two standard errors would promise too much."""
+        if self.error is None:
+            return None
+        reach = self.error * critical(self.seeds - 1)
+        return self.mean - reach, self.mean + reach
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 if it is shown to be above or below zero, else 0."""
+        return 0 if self.p is None or not self.p < SURE else 1 if self.mean > 0 else -1
+
+
+def problem(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the agents of a run have to learn, and for how long; None where settings do not say."""
+    found: dict[str, Any] = {}
+    for name in PROBLEM:
+        value: Any = settings
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        found[name] = value
+    return found
+
+
+def paired(here: Scores, there: Scores, name: str) -> Gain | None:
+    """What `here` has more of than `there`; None if they have no seed in common, or it is not defined in one."""
+    both = sorted(here.keys() & there.keys())
+    if not both:
+        return None
+    gaps = np.array([here[seed][name] - there[seed][name] for seed in both])
+    if np.isnan(gaps).any():
+        return None
+    return Gain(float(gaps.mean()), float(metrics.error(gaps)) if len(both) > 1 else None, len(both))
+
+
+def student(t: float, freedom: int) -> float:
+    """Two-sided p-value of Student's t with so many degrees of freedom.
+
+    For whole numbers the distribution is a finite sum (Abramowitz & Stegun 1964, 26.7.3 and 26.7.4).
+    """
+    angle = math.atan2(abs(t), math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = 0.0
+    for step in range(1 + odd, freedom, 2):
+        total += term
+        term *= cosine * cosine * step / (step + 1)
+    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return min(1.0, max(0.0, 1.0 - inside))
+
+
+def chance(p: float | None) -> str:
+    """A p-value as people read it; nothing, if there is none."""
+    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+@cache
+def critical(freedom: int) -> float:
+    """The t whose p-value is `SURE`, halving an interval that holds it until nothing is left of it."""
+    low, high = 1.0, 20.0
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if student(middle, freedom) > SURE else (low, middle)
+    return high
