@@ -401,7 +401,7 @@ def network(
     """
     from shoal.network.edges import edges, settle
     from shoal.network.facts import facts
-    from shoal.network.graphs import DRAWN, GRAPHS
+    from shoal.network.graphs import DRAWN, is_named
     from shoal.network.picture import picture
     from shoal.settings.groups import Network
     from shoal.settings.reading import override, read, resolve
@@ -410,7 +410,7 @@ def network(
         raise UserError(f"the picture cannot be {out}; give --out a name that ends in .svg")
     said = {"agents": agents, "network.p": p, "seed": seed, "network.budget": budget, "network.every": every}
     toml = Path(graph).suffix == ".toml"
-    if not toml and agents is None and graph not in GRAPHS:
+    if not toml and agents is None and not is_named(graph):
         said["agents"] = 1 + max(max(link.sender, link.receiver) for link in settle(Network(graph=graph)).edges)
     words = [f"{name}={value}" for name, value in said.items() if value is not None]
     settings = read(Path(graph), words) if toml else resolve(override({"network": {"graph": graph}}, words))

@@ -11,6 +11,7 @@ from shoal.data.dataset import DataError, Dataset, Download, File
 from shoal.data.digits import DIGITS
 from shoal.data.download import Progress
 from shoal.data.idx import FASHIONMNIST, KMNIST, MNIST
+from shoal.doors import Table, is_door
 
 __all__ = [
     "DATASETS",
@@ -36,7 +37,7 @@ COMBINED = Dataset(
     parts=("mnist", "kmnist", "fashionmnist"),
 )
 
-DATASETS: dict[str, Dataset] = {
+BUILT_IN: dict[str, Dataset] = {
     "digits": DIGITS,
     "mnist": MNIST,
     "kmnist": KMNIST,
@@ -44,6 +45,7 @@ DATASETS: dict[str, Dataset] = {
     "cifar100": CIFAR100,
     "combined": COMBINED,
 }
+DATASETS: Table[Dataset] = Table("dataset", BUILT_IN, "shoal.datasets", lambda entry: isinstance(entry, Dataset))
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,10 @@ class Status:
 
 def pick(name: str) -> Dataset:
     """The table's entry, or an error that lists what there is."""
-    if name in DATASETS:
-        return DATASETS[name]
-    close = difflib.get_close_matches(name, DATASETS, 1)
-    hint = f"did you mean `{close[0]}`?" if close else "use one of these, or add yours to shoal.data.DATASETS"
+    if name in DATASETS or is_door(name):
+        return DATASETS.find(name)
+    close = difflib.get_close_matches(name, list(DATASETS), 1)
+    hint = f"did you mean `{close[0]}`?" if close else "use one of these, or yours as package.module:Name"
     raise DataError(f"unknown dataset `{name}`; there are {', '.join(DATASETS)}; {hint}")
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from shoal.errors import SettingsError
 from shoal.network.files import distinct, read
-from shoal.network.graphs import DRAWN, GRAPHS, is_file
+from shoal.network.graphs import FIXED, GRAPHS, is_file, is_named
 from shoal.rng import key
 from shoal.settings.groups import Network
 
@@ -28,7 +28,7 @@ def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
     """
     where = network.graph if is_file(network.graph) else "network.edges"
     network = settle(network)
-    named = network.graph in GRAPHS
+    named = is_named(network.graph)
     distinct(network.edges, where)
     own = {(link.sender, link.receiver): link for link in network.edges}
     if own and max(map(max, own)) >= agents:
@@ -39,9 +39,9 @@ def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
         )
     pairs = set(own)
     if named:
-        graph = GRAPHS[network.graph](agents, network.p, key(seed, "graph"))
+        graph = GRAPHS.find(network.graph)(agents, network.p, key(seed, "graph"))
         pairs = {pair for u, v in graph.edges for pair in ((u, v), (v, u))}
-        if network.graph not in DRAWN and (strange := sorted(own.keys() - pairs)):
+        if network.graph in FIXED and (strange := sorted(own.keys() - pairs)):
             sender, receiver = strange[0]
             raise SettingsError(
                 f'network.edges has limits for {sender} -> {receiver}, an edge that network.graph = "{network.graph}" '
@@ -61,7 +61,7 @@ def settle(network: Network) -> Network:
 
     `network.edges` beside a file give single edges of it limits of their own, as in a named graph.
     """
-    if network.graph in GRAPHS:
+    if is_named(network.graph):
         return network
     if network.graph == "edges":
         if not network.edges:

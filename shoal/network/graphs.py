@@ -5,6 +5,10 @@ from collections.abc import Callable
 import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
 
+from shoal.doors import Table, is_door
+
+Draw = Callable[[int, float, np.random.Generator], nx.Graph]
+
 
 def tree(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
     """One of the n^(n - 2) labelled trees, each as likely as any other: a tree is its Prüfer sequence."""
@@ -31,7 +35,7 @@ def connected(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
 
 
 # Undirected: each line becomes two edges. Called with the number of agents, p and the seed's generator.
-GRAPHS: dict[str, Callable[[int, float, np.random.Generator], nx.Graph]] = {
+BUILT_IN: dict[str, Draw] = {
     "complete": lambda n, p, generator: nx.complete_graph(n),
     "ring": lambda n, p, generator: nx.cycle_graph(n) if n > 1 else nx.empty_graph(n),  # networkx would loop one agent
     "server": lambda n, p, generator: nx.star_graph(n - 1),  # the hub, agent 0, learns like any other
@@ -40,9 +44,16 @@ GRAPHS: dict[str, Callable[[int, float, np.random.Generator], nx.Graph]] = {
     "connected": connected,
     "disconnected": lambda n, p, generator: nx.empty_graph(n),
 }
+GRAPHS: Table[Draw] = Table("graph", BUILT_IN, "shoal.graphs", callable)
 DRAWN = ("tree", "random", "connected")  # differ from seed to seed
+FIXED = tuple(name for name in BUILT_IN if name not in DRAWN)
 
 
 def is_file(graph: str) -> bool:
     """Does a graph's name mean a file? A bare word never does: a typo would otherwise pass for one."""
-    return graph not in GRAPHS and bool(set(graph) & set("./\\"))
+    return not is_named(graph) and bool(set(graph) & set("./\\"))
+
+
+def is_named(graph: str) -> bool:
+    """Does a graph's name mean a function that makes it?"""
+    return graph in GRAPHS or is_door(graph)

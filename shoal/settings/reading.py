@@ -1,7 +1,6 @@
 """Settings from TOML and `key=value`: what the user says, completed and checked."""
 
 import copy
-import difflib
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -94,14 +93,11 @@ def mode_of(table: dict[str, Any], said: Settings, modes: tuple[str, ...]) -> Sh
     from shoal.sharing.modes import MODES
 
     name = table["mode"]
-    if name not in MODES:
-        close = difflib.get_close_matches(name, MODES, n=1)
-        hint = f"did you mean `{close[0]}`? " if close else ""
-        raise SettingsError(f"there is no sharing mode `{name}`; {hint}allowed: {', '.join(MODES)}, none")
-    mode, path = MODES[name], f"sharing.{name}."
+    mode, path = MODES.find(name), f"sharing.{name}."
     known(table, mode, path)
     filled = mode.paper(said, modes) if said.protocol == "paper" else {}
-    return made(mode, {**filled, **table}, path)
+    named = {} if mode.model_fields["mode"].is_required() else {"mode": mode.model_fields["mode"].default}
+    return made(mode, {**filled, **table, **named}, path)
 
 
 def read(file: Path, overrides: Iterable[str] = ()) -> Settings:
@@ -162,12 +158,11 @@ def shared(raw: dict[str, Any], groups: list[str], word: str) -> dict[str, Any]:
     tables: list[dict[str, Any]] = [dict(table) for table in listing(raw.get("sharing", ()))]
     raw["sharing"] = tables
     names = [table["mode"] for table in tables]
-    if groups and groups[0] in names:
-        return tables[names.index(groups[0])]
-    if groups:
-        raise SettingsError(
-            f"`{word}` is for the mode `{groups[0]}`, which is not shared; say sharing={groups[0]} first"
-        )
+    mode = ".".join(groups)  # package.module:Name has dots
+    if mode in names:
+        return tables[names.index(mode)]
+    if mode:
+        raise SettingsError(f"`{word}` is for the mode `{mode}`, which is not shared; say sharing={mode} first")
     if len(tables) != 1:
         which = f"say which: sharing.{names[0]}.KEY=VALUE" if tables else "say sharing=MODE first"
         raise SettingsError(f"`{word}` is for one of {len(tables)} sharing modes; {which}")

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
 from shoal.errors import SettingsError
 from shoal.settings.part import Budget, Part
@@ -36,6 +36,18 @@ class Sharing(Part):
     budget: Budget = Field(
         "unlimited", description="floats per exchange and edge for this mode; the edge's also counts"
     )
+
+    @property
+    def door(self) -> str:
+        """What finds this mode again: its name in the table, or `package.module:Name`."""
+        from shoal.sharing.modes import MODES
+
+        return MODES.door(self.mode, type(self))
+
+    @model_serializer(mode="wrap")
+    def written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Its settings, with a name by which they can be read back."""
+        return {**handler(self), "mode": self.door}
 
     @property
     def room(self) -> int:

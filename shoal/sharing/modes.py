@@ -1,5 +1,6 @@
 """The table of sharing modes."""
 
+from shoal.doors import Table, is_a
 from shoal.sharing.contract import Sharing
 from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
 from shoal.sharing.modmod import ModMod
@@ -7,7 +8,7 @@ from shoal.sharing.recv import Recv
 from shoal.sharing.simp import Simp
 from shoal.sharing.uniform import Uniform
 
-MODES: dict[str, type[Sharing]] = {
+BUILT_IN: dict[str, type[Sharing]] = {
     "recv": Recv,
     "simp": Simp,
     "uniform": Uniform,
@@ -17,3 +18,4 @@ MODES: dict[str, type[Sharing]] = {
     "fedfish": FedFish,
     "modmod": ModMod,
 }
+MODES: Table[type[Sharing]] = Table("sharing mode", BUILT_IN, "shoal.modes", is_a(Sharing), also=("none",))

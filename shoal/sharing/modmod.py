@@ -27,7 +27,7 @@ from shoal.sharing.contract import Sharing
 from shoal.sharing.federated import module_floats, shapes
 from shoal.sharing.images import classes_of, held, ids, images_of, nets, pixels, replies
 from shoal.sharing.offers import modular, settle, sorted_offers
-from shoal.sharing.scores import SCORES, Pair, floats
+from shoal.sharing.scores import BUILT_IN, SCORES, Pair, floats
 from shoal.sharing.tryout import try_out
 
 
@@ -42,8 +42,10 @@ class ModMod(Sharing):
     start: NonNegativeInt | Literal["grown"] = Field(
         "grown", description="the first task with exchanges; grown: when the first agents can have grown a module"
     )
-    metric: Literal["iou", "leep", "logme", "a_distance", "otce", "discrepancy", "kl"] = Field(
-        "iou", description="how well a module promises to transfer: by classes (iou), or by images of the coming task"
+    metric: str = Field(
+        "iou",
+        description="how well a module promises to transfer: by classes (iou), or by images of the coming task "
+        f"({', '.join(BUILT_IN)})",
     )
     examples: PositiveInt = Field(40, description="validation images per class that describe a task (not for iou)")
     modules: PositiveInt = Field(1, description="modules that a neighbour sends at most")
@@ -81,7 +83,7 @@ class ModMod(Sharing):
                 f"mode `modmod` needs a modular model, got `{settings.model}`; use model = "
                 f'"modular-{settings.model}" or drop the mode'
             )
-        if SCORES[self.metric].compares and settings.learner.memory == 0:
+        if SCORES.find(self.metric).compares and settings.learner.memory == 0:
             raise SettingsError(
                 f'sharing.modmod.metric = "{self.metric}" compares images of a task with those that the sender kept of '
                 "its own, but learner.memory = 0 keeps none; raise learner.memory or use another metric"
@@ -155,7 +157,7 @@ class ModMod(Sharing):
             return []
         own = {u: self.own(post, lane, u, net) for u in grown}  # the same whoever asks
         for question in questions:
-            scores = {u: SCORES[self.metric].score(self.pair(post, lane, question, u, net, own[u])) for u in grown}
+            scores = {u: SCORES.find(self.metric).score(self.pair(post, lane, question, u, net, own[u])) for u in grown}
             ranked = sorted((u for u in grown if self.enough(scores[u])), key=lambda u: (-scores[u], u))
             wanted = ranked[: self.modules]
             if not wanted:
@@ -170,7 +172,7 @@ class ModMod(Sharing):
         """What a lane knows of one of its own tasks, as far as the metric reads it."""
         world, row = post.world, post.world.row[lane]
         known = Pair(mine=torch.tensor(world.streams[row][task].classes))
-        if not SCORES[self.metric].compares:
+        if not SCORES.find(self.metric).compares:
             return known
         images = held(world, post.stack, row)
         here = images.task == task
@@ -230,11 +232,11 @@ class ModMod(Sharing):
 
     @property
     def asks(self) -> str:
-        return SCORES[self.metric].asks
+        return SCORES.find(self.metric).asks
 
     def enough(self, score: float) -> bool:
         """Is a module with this score worth sending?"""
-        least = SCORES[self.metric].floor if self.min_similarity == "metric" else self.min_similarity
+        least = SCORES.find(self.metric).floor if self.min_similarity == "metric" else self.min_similarity
         return least is None or score > least
 
     def price(self, world: World, images: int) -> int:

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.doors import Table
 from shoal.errors import UserError
 
 NONE = torch.empty(0)
@@ -232,7 +233,7 @@ def kl(pair: Pair) -> float:
     return -max(float(ratio + far - width + volume) / 2, 0.0)
 
 
-SCORES: dict[str, Metric] = {
+BUILT_IN: dict[str, Metric] = {
     "iou": Metric(iou, "classes", 0.0),
     "leep": Metric(leep, "labelled"),
     "logme": Metric(logme, "labelled"),
@@ -241,11 +242,12 @@ SCORES: dict[str, Metric] = {
     "discrepancy": Metric(discrepancy, "images", compares=True),
     "kl": Metric(kl, "images", compares=True),
 }
+SCORES: Table[Metric] = Table("metric", BUILT_IN, "shoal.scores", lambda entry: isinstance(entry, Metric))
 
 
 def floats(metric: str, classes: int, images: int, pixels: int) -> int:
     """The price of a question in numbers sent: class ids, or images of so many pixels, each with its label if asked."""
-    asks = SCORES[metric].asks
+    asks = SCORES.find(metric).asks
     return classes if asks == "classes" else images * (pixels + (asks == "labelled"))
 
 

@@ -111,7 +111,7 @@ def joined(key: str, text: str) -> str:
 def modes_of(file: Path, said: dict[str, str]) -> list[str]:
     """The modes that a combination shares by."""
     if "sharing" not in said:
-        return [mode.mode for mode in read(file).sharing]
+        return [mode.door for mode in read(file).sharing]
     text = said["sharing"]
     if text.startswith(("[", "{", '"', "'")):
         try:
@@ -134,7 +134,7 @@ def applies(key: str, modes: Sequence[str]) -> bool:
 
 def has(mode: str, name: str) -> bool:
     """Has a mode a setting of this name that can be chosen?"""
-    field = MODES[mode].model_fields.get(name) if mode in MODES else None
+    field = MODES.find(mode).model_fields.get(name)
     return field is not None and get_args(field.annotation) != (field.default,)
 
 

@@ -203,7 +203,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(store, "cache", lambda: folder)
     monkeypatch.delenv("SHOAL_DATA", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setitem(DATASETS, "tiny", tiny())
+    monkeypatch.setitem(DATASETS.entries, "tiny", tiny())
     return folder
 
 
@@ -545,7 +545,7 @@ def packed() -> dict[str, bytes]:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
-    monkeypatch.setitem(DATASETS, "tiny", tiny(hosts))
+    monkeypatch.setitem(DATASETS.entries, "tiny", tiny(hosts))
 
 
 def names(folder: Path) -> set[str]:
@@ -766,7 +766,7 @@ def test_an_archive_gives_its_known_members_and_nothing_else(
         hosts=(host.url,),
         downloads=(Download("cifar-100-python.tar.gz", len(blob), md5(blob), files),),
     )
-    monkeypatch.setitem(DATASETS, "cifar100", small)
+    monkeypatch.setitem(DATASETS.entries, "cifar100", small)
     data.fetch("cifar100")
     assert names(tmp_path) == {"train", "test", "meta"}
     assert data.load("cifar100").labels.tolist() == [2, 0, 1, 1, 2]
@@ -775,7 +775,7 @@ def test_an_archive_gives_its_known_members_and_nothing_else(
 def test_getting_a_joined_dataset_gets_its_parts(cache: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, serve(packed()).url)
     pair = Dataset("pair", "two", "none", "none", parts=("tiny", "digits"))
-    monkeypatch.setitem(DATASETS, "pair", pair)
+    monkeypatch.setitem(DATASETS.entries, "pair", pair)
     assert data.find("pair") is None
     row = next(row for row in data.status() if row.name == "pair")
     assert (row.present, row.note) == (False, "needs tiny")

@@ -251,7 +251,7 @@ def another(name: str, field: Any) -> object:
     special: dict[str, object] = {
         "dataset": "mnist", "learner.adaptation": 5, "machine.device": "cuda", "machine.data": "elsewhere",
         "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],
-        "sharing": [{"mode": "recv"}], "start": 6, "budget": 100, "min_similarity": 0.5,
+        "sharing": [{"mode": "recv"}], "start": 6, "budget": 100, "min_similarity": 0.5, "metric": "leep",
         "kinds": [{"name": "flat", "agents": [1]}],
     }  # fmt: skip
     if name in special:
@@ -541,7 +541,7 @@ class Choosy(FedAvg):
 
 
 def test_a_mode_refuses_a_model_it_cannot_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODES, "fedavg", Choosy)
+    monkeypatch.setitem(MODES.entries, "fedavg", Choosy)
     assert resolve({"model": "mlp", "sharing": "fedavg"}).sharing
     with pytest.raises(SettingsError, match="needs a monolithic model, got `modular-mlp`"):
         resolve({"model": "modular-mlp", "sharing": "fedavg"})
