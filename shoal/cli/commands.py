@@ -197,7 +197,7 @@ def reproduce(
         list[str] | None,
         typer.Option(help="One or more of vanilla, data, fedavg, fedprox, fedcurv, fedfish, modmod, hybrid."),
     ] = None,
-    protocol: Annotated[str, typer.Option(help="paper or fair.")] = "paper",
+    protocol: Annotated[str | None, typer.Option(help="paper or fair (default: paper).", show_default=False)] = None,
     seeds: Annotated[int, typer.Option(help="Seeds, the paper has 8.")] = 8,
     out: Annotated[Path, typer.Option(help="Finished cells are kept here and found again.")] = Path("runs/table1"),
     tables: Annotated[
@@ -227,15 +227,15 @@ def reproduce(
     **fedfish** average models with their neighbours; **modmod** shares modules; **hybrid** all at once. The CSVs
     collect the cells of all such commands; a cell that several of them need is trained once.
     """
-    from shoal import reproduce
-    from shoal.reproduce import reproduced
+    from shoal.reproduce import families, reproduced
     from shoal.runs import cells
+    from shoal.settings.protocols import PAPER
 
     place = tables or out
     pictures = figures or place / "figures"
-    families = list(reproduce.FAMILIES) if what in ("all", "report") else [what]
+    wanted = list(families.FAMILIES) if what in ("all", "report") else [what]
     if what != "report":
-        chosen = reproduce.choose(what, dataset, model, method, protocol, seeds)
+        chosen = families.choose(what, dataset, model, method, protocol or PAPER, seeds)
         if only:
             chosen = [cell for cell in chosen if cells.finished(cell, out)]
             if not chosen:
@@ -245,17 +245,17 @@ def reproduce(
                 )
         for cell in work(chosen, out, data):
             if json:
-                print(dumps(reproduce.row(cell, out)), flush=True)
+                print(dumps(families.row(cell, out)), flush=True)
         where = err if json else console
-        for family, ends in reproduce.collect(chosen, out, place).items():
+        for family, ends in families.collect(chosen, out, place).items():
             for title, rows in ends.items():
                 show_rows(title, rows, where)
             if not ends:
-                show_cells([reproduce.row(one, out) for one in chosen if one.what == family], where)
+                show_cells([families.row(one, out) for one in chosen if one.what == family], where)
         spent = sum(cells.summary_of(one)["seconds"] for one in {cells.place_of(cell, out) for cell in chosen})
         number = f"{len(chosen)} cell{'s' * (len(chosen) != 1)}"
         say(f"written to {place}; {number}, {spent / 3600:.1f} hours of training in all")
-    if drawn := [family for family in families if family in reproduce.FIGURED]:
+    if drawn := [family for family in wanted if family in families.FIGURED]:
         draw_figures(place, pictures, drawn)
     if write or what == "report":
         say(f"written to {reproduced.write(place, pictures, write or place / 'REPRODUCED.md')}")

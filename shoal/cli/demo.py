@@ -86,7 +86,7 @@ def fleet(method: str, seeds: int, words: Sequence[str]) -> Settings:
     for word in words:
         if word.partition("=")[0].partition(".")[0] == "sharing":
             raise SettingsError(f"`{word}` is what the demo varies itself; other settings can be said")
-    sharing = ",".join(modes("digits", "modular", method)) or "none"
+    sharing = ",".join(modes(FLEET.stem, "modular", method)) or "none"
     settings = read(FLEET, [f"seeds={seeds}", *words, f"sharing={sharing}"])
     if settings.agents < 2:
         raise SettingsError("one agent has nobody to share with; the demo takes agents=2 or more")

@@ -147,7 +147,7 @@ def facts_of(lines: list["Line"]) -> dict[str, list[str]]:
 
 def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
     """Cells of Table 1 beside the paper's."""
-    table = Table("cell", "final", "paper", "AUC", "paper", "s", box=None)
+    table = Table("cell", "final", "the paper's", "AUC", "the paper's", "s", box=None)
     for row in rows:
         table.add_row(
             f"{row['dataset']} {row['model']} {row['method']}", plus(row, "final_accuracy"),
@@ -312,9 +312,9 @@ def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:
 def show_settings() -> None:
     """Every setting, and what the protocols set."""
     from shoal.settings.checks import fields
-    from shoal.settings.groups import Kind
+    from shoal.settings.groups import FAIR, Kind
     from shoal.settings.part import flatten
-    from shoal.settings.protocols import switches
+    from shoal.settings.protocols import EXAMPLE, PAPER, switches
 
     table = Table("setting", "default", "meaning", box=None)
     for name, field in fields():
@@ -325,8 +325,8 @@ def show_settings() -> None:
             table.add_row("  kinds.net.*, kinds.learner.*", "", "else the fleet's; epochs are the same for all")
     console.print(table)
     console.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these, for agents alone.")
-    table = Table("setting", "fair", "paper*", box=None)
-    fair, paper = (dict(flatten(switches(protocol, "modular-mlp", "mnist"))) for protocol in ("fair", "paper"))
+    table = Table("setting", FAIR, f"{PAPER}*", box=None)
+    fair, paper = (dict(flatten(switches(protocol, *EXAMPLE))) for protocol in (FAIR, PAPER))
     for name in {**fair, **paper}:
         if fair.get(name) != paper.get(name):
             table.add_row(name, fair.get(name, ""), paper.get(name, ""))
@@ -353,15 +353,14 @@ def meaning(field: Any) -> str:
 def show_modes() -> None:
     """Every setting of every sharing mode."""
     from shoal.settings.checks import fields
-    from shoal.settings.reading import resolve
+    from shoal.settings.protocols import EXAMPLE, PAPER, switches
     from shoal.sharing.modes import MODES
 
-    table = Table("setting", "default", "paper*", "meaning", box=None)
-    row = resolve({"dataset": "mnist", "protocol": "paper"})
+    table = Table("setting", "default", f"{PAPER}*", "meaning", box=None)
     for mode, kind in MODES.items():
         about = (kind.__doc__ or "").partition("\n")[0]
         table.add_row(f"[bold]{mode}[/]", "", "", about)
-        paper = kind.paper(row, (mode,))
+        paper = switches(PAPER, *EXAMPLE, (mode,))["sharing"].get(mode, {})
         for name, field in fields(kind):
             if name != "mode":
                 differs = json.dumps(paper[name]) if name in paper else ""

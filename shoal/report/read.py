@@ -18,6 +18,7 @@ import polars as pl
 
 import shoal
 from shoal.errors import UserError
+from shoal.settings.groups import FAIR
 from shoal.study import metrics
 from shoal.study.paired import problem
 
@@ -206,7 +207,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise Unusable(f"cannot read settings.toml: {reason(error)}") from None
     found.setdefault("sharing", [])
-    found.setdefault("protocol", "fair")
+    found.setdefault("protocol", FAIR)
     for name in ("dataset", "model", "protocol"):
         if not isinstance(found.get(name), str):
             raise Unusable(f"settings.toml has no {name}")

@@ -12,7 +12,7 @@ import shoal
 from shoal.fleet.stack import Stack, start
 from shoal.fleet.world import World, joint_lanes
 from shoal.runs.record import FORMAT, Record, RecordError, commit
-from shoal.settings.groups import Learner, Network, Settings
+from shoal.settings.groups import FAIR, Learner, Network, Settings
 
 # What a joint agent, which has no neighbours and grows nothing, does not depend on.
 LATER = ("fresh_adam", "adaptation", "accept", "hidden", "current")
@@ -26,7 +26,7 @@ def alone(settings: Settings) -> Settings:
     return settings.model_copy(
         update={
             "agents": 1,
-            "protocol": "fair",
+            "protocol": FAIR,
             "network": Network(),
             "sharing": (),
             "kinds": (),

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -19,6 +19,7 @@ from shoal.sharing.contract import Sharing
 Model = Literal["mlp", "cnn", "modular-mlp", "modular-cnn"]
 MODELS: tuple[str, ...] = get_args(Model)
 Protocol = Literal["fair", "paper"]
+FAIR: Final = "fair"  # the protocol where nobody says one
 REST = "rest"  # the kind of agents that are of none
 
 
@@ -129,7 +130,7 @@ class Settings(Part):
 
     dataset: str = Field("digits", description="digits, mnist, kmnist, fashionmnist, cifar100 or combined")
     model: Model = Field("modular-mlp", description=", ".join(MODELS))
-    protocol: Protocol = Field("fair", description="fair: one uniform setting; paper: what each row of Table 1 did")
+    protocol: Protocol = Field(FAIR, description="fair: one uniform setting; paper: what each row of Table 1 did")
     agents: PositiveInt = Field(8, description="agents in the fleet")
     seeds: PositiveInt = Field(1, description="repetitions of the whole fleet")
     seed: int = Field(0, ge=0, lt=2**32, description="the first seed")

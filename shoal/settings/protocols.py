@@ -1,41 +1,44 @@
 """Protocols: bundles of switches, for agents that share by some modes."""
 
+from collections.abc import Callable
 from typing import Any
 
-from shoal.settings.groups import Settings
+from shoal.settings.groups import FAIR, Settings
+
+Groups = dict[str, dict[str, Any]]  # settings by their group; those of modes are in "sharing", by the mode
+PAPER = "paper"
+EXAMPLE = "modular-mlp", "mnist"  # the model and dataset that lists show a protocol for
 
 
-def switches(protocol: str, model: str, dataset: str, modes: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-    """What a protocol sets where the user is silent, for agents that share by `modes`.
-
-    `fair` is one setting for every row: common start, persistent Adam, clean softmax, test data never chooses. `paper`
-    is what the runs behind Table 1 really did (protocol 7), which differs from row to row and dataset to dataset.
-    """
-    cnn, modular = model.endswith("cnn"), model.startswith("modular-")
-    # The CNN always had dropout on its basis, and since March 2024 one module per initial task (protocol 2).
-    net = {"dropout_basis": cnn, "initial_structure": "own" if cnn else "onehot"}
-    if protocol == "fair":
-        return {
-            "tasks": {"common": True},
-            "net": net,
-            "learner": {"fresh_adam": False, "hidden": "renormalise", "current": "validation"},
-        }
-    mixed = dataset in ("combined", "cifar100")
-    common, fresh = mixed, modular and not mixed  # agents alone
-    if modes == ("recv",):
-        common = mixed or not modular
-        net["dropout_basis"] = True
-    elif modes == ("simp",):
-        common, fresh = False, False
-    elif modes:
-        common, fresh = True, fresh and modes in (("fedavg",), ("modmod",))
-    learner = {"fresh_adam": fresh, "hidden": "keep", "current": "max"}
-    if dataset == "cifar100" and "modmod" in modes:  # these two rows alone
-        learner["adaptation"] = "never"
-    return {"tasks": {"common": common}, "net": net, "learner": learner}
+def fair(model: str, dataset: str, modes: tuple[str, ...], initial: int) -> Groups:
+    """One setting for every row: common start, persistent Adam, clean softmax, test data never chooses."""
+    learner = {"fresh_adam": False, "hidden": "renormalise", "current": "validation"}
+    return {"tasks": {"common": True}, "net": usual_net(model), "learner": learner, "sharing": {}}
 
 
-def completed(raw: dict[str, Any], said: Settings, model: str, modes: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def paper(model: str, dataset: str, modes: tuple[str, ...], initial: int) -> Groups:
+    """What the runs behind Table 1 really did."""
+    from shoal.reproduce import protocol
+
+    return protocol.paper(model, dataset, modes, initial)
+
+
+PROTOCOLS: dict[str, Callable[[str, str, tuple[str, ...], int], Groups]] = {FAIR: fair, PAPER: paper}
+
+
+def usual_net(model: str) -> dict[str, Any]:
+    """The CNN always had dropout on its basis, and since March 2024 one module per initial task (docs/protocol.md,
+    section 2)."""
+    cnn = model.endswith("cnn")
+    return {"dropout_basis": cnn, "initial_structure": "own" if cnn else "onehot"}
+
+
+def switches(protocol: str, model: str, dataset: str, modes: tuple[str, ...] = (), initial: int = 4) -> Groups:
+    """What a protocol sets where the user is silent, for agents that share by `modes`."""
+    return PROTOCOLS[protocol](model, dataset, modes, initial)
+
+
+def completed(raw: dict[str, Any], said: Settings, model: str, modes: tuple[str, ...]) -> Groups:
     """The groups of settings that the protocol has a say in, for a model: the user's words win."""
-    found = switches(said.protocol, model, said.dataset, modes)
-    return {part: {**values, **raw.get(part, {})} for part, values in found.items()}
+    found = switches(said.protocol, model, said.dataset, modes, said.tasks.initial)
+    return {part: {**values, **raw.get(part, {})} for part, values in found.items() if part != "sharing"}

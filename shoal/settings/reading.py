@@ -10,7 +10,7 @@ from shoal.errors import SettingsError
 from shoal.settings.checks import known, made
 from shoal.settings.groups import REST, Link, Settings
 from shoal.settings.kinds import described, kinds_of, possible, suitable
-from shoal.settings.protocols import completed
+from shoal.settings.protocols import completed, switches
 from shoal.sharing.contract import Sharing
 
 
@@ -95,7 +95,7 @@ def mode_of(table: dict[str, Any], said: Settings, modes: tuple[str, ...]) -> Sh
     name = table["mode"]
     mode, path = MODES.find(name), f"sharing.{name}."
     known(table, mode, path)
-    filled = mode.paper(said, modes) if said.protocol == "paper" else {}
+    filled = switches(said.protocol, said.model, said.dataset, modes, said.tasks.initial)["sharing"].get(name, {})
     named = {} if mode.model_fields["mode"].is_required() else {"mode": mode.model_fields["mode"].default}
     return made(mode, {**filled, **table, **named}, path)
 

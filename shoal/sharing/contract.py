@@ -59,11 +59,6 @@ class Sharing(Part):
         """Slots for modules that it needs beyond one per task."""
         return 0
 
-    @classmethod
-    def paper(cls, said: "Settings", modes: tuple[str, ...]) -> dict[str, Any]:
-        """What the runs behind the row of Table 1 with these `modes` did, where it differs from the defaults."""
-        return {}
-
     def first(self, initial: int) -> int:
         """The first task with exchanges, when so many tasks are learned together at the start."""
         if isinstance(self.start, int):

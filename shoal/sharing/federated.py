@@ -5,7 +5,7 @@ Shared are the layers of a monolithic net and the basis of a modular one, never 
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -59,12 +59,6 @@ class FedAvg(Federated):
 
     mode: Literal["fedavg"] = "fedavg"
 
-    @classmethod
-    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
-        # The fleet of these rows left out neighbours with other data, whatever was shared.
-        clustered = said.dataset == "combined" and (said.modular or len(modes) > 1)
-        return {"neighbours": "same source"} if clustered else {}
-
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived."""
         for row, mean in means(post, answers).items():
@@ -80,11 +74,6 @@ class FedProx(Federated):
     scaling: Literal["once", "task"] = Field(
         "once", description="added to the mean loss once, or once per task in the batch and divided by its images"
     )
-
-    @classmethod
-    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
-        others = {"fashionmnist": 0.01, "combined": 0.01, "cifar100": 1.0} if said.modular else {}
-        return {"mu": others.get(said.dataset, 0.001), "squared": False, "scaling": "task"}
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived; it is the anchor until the next exchange."""
@@ -120,14 +109,6 @@ class FedCurv(Federated):
     scaling: Literal["once", "task"] = Field(
         "once", description="added to the mean loss once, or once per task in the batch and divided by its images"
     )
-
-    @classmethod
-    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
-        return {
-            "mu": 0.001 if said.dataset == "kmnist" and not said.modular else 1.0,
-            "fisher": "frozen" if said.modular else "batch",
-            "scaling": "task",
-        }
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Everybody's modules, and how much each weight matters to it, to everybody's neighbours."""
@@ -177,10 +158,6 @@ class FedFish(Federated):
         "rank", description="F in 0..1 by rank in its tensor, by its tensor's largest, or softmax over all (inert)"
     )
     temperature: PositiveFloat = Field(0.01, description="of the softmax")
-
-    @classmethod
-    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
-        return {"fisher": "frozen" if said.modular else "batch", "norm": "softmax"}
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """Between one's own weights and the mean over oneself and what has arrived."""

@@ -69,14 +69,6 @@ class ModMod(Sharing):
         """Candidates of a task beyond the first."""
         return int(self.extra_random)
 
-    @classmethod
-    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
-        if said.dataset == "combined" and modes == ("modmod",):
-            return {"metric": "leep", "leak": True}
-        own: dict[str, Any] = {"neighbours": "same source"} if said.dataset == "combined" else {}
-        # Later code sent modules even if there was no class in common.
-        return own | ({"min_similarity": -1.0} if len(modes) > 1 or said.dataset == "cifar100" else {})
-
     def suits(self, settings: Settings) -> None:
         if not settings.modular:
             raise SettingsError(

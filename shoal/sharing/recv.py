@@ -63,19 +63,6 @@ class Recv(Sharing):
     def room(self) -> int:
         return self.memory
 
-    @classmethod
-    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
-        combined, hybrid = said.dataset == "combined", len(modes) > 1
-        own: dict[str, Any] = {"leak": True}
-        if combined:
-            own |= {"neighbours": "same source", "oldest": said.tasks.initial}
-        if not said.modular:
-            return own
-        own["scope"] = "current"
-        if combined:
-            return own | ({} if hybrid else {"buffer": "replace"})
-        return own | {"labels": "query"} | ({} if hybrid else {"start": said.tasks.initial - 1})
-
     def suits(self, settings: Settings) -> None:
         if self.labels == "true" and self.receive == "none":
             raise SettingsError(

@@ -15,7 +15,6 @@ from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, fitting
 from shoal.rng import key
-from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
 from shoal.sharing.images import Arrived, classes_of, held, ids, images_of, nets, per_lane, pixels, replies, store
@@ -48,11 +47,6 @@ class Simp(Sharing):
     @property
     def room(self) -> int:
         return self.memory
-
-    @classmethod
-    def paper(cls, said: Settings, modes: tuple[str, ...]) -> dict[str, Any]:
-        own = {"worth": "task", "buffer": "replace" if modes == ("simp",) else "reservoir"}
-        return own | ({"scope": "last", "every": 20, "when": "before"} if said.modular else {})
 
     def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
         """Who asks whom: those that can answer."""

@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal import reproduce
 from shoal.fleet.run import simulate
 from shoal.mail.mail import KINDS
-from shoal.reproduce import table1
+from shoal.reproduce import families, table1
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create
 from shoal.settings.reading import resolve
@@ -52,7 +51,7 @@ def test_a_mixed_fleet_starts_together_and_goes_separate_ways(real_data: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["monolithic", "modular"])
 def test_one_seed_of_mnist_ends_where_the_paper_does(model: str, real_data: Path, tmp_path: Path) -> None:
-    (cell,) = reproduce.choose("table1", ["mnist"], [model], ["vanilla"], "paper", seeds=1)
+    (cell,) = families.choose("table1", ["mnist"], [model], ["vanilla"], "paper", seeds=1)
     summary = carry_out(prepare(cell.settings, real_data), create(tmp_path / "run", cell.settings))
     final, auc = table1.PAPER[model, "vanilla"]["mnist"]
     # Means over 8 agents of one seed; the standard error over seeds is about 0.7.

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal import reproduce
 from shoal.errors import UserError
-from shoal.reproduce import budget, claims, gaps, reproduced, table1, topology
+from shoal.reproduce import budget, claims, families, gaps, reproduced, table1, topology
 from shoal.runs.cells import finished, open_cell, place_of, read_csv, scores
 from shoal.settings.groups import Settings
 from shoal.settings.reading import resolve
@@ -93,7 +92,7 @@ def test_what_cannot_be_reproduced_gets_one_sentence(words: list[str], parts: li
 
 
 def test_a_finished_cell_is_found_again_without_its_data_or_name(run: Path) -> None:
-    (cell,) = reproduce.choose("table1", ["mnist"], ["modular"], ["vanilla"], "paper", 8)
+    (cell,) = families.choose("table1", ["mnist"], ["modular"], ["vanilla"], "paper", 8)
     record = open_cell(cell, Path("table"))
     for name in ("settings.toml", "summary.json", "accuracy.parquet"):
         shutil.copy(run / name, record.folder / name)
@@ -110,7 +109,7 @@ def test_a_finished_cell_is_found_again_without_its_data_or_name(run: Path) -> N
 
 def test_cells_of_several_families_are_the_same_runs() -> None:
     def identities(what: str, method: str) -> set[str]:
-        cells = reproduce.choose(what, ["mnist"], ["modular"], [method], "paper", 8)
+        cells = families.choose(what, ["mnist"], ["modular"], [method], "paper", 8)
         return {cell.settings.identity() for cell in cells if cell.method == method}
 
     for what in ("budget", "topology"):
@@ -192,7 +191,7 @@ def test_gains_are_paired_over_seeds(run: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(found) == [10, 11]
     for name in ("final_accuracy", "auc"):
         assert sum(one[name] for one in found.values()) / 2 == pytest.approx(summary[name])
-    (cell,) = reproduce.choose("table1", ["mnist"], ["modular"], ["fedavg"], "fair", 2)
+    (cell,) = families.choose("table1", ["mnist"], ["modular"], ["fedavg"], "fair", 2)
     assert not finished(cell.base, Path("table"))
     assert set(table1.gains(cell, Path("table")).values()) == {None}  # nobody to compare with
     more = {seed: {name: one[name] + seed - 9 for name in one} for seed, one in found.items()}
@@ -210,23 +209,23 @@ def test_the_tables_keep_the_rows_of_earlier_commands(tmp_path: Path) -> None:
         return {**head, "final_accuracy": accuracy, "identity": "12345678"}
 
     file = tmp_path / "table1.csv"
-    reproduce.write([cell("fedavg", 93.56789), cell("vanilla", 92.0)], file)
-    reproduce.write([cell("data", 94.0)], file)
-    rows = reproduce.write([cell("vanilla", 93.0)], file)
+    families.write([cell("fedavg", 93.56789), cell("vanilla", 92.0)], file)
+    families.write([cell("data", 94.0)], file)
+    rows = families.write([cell("vanilla", 93.0)], file)
     lines = [line.split(",")[2:6:3] for line in file.read_text().splitlines()]
     assert lines == [["method", "final_accuracy"], ["vanilla", "93.0"], ["data", "94.0"], ["fedavg", "93.568"]]
     assert [row["identity"] for row in rows] == ["12345678"] * 3  # a name, whatever it looks like
     own = {**cell("mine", 95.0), "dataset": "letters"}  # rows that somebody added stay, behind the paper's
-    assert reproduce.write([own], file)[-1] == own
-    assert len(reproduce.write([cell("vanilla", 92.0)], file)) == 4
+    assert families.write([own], file)[-1] == own
+    assert len(families.write([cell("vanilla", 92.0)], file)) == 4
     file.write_text(file.read_text().replace("protocol", "protocal", 1))
     with pytest.raises(UserError, match=r"table1.csv has no column `protocol`; restore it"):
-        reproduce.write([cell("vanilla", 92.0)], file)
+        families.write([cell("vanilla", 92.0)], file)
     assert len(file.read_text().splitlines()) == 5
 
 
 def test_a_table_that_cannot_be_written_gets_one_sentence(run: Path) -> None:
-    (cell,) = reproduce.choose("table1", ["mnist"], ["modular"], ["vanilla"], "paper", 8)
+    (cell,) = families.choose("table1", ["mnist"], ["modular"], ["vanilla"], "paper", 8)
     folder = open_cell(cell, Path("out")).folder
     for name in ("settings.toml", "summary.json", "accuracy.parquet"):
         shutil.copy(run / name, folder / name)
@@ -288,7 +287,7 @@ def test_a_dataset_that_lacks_a_budget_does_not_bend_the_line() -> None:
 
 
 def test_a_figures_federated_cells_are_found_as_fedavg() -> None:
-    cells = reproduce.choose("topology", ["mnist"], None, ["fedavg"], "paper", 2)
+    cells = families.choose("topology", ["mnist"], None, ["fedavg"], "paper", 2)
     assert {(cell.model, cell.method) for cell in cells} == {
         ("monolithic", "vanilla"), ("monolithic", "fedavg"), ("modular", "vanilla"), ("modular", "fedprox")
     }  # fmt: skip
@@ -402,8 +401,8 @@ def test_the_page_comes_from_the_tables_alone(tmp_path: Path) -> None:
     far = [one - 2 for one in base]
     fair, fair_seeds = cells_of({"vanilla": base, "data": [one + 1 + 0.1 * at for at, one in enumerate(base)]})
     paper, paper_seeds = cells_of({"vanilla": base, "data": far}, "paper")
-    reproduce.write([*fair, *paper], tmp_path / "table1.csv")
-    reproduce.write([*fair_seeds, *paper_seeds], tmp_path / "seeds.csv")
+    families.write([*fair, *paper], tmp_path / "table1.csv")
+    families.write([*fair_seeds, *paper_seeds], tmp_path / "seeds.csv")
     (tmp_path / "differences.md").write_text(
         "# Differences\n\n| what | the paper | its code | shoal |\n| --- | --- | --- | --- |\n"
         "| AUC | a | b | the same |\n"
@@ -530,6 +529,6 @@ def test_the_readme_has_the_numbers_of_the_page() -> None:
 
 def test_a_table_with_a_damaged_row_gets_one_sentence(tmp_path: Path) -> None:
     rows, _ = cells_of({"vanilla": [93.0]})
-    reproduce.write([{**rows[0], "final_accuracy": "much"}], tmp_path / "table1.csv")
+    families.write([{**rows[0], "final_accuracy": "much"}], tmp_path / "table1.csv")
     refused(call("reproduce", "report", "--tables", tmp_path), "cannot make sense of the CSVs in")
     assert not Path("REPRODUCED.md").exists()

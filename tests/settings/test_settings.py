@@ -7,9 +7,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from shoal import reproduce
 from shoal.errors import SettingsError
-from shoal.reproduce import table1
+from shoal.reproduce import families, table1
 from shoal.runs.record import toml
 from shoal.settings.checks import fields
 from shoal.settings.groups import Settings
@@ -338,7 +337,7 @@ def test_an_experiment_of_the_paper_gives_every_row_of_its_table(dataset: str, p
 @pytest.mark.parametrize("family", ["budget", "topology"])
 def test_an_experiment_of_a_figure_is_one_of_its_points(family: str) -> None:
     ours = read(ROOT / "experiments" / f"{family}.toml")
-    cells = reproduce.choose(family, ["mnist"], ["modular"], None, "paper", 2)
+    cells = families.choose(family, ["mnist"], ["modular"], None, "paper", 2)
     assert ours.identity() in {cell.settings.identity() for cell in cells}
 
 

@@ -1,0 +1,133 @@
+"""The paper's tables and figures: each is a family of cells, a run each, and what is made of them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.errors import SettingsError, UserError
+from shoal.reproduce import budget, curves, gaps, table1, topology
+from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, Cell, row, settings
+from shoal.runs.cells import Row, read_csv, write_csv
+
+__all__ = ["DATASETS", "FAMILIES", "FIGURED", "METHODS", "MODELS", "Cell", "choose", "collect", "row", "settings"]
+
+Tables = dict[str, list[Row]]
+
+
+def nothing(tables: Tables) -> Tables:
+    return {}
+
+
+class Family(NamedTuple):
+    """A table or figure of the paper."""
+
+    cells: Callable[[str, str, str, int], list[Cell]]  # of a dataset, a kind of model, a protocol, so many seeds
+    records: Callable[[Cell, Path], Tables]  # the rows of a finished cell, by the CSV they belong to
+    conclude: Callable[[Tables], Tables] = nothing  # what all the rows come to
+
+
+FAMILIES = {
+    "table1": Family(table1.cells, table1.records),
+    "curves": Family(table1.cells, curves.records),
+    "budget": Family(budget.cells, budget.records, budget.conclude),
+    "topology": Family(topology.cells, budget.records, topology.conclude),
+    "gaps": Family(table1.cells, table1.records, gaps.conclude),
+}
+FIGURED = ("curves", "budget", "topology")  # families with a figure
+# What tells rows of a CSV apart, and their order.
+RANKS = {"protocol": ("paper", "fair"), "dataset": DATASETS, "model": MODELS, "method": METHODS}
+KEYS = (*RANKS, "mode", "graph", "p", "every", "queries", "images", "sent", "seeds", "seed", "epoch")
+
+
+def choose(
+    what: str,
+    datasets: list[str] | None,
+    models: list[str] | None,
+    methods: list[str] | None,
+    protocol: str,
+    seeds: int,
+) -> list[Cell]:
+    """The cells that the words select; of the datasets of MLPs, if they do not say: cifar100 takes months on a CPU.
+
+    Agents alone come along wherever gains are asked for.
+    """
+    if what not in FAMILIES and what != "all":
+        raise SettingsError(f"cannot reproduce `{what}`; allowed: {', '.join(FAMILIES)}, all, report")
+    for name, said, allowed in (
+        ("dataset", datasets, DATASETS), ("model", models, MODELS), ("method", methods, METHODS)
+    ):  # fmt: skip
+        for value in said or ():
+            if value not in allowed:
+                raise SettingsError(f"Table 1 has no {name} `{value}`; allowed: {', '.join(allowed)}")
+    found = [
+        replace(cell, what=family)
+        for family in (FAMILIES if what == "all" else [what])
+        for dataset in datasets or MLP
+        for model in models or MODELS
+        for cell in chosen(FAMILIES[family].cells(dataset, model, protocol, seeds), methods)
+    ]
+    if not found:
+        words = " ".join("/".join(some) for some in (datasets, models, methods) if some)
+        hint = ": only modular nets have modules to share" if methods == ["modmod"] else ""
+        raise SettingsError(f"{what} has no cell `{words}`{hint}")
+    return found
+
+
+def chosen(cells: list[Cell], methods: list[str] | None) -> list[Cell]:
+    """Cells of these methods, with the agents alone that their gains need."""
+    if not methods:
+        return cells
+    # Where figures say "federated", fedprox stands for fedavg in some panels.
+    wanted = [
+        cell
+        for cell in cells
+        if cell.method in methods or ("fedavg" in methods and cell.varied.get("mode") == "federated")
+    ]
+    varied = any(cell.varied for cell in wanted)
+    return [cell for cell in cells if cell in wanted or (varied and cell.method == "vanilla")]
+
+
+def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Tables]:
+    """Put the rows of finished cells, found in `folder`, into the CSVs in `place`, and what they come to beside them.
+
+    Rows of earlier commands stay. Gives what the rows of each family come to: none, some or several tables.
+    """
+    new: Tables = {}
+    families = list(dict.fromkeys(cell.what for cell in cells))
+    for cell in cells:
+        for name, rows in FAMILIES[cell.what].records(cell, folder).items():
+            new.setdefault(name, []).extend(rows)
+    kept = {name: write(rows, place / f"{name}.csv") for name, rows in new.items()}
+    found: dict[str, Tables] = {}
+    for what in families:
+        try:
+            found[what] = {name: rows for name, rows in FAMILIES[what].conclude(kept).items() if rows}
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"cannot make sense of the CSVs in {place} ({error}); restore them") from None
+        for name, rows in found[what].items():
+            write_csv(place / f"{name}.csv", rows)
+    return found
+
+
+def write(rows: list[Row], file: Path) -> list[Row]:
+    """Write rows over those with the same keys in a CSV, and give all that are then in it, as they are there."""
+    keys = [name for name in KEYS if name in rows[0]]
+    before = read_csv(file)
+    if gone := [name for name in keys if any(name not in one for one in before)]:
+        raise UserError(f"{file} has no column `{gone[0]}`; restore it, or move it away to begin a new one")
+    every = {tuple(one[name] for name in keys): one for one in [*before, *rows]}
+    columns = dict.fromkeys(rows[0])
+    ordered = [{**columns, **one} for one in sorted(every.values(), key=order)]
+    return read_csv(write_csv(file, [{name: one[name] for name in columns} for one in ordered]))
+
+
+def order(row: Row) -> list[tuple[int, Any]]:
+    """Where a row belongs; what the paper does not have comes last."""
+    found: list[tuple[int, Any]] = []
+    for name in KEYS:
+        value = row.get(name)
+        if name in RANKS and value in RANKS[name]:
+            value = RANKS[name].index(value)
+        found.append((0, 0) if value is None else (2, value) if isinstance(value, str) else (1, value))
+    return found
