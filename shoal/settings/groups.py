@@ -146,6 +146,14 @@ class Settings(Part):
         (), description="agents with a model, net or learner of their own: name, agents, and only what differs"
     )
 
+    def __init__(self, **raw: Any) -> None:
+        """From what the user says, as in TOML, or with objects in it: a protocol fills in the rest, and what cannot be
+        is a SettingsError. A mode that was made in Python is used as it is."""
+        from shoal.settings.completing import check, complete
+
+        super().__init__(**complete(raw))
+        check(self)
+
     def members(self) -> dict[str, tuple[int, ...]]:
         """The agents of each kind; those of none come first, as `rest`."""
         named = {kind.name: kind.agents for kind in self.kinds}

@@ -5,6 +5,7 @@ from typing import Any
 from shoal.errors import SettingsError
 from shoal.settings.checks import known, made
 from shoal.settings.groups import REST, Kind, Settings
+from shoal.settings.part import spoken
 from shoal.settings.protocols import completed
 from shoal.sharing.contract import Sharing, serves
 
@@ -18,7 +19,7 @@ def kinds_of(tables: Any, raw: dict[str, Any], said: Settings, modes: tuple[str,
     owner: dict[int, str] = {}
     for at, one in enumerate(tables):
         path = f"kinds[{at}]."
-        table = one.model_dump() if isinstance(one, Kind) else one
+        table = {name: spoken(value) for name, value in dict(spoken(one)).items()}
         known(table, Kind, path)
         for name in ("name", "agents"):
             if name not in table:

@@ -13,6 +13,13 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
+def spoken(value: Any) -> Any:
+    """A group of settings made in Python as what was said when it was made: the rest is still to be filled."""
+    if isinstance(value, Part):
+        return {name: spoken(getattr(value, name)) for name in value.model_fields_set}
+    return value
+
+
 Budget = NonNegativeInt | Literal["unlimited"]
 
 

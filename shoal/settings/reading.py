@@ -7,97 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import SettingsError
-from shoal.settings.checks import known, made
-from shoal.settings.groups import REST, Link, Settings
-from shoal.settings.kinds import described, kinds_of, possible, suitable
-from shoal.settings.protocols import completed, switches
+from shoal.settings.completing import listing
+from shoal.settings.groups import Settings
+from shoal.settings.kinds import described
 from shoal.sharing.contract import Sharing
 
 
 def resolve(raw: dict[str, Any]) -> Settings:
-    """Settings from what the user said; the protocol fills its switches where the user said nothing."""
-    from shoal.network.edges import edges, settle
-
-    raw = dict(raw)
-    listed, kinds = raw.pop("sharing", ()), raw.pop("kinds", ())
-    if isinstance(raw.get("network"), str):
-        raw["network"] = {"graph": raw["network"]}
-    known(raw)
-    for at, link in enumerate(raw.get("network", {}).get("edges", ())):
-        if isinstance(link, dict):
-            known(link, Link, f"network.edges[{at}].")
-            made(Link, link, f"network.edges[{at}].")
-    said = made(Settings, raw)
-    tables = listing(listed)
-    names = tuple(table["mode"] for table in tables)
-    modes = tuple(mode_of(one, said, names) for one in tables)
-    merged = {**raw, **completed(raw, said, said.model, names)}
-    settings = Settings(
-        **{**merged, "network": settle(said.network), "sharing": modes, "kinds": kinds_of(kinds, raw, said, names)}
-    )
-    edges(said.network, said.agents, said.seed)  # says what is wrong with them before anything is written
-    for mode in modes:
-        suitable(mode, settings)
-        if mode.every != "task" and mode.every > settings.learner.epochs:
-            raise SettingsError(
-                f"sharing.{mode.mode}.every = {mode.every} is more than learner.epochs = {settings.learner.epochs}, so "
-                f"nothing would ever be exchanged; lower sharing.{mode.mode}.every"
-            )
-        first = mode.first(settings.tasks.initial)
-        if first >= settings.tasks.count:
-            raise SettingsError(
-                f"mode `{mode.mode}` would begin with task {first}, counted from 0, but tasks.count = "
-                f"{settings.tasks.count}: nothing would ever be exchanged; raise tasks.count or lower "
-                f"sharing.{mode.mode}.start"
-            )
-    keepers = [mode.mode for mode in modes if mode.room]
-    if len(keepers) > 1:
-        raise SettingsError(
-            f"`{keepers[0]}` and `{keepers[1]}` would keep what they receive in the same buffers; share by one of them"
-        )
-    if settings.tasks.initial > settings.tasks.count:
-        raise SettingsError(
-            f"tasks.initial = {settings.tasks.initial} is more than tasks.count = {settings.tasks.count}; "
-            "lower tasks.initial or raise tasks.count"
-        )
-    for name in settings.members():
-        possible(settings.of(name), "" if name == REST else f"kinds.{name}.")
-    return settings
-
-
-def listing(said: Any) -> list[dict[str, Any]]:
-    """What the user shares, as a table per mode, from "recv", "recv,fedavg", "none", ["recv"] or [{mode = "recv"}]."""
-    if isinstance(said, str):
-        said = [] if said in ("none", "") else [{"mode": name.strip()} for name in said.split(",")]
-    if isinstance(said, dict):
-        said = [said]
-    if not isinstance(said, (list, tuple)):
-        raise SettingsError(f'`sharing` cannot be {said!r}; say sharing = "recv", or a [[sharing]] table for each mode')
-    tables = []
-    for one in said:
-        if isinstance(one, Sharing):
-            one = one.model_dump()
-        table = {"mode": one} if isinstance(one, str) else one
-        if not isinstance(table, dict) or not isinstance(table.get("mode"), str):
-            raise SettingsError(f'every [[sharing]] table needs a mode, e.g. mode = "recv"; got {one!r}')
-        tables.append(table)
-    names = [table["mode"] for table in tables]
-    for name in names:
-        if names.count(name) > 1:
-            raise SettingsError(f"mode `{name}` is listed {names.count(name)} times in `sharing`; list it once")
-    return tables
-
-
-def mode_of(table: dict[str, Any], said: Settings, modes: tuple[str, ...]) -> Sharing:
-    """The sharing mode that a table describes, one of `modes`; the protocol fills what the table does not say."""
-    from shoal.sharing.modes import MODES
-
-    name = table["mode"]
-    mode, path = MODES.find(name), f"sharing.{name}."
-    known(table, mode, path)
-    filled = switches(said.protocol, said.model, said.dataset, modes, said.tasks.initial)["sharing"].get(name, {})
-    named = {} if mode.model_fields["mode"].is_required() else {"mode": mode.model_fields["mode"].default}
-    return made(mode, {**filled, **table, **named}, path)
+    """Settings from what the user said, as in TOML; `Settings(**raw)` is the same."""
+    return Settings(**raw)
 
 
 def read(file: Path, overrides: Iterable[str] = ()) -> Settings:
@@ -155,7 +73,8 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
 
 def shared(raw: dict[str, Any], groups: list[str], word: str) -> dict[str, Any]:
     """The [[sharing]] table that `sharing.KEY=VALUE` (if there is one) or `sharing.MODE.KEY=VALUE` means."""
-    tables: list[dict[str, Any]] = [dict(table) for table in listing(raw.get("sharing", ()))]
+    listed = listing(raw.get("sharing", ()))
+    tables = [mode.model_dump() if isinstance(mode, Sharing) else dict(mode) for mode in listed]
     raw["sharing"] = tables
     names = [table["mode"] for table in tables]
     mode = ".".join(groups)  # package.module:Name has dots

@@ -10,8 +10,9 @@ from typing import get_args
 
 from shoal.errors import SettingsError
 from shoal.runs.cells import Row, place_of, summary_of
+from shoal.settings.completing import listing, name_of
 from shoal.settings.groups import Settings
-from shoal.settings.reading import listing, read
+from shoal.settings.reading import read
 from shoal.sharing.modes import MODES
 from shoal.study import metrics
 from shoal.study.paired import problem
@@ -115,10 +116,10 @@ def modes_of(file: Path, said: dict[str, str]) -> list[str]:
     text = said["sharing"]
     if text.startswith(("[", "{", '"', "'")):
         try:
-            return [table["mode"] for table in listing(tomllib.loads(f"value = {text}")["value"])]
+            return [name_of(mode) for mode in listing(tomllib.loads(f"value = {text}")["value"])]
         except tomllib.TOMLDecodeError:
             raise SettingsError(f"cannot read `sharing={text}` as TOML; modes look like recv or recv+fedavg") from None
-    return [table["mode"] for table in listing(joined("sharing", text))]
+    return [name_of(mode) for mode in listing(joined("sharing", text))]
 
 
 def applies(key: str, modes: Sequence[str]) -> bool:

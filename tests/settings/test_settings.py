@@ -1,8 +1,10 @@
 """Settings: files, words, protocols, and what is said about those that cannot be."""
 
+import copy
+import pickle
 import shlex
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import pytest
 from pydantic import ValidationError
@@ -11,11 +13,12 @@ from shoal.errors import SettingsError
 from shoal.reproduce import families, table1
 from shoal.runs.record import toml
 from shoal.settings.checks import fields
-from shoal.settings.groups import Settings
+from shoal.settings.groups import Kind, Net, Settings, Tasks
 from shoal.settings.protocols import switches
 from shoal.settings.reading import override, read, resolve
 from shoal.sharing.federated import FedAvg
 from shoal.sharing.modes import MODES
+from shoal.sharing.uniform import Uniform
 from tests.command import ROOT
 
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
@@ -43,6 +46,67 @@ def refusal(raw: dict[str, Any]) -> str:
     with pytest.raises(SettingsError) as caught:
         resolve(raw)
     return str(caught.value)
+
+
+class Loud(Uniform):
+    """A mode that is in no table."""
+
+    mode: Literal["loud"] = "loud"
+    volume: int = 3
+
+
+def test_a_mode_passed_in_python_is_used() -> None:
+    mode = Loud(volume=11)
+    settings = Settings(sharing=[mode], protocol="paper")
+    assert settings.sharing[0] is mode
+    assert Settings(sharing=mode).sharing == (mode,)
+    assert Settings(**settings.model_dump()) == settings
+    assert settings.identity() != Settings(sharing=[Loud()], protocol="paper").identity()
+
+
+def test_a_mode_passed_in_python_is_written_so_that_it_can_be_read(tmp_path: Path) -> None:
+    settings = Settings(sharing=[Loud(volume=11), FedAvg(every=5)])
+    assert f'mode = "{__name__}:Loud"' in toml(settings)
+    assert read(write(tmp_path, toml(settings))) == settings
+
+
+def test_settings_made_in_python_are_completed_by_the_protocol() -> None:
+    raw: dict[str, Any] = {"protocol": "paper", "dataset": "mnist", "sharing": "recv", "network": "ring"}
+    settings = Settings(**raw)
+    assert settings == resolve(raw)
+    assert (settings.learner.fresh_adam, settings.network.graph) == (True, "ring")
+    assert Settings(model="cnn", net=Net(width=8)) == resolve({"model": "cnn", "net": {"width": 8}})
+    kinds = [Kind(name="flat", agents=(1,), model="mlp", net=Net(width=8))]
+    assert Settings(kinds=kinds) == resolve(
+        {"kinds": [{"name": "flat", "agents": [1], "model": "mlp", "net": {"width": 8}}]}
+    )
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"agents": 0},
+        {"agnets": 3},
+        {"sharing": "telepathy"},
+        {"sharing": "recv,simp"},
+        {"tasks": Tasks(count=3)},
+        {"learner": {"memory": 129}},
+        {"network": "rign"},
+        {"kinds": [{"name": "a", "agents": [9]}]},
+        {"sharing": [Loud(), Loud()]},
+    ],
+)
+def test_settings_made_in_python_are_checked_as_those_in_a_file(raw: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings(**raw)
+    assert str(caught.value) == refusal(raw)
+
+
+def test_settings_can_be_copied_and_sent_to_other_processes() -> None:
+    settings = Settings(sharing=[Loud(volume=11), "fedavg"], kinds=[{"name": "flat", "agents": [1], "model": "mlp"}])
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    assert copy.deepcopy(settings) == settings
+    assert settings.model_copy(update={"agents": 0}).agents == 0  # a copy is not checked
 
 
 def test_nothing_said_is_the_default() -> None:

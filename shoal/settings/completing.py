@@ -1,0 +1,123 @@
+"""Settings made whole: what the user says, completed by the protocol, and checked against each other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from shoal.errors import SettingsError
+from shoal.settings.checks import known, made, sentence
+from shoal.settings.groups import REST, Link, Settings
+from shoal.settings.kinds import kinds_of, possible, suitable
+from shoal.settings.part import Part, spoken
+from shoal.settings.protocols import completed, switches
+from shoal.sharing.contract import Sharing
+
+
+def complete(raw: dict[str, Any]) -> dict[str, Any]:
+    """All settings, from what the user said; the protocol fills its switches where the user said nothing."""
+    from shoal.network.edges import edges, settle
+
+    listed, kinds = raw.get("sharing", ()), raw.get("kinds", ())
+    raw = {name: spoken(value) for name, value in raw.items() if name not in ("sharing", "kinds")}
+    if isinstance(raw.get("network"), str):
+        raw["network"] = {"graph": raw["network"]}
+    known(raw)
+    for at, link in enumerate(raw.get("network", {}).get("edges", ())):
+        if isinstance(link, dict):
+            known(link, Link, f"network.edges[{at}].")
+            made(Link, link, f"network.edges[{at}].")
+    said = alone(raw)
+    modes = listing(listed)
+    names = tuple(name_of(mode) for mode in modes)
+    whole = {
+        **raw,
+        **completed(raw, said, said.model, names),
+        "network": settle(said.network),
+        "sharing": tuple(mode if isinstance(mode, Sharing) else mode_of(mode, said, names) for mode in modes),
+        "kinds": kinds_of(kinds, raw, said, names),
+    }
+    edges(said.network, said.agents, said.seed)  # says what is wrong with them before anything is written
+    return whole
+
+
+def alone(raw: dict[str, Any]) -> Settings:
+    """Settings of which each has been checked for itself, and that nobody has completed."""
+    settings = Settings.__new__(Settings)
+    try:
+        Part.__init__(settings, **raw)
+    except ValidationError as error:
+        raise SettingsError(sentence(error)) from None
+    return settings
+
+
+def check(settings: Settings) -> None:
+    """Raise if settings contradict each other."""
+    modes = settings.sharing
+    names = [mode.mode for mode in modes]
+    for mode in modes:
+        if names.count(mode.mode) > 1:
+            raise SettingsError(
+                f"mode `{mode.mode}` is listed {names.count(mode.mode)} times in `sharing`; list it once"
+            )
+    for mode in modes:
+        suitable(mode, settings)
+        if mode.every != "task" and mode.every > settings.learner.epochs:
+            raise SettingsError(
+                f"sharing.{mode.mode}.every = {mode.every} is more than learner.epochs = {settings.learner.epochs}, so "
+                f"nothing would ever be exchanged; lower sharing.{mode.mode}.every"
+            )
+        first = mode.first(settings.tasks.initial)
+        if first >= settings.tasks.count:
+            raise SettingsError(
+                f"mode `{mode.mode}` would begin with task {first}, counted from 0, but tasks.count = "
+                f"{settings.tasks.count}: nothing would ever be exchanged; raise tasks.count or lower "
+                f"sharing.{mode.mode}.start"
+            )
+    keepers = [mode.mode for mode in modes if mode.room]
+    if len(keepers) > 1:
+        raise SettingsError(
+            f"`{keepers[0]}` and `{keepers[1]}` would keep what they receive in the same buffers; share by one of them"
+        )
+    if settings.tasks.initial > settings.tasks.count:
+        raise SettingsError(
+            f"tasks.initial = {settings.tasks.initial} is more than tasks.count = {settings.tasks.count}; "
+            "lower tasks.initial or raise tasks.count"
+        )
+    for name in settings.members():
+        possible(settings.of(name), "" if name == REST else f"kinds.{name}.")
+
+
+def listing(said: Any) -> list[dict[str, Any] | Sharing]:
+    """What the user shares, as a table per mode, from "recv", "recv,fedavg", "none", ["recv"] or [{mode = "recv"}]; a
+    mode that was made in Python stays as it is."""
+    if isinstance(said, str):
+        said = [] if said in ("none", "") else [{"mode": name.strip()} for name in said.split(",")]
+    if isinstance(said, (dict, Sharing)):
+        said = [said]
+    if not isinstance(said, (list, tuple)):
+        raise SettingsError(f'`sharing` cannot be {said!r}; say sharing = "recv", or a [[sharing]] table for each mode')
+    modes: list[dict[str, Any] | Sharing] = []
+    for one in said:
+        mode = {"mode": one} if isinstance(one, str) else one
+        if not isinstance(mode, Sharing) and (not isinstance(mode, dict) or not isinstance(mode.get("mode"), str)):
+            raise SettingsError(f'every [[sharing]] table needs a mode, e.g. mode = "recv"; got {one!r}')
+        modes.append(mode)
+    return modes
+
+
+def name_of(mode: dict[str, Any] | Sharing) -> str:
+    """What a listed mode is found by."""
+    return mode.door if isinstance(mode, Sharing) else str(mode["mode"])
+
+
+def mode_of(table: dict[str, Any], said: Settings, modes: Sequence[str]) -> Sharing:
+    """The sharing mode that a table describes, one of `modes`; the protocol fills what the table does not say."""
+    from shoal.sharing.modes import MODES
+
+    name = table["mode"]
+    mode, path = MODES.find(name), f"sharing.{name}."
+    known(table, mode, path)
+    filled = switches(said.protocol, said.model, said.dataset, tuple(modes), said.tasks.initial)["sharing"]
+    named = {} if mode.model_fields["mode"].is_required() else {"mode": mode.model_fields["mode"].default}
+    return made(mode, {**filled.get(name, {}), **table, **named}, path)
