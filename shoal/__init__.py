@@ -41,6 +41,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """The public names, whether they have been used or not."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"shoal has no `{name}`; it has {', '.join(HOMES)}")
