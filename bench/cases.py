@@ -126,7 +126,7 @@ def twin_of(fleet: World) -> twin.Agent:
             dropout=made.net.dropout,
             dropout_basis=made.net.dropout_basis,
             fresh=made.learner.fresh_adam,
-            renormalise=made.learner.hidden == "renormalise",
+            renormalise=getattr(made.learner, "hidden", "renormalise") == "renormalise",
         )
     )
     for past in range(TASK):

@@ -9,6 +9,7 @@ from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, world
+from shoal.settings.former import upgraded
 from shoal.settings.reading import resolve
 from shoal.sharing.exchange import meet
 
@@ -47,11 +48,11 @@ def colours(name: str = "colours") -> Bank:
 
 
 def fleet(model: str, lanes: list[Lane] | None = None, **changes: Any) -> World:
-    """A small fleet; `changes` replace single settings, or settings inside groups."""
+    """A small fleet; `changes` replace single settings, or inside groups; only modular nets take those of growth."""
     raw = {**(CNN if model.endswith("cnn") else MLP), "model": model}
     for name, value in changes.items():
         raw[name] = {**raw.get(name, {}), **value} if isinstance(value, dict) else value
-    return world(resolve(raw), colours() if model.endswith("cnn") else data.load("digits"), lanes)
+    return world(resolve(upgraded(raw)), colours() if model.endswith("cnn") else data.load("digits"), lanes)
 
 
 def exchange(world: World, stack: Stack, ended: bool = False) -> None:

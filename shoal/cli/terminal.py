@@ -318,7 +318,7 @@ def show_settings() -> None:
 
     table = Table("setting", "default", "meaning", box=None)
     for name, field in fields():
-        table.add_row(name, json.dumps(field.default), meaning(field))
+        table.add_row(name, "" if field.is_required() else json.dumps(field.default), meaning(field))
         if name == "kinds":
             for own in ("name", "agents", "model"):
                 table.add_row(f"  kinds.{own}", "", Kind.model_fields[own].description)

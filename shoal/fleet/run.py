@@ -12,6 +12,7 @@ from shoal.fleet.stack import Stack, grid, remember, start
 from shoal.fleet.world import World, joint_lanes, world
 from shoal.learners import grow
 from shoal.learners.learn import adaptation_epoch, assimilation_epoch, initial_epoch, replay_epoch
+from shoal.learners.modular import growth
 from shoal.models import Modular
 from shoal.settings.groups import Settings
 from shoal.sharing.exchange import meet
@@ -178,7 +179,7 @@ def lesson(world: World, stack: Stack, task: int, epoch: int) -> None:
 
 def adapts(settings: Settings, epoch: int) -> bool:
     """Does this epoch of a modular net adapt all modules?"""
-    rule, done = settings.learner.adaptation, epoch + 1
+    rule, done = growth(settings).adaptation, epoch + 1
     if isinstance(rule, int):
         return done % rule == 0
     return rule == "last" and done == settings.learner.epochs

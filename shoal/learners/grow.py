@@ -10,6 +10,7 @@ from shoal.fleet.evaluate import accuracy
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners.learn import candidates, one_of
+from shoal.learners.modular import growth
 from shoal.models import Modular
 from shoal.rng import key
 
@@ -48,7 +49,7 @@ def end(world: World, stack: Stack, task: int) -> None:
     # because a net that was never right without the candidate must not divide by zero.
     size = world.validation.sizes[:, task]
     right, before = (shown * size).round(), (hidden * size).round()
-    accept = world.settings.learner.accept
+    accept = growth(world.settings).accept
     kept = (right - before > accept * before) | (accept == -1)
     if model.spare:
         clear(stack, task, model.slot(task), model.spare, winner)
@@ -93,7 +94,7 @@ def trial(world: World, stack: Stack, split: str, task: int, shown: Tensor) -> t
 
 def current(world: World, stack: Stack, task: int) -> Tensor:
     """The test accuracy [L] of the current task while candidates are on trial, by the rule `learner.current`."""
-    rule = world.settings.learner.current
+    rule = growth(world.settings).current
     winner, hidden = best(world, stack, task), candidates(world, stack, task)
     if rule == "max":  # as in the paper's code: optimistic, because test data chooses
         return torch.maximum(*trial(world, stack, "test", task, winner))

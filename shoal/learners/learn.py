@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from shoal.fleet.engine import each
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
+from shoal.learners.modular import growth
 from shoal.models import Modular, Monolithic, Params, Slots, dropout
 from shoal.rng import key
 from shoal.sharing.contract import Sharing
@@ -266,7 +267,7 @@ def slots(world: World, stack: Stack, width: int, hidden: Tensor | None = None) 
         return {}
     alive = stack.alive[:, :width]
     visible = alive if hidden is None else alive & ~hidden[:, :width]
-    counted = visible if world.settings.learner.hidden == "renormalise" else alive
+    counted = visible if growth(world.settings).hidden == "renormalise" else alive
     youngest = max(world.model.slot(stack.task), world.model.basis - 1)
     place = torch.arange(width, device=alive.device).clamp(max=youngest).expand_as(alive)
     return {"slots": Slots(place, counted, visible, stack.choice)}

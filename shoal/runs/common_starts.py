@@ -12,7 +12,7 @@ import shoal
 from shoal.fleet.stack import Stack, start
 from shoal.fleet.world import World, joint_lanes
 from shoal.runs.record import FORMAT, Record, RecordError, commit
-from shoal.settings.groups import FAIR, Learner, Network, Settings
+from shoal.settings.groups import FAIR, Network, Settings
 
 # What a joint agent, which has no neighbours and grows nothing, does not depend on.
 LATER = ("fresh_adam", "adaptation", "accept", "hidden", "current")
@@ -22,7 +22,8 @@ SHARED = ("shared", "shared_labels", "shared_marks", "shared_fill", "shared_seen
 
 def alone(settings: Settings) -> Settings:
     """The settings as far as a common start depends on them; the rest is as if nobody had said anything."""
-    learner = {name: getattr(Learner(), name) for name in LATER}
+    own = type(settings.learner).model_fields
+    learner = {name: own[name].default for name in LATER if name in own}
     return settings.model_copy(
         update={
             "agents": 1,

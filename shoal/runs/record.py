@@ -46,8 +46,9 @@ from shoal.fleet.stack import HOST, Offered, Stack
 from shoal.fleet.world import World
 from shoal.mail.mail import Ledger
 from shoal.runs.tables import accuracies, candidates, growth, posted, strangers, summarise
+from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
-from shoal.settings.reading import read
+from shoal.settings.reading import parsed, resolve
 
 FORMAT = 3  # of a run directory; raised when an older one cannot be continued
 PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
@@ -253,7 +254,8 @@ def reopen(folder: Path) -> Record:
             f"{shoal.__version__} (format {FORMAT}); continue it with that version, or start a new run"
         )
     try:
-        settings = read(folder / "settings.toml")
+        raw = parsed(folder / "settings.toml")
+        settings = resolve(upgraded(raw) if made.get("format") in (1, 2, 3) else raw)
     except SettingsError as error:
         raise RecordError(f"{folder / 'settings.toml'}: {error}") from None
     return Record(folder, settings)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import ValidationError
 
 from shoal.errors import SettingsError
+from shoal.learners.contract import Learner
 from shoal.settings.groups import Settings
 from shoal.settings.part import Part
 
@@ -29,7 +30,7 @@ def known(raw: dict[str, Any], model: type[Part] = Settings, path: str = "") -> 
         if field is None:
             raise SettingsError(f"unknown setting `{path}{name}`{suggest(path, name, model)}")
         inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Part):
+        if isinstance(inner, type) and issubclass(inner, Part) and inner is not Learner:  # which is looked up by name
             if not isinstance(value, dict):
                 raise SettingsError(f"`{path}{name}` is a group of settings, got {value!r}; say {path}{name}.KEY=VALUE")
             known(value, inner, f"{path}{name}.")
@@ -80,9 +81,16 @@ def allowed(kind: Any, limits: Iterable[Any] = ()) -> str:
 
 
 def fields(model: type[Part] = Settings, path: str = "") -> Iterable[tuple[str, Any]]:
+    """All settings by their whole names; of the learner, those that any has."""
+    from shoal.learners.table import LEARNERS
+
     for name, field in model.model_fields.items():
         inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Part):
+        if inner is Learner:
+            every: list[type[Part]] = [*LEARNERS.entries.values(), Learner]
+            every_field = (part.model_fields.items() for part in every)
+            yield from {f"{path}{name}.{own}": one for listed in every_field for own, one in listed}.items()
+        elif isinstance(inner, type) and issubclass(inner, Part):
             yield from fields(inner, f"{path}{name}.")
         else:
             yield f"{path}{name}", field

@@ -1,6 +1,5 @@
 """Settings made whole: what the user says, completed by the protocol, and checked against each other."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -8,9 +7,10 @@ from pydantic import ValidationError
 from shoal.errors import SettingsError
 from shoal.settings.checks import known, made, sentence
 from shoal.settings.groups import REST, Link, Settings
-from shoal.settings.kinds import kinds_of, possible, suitable
+from shoal.settings.kinds import kinds_of, learners_of, possible, suitable
+from shoal.settings.learners import general, learner_of, told
 from shoal.settings.part import Part, spoken
-from shoal.settings.protocols import completed, switches
+from shoal.settings.protocols import completed
 from shoal.sharing.contract import Sharing
 
 
@@ -19,7 +19,8 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
     from shoal.network.edges import edges, settle
 
     listed, kinds = raw.get("sharing", ()), raw.get("kinds", ())
-    raw = {name: spoken(value) for name, value in raw.items() if name not in ("sharing", "kinds")}
+    fleet = told(raw.get("learner", {}))
+    raw = {name: spoken(value) for name, value in raw.items() if name not in ("sharing", "kinds", "learner")}
     if isinstance(raw.get("network"), str):
         raw["network"] = {"graph": raw["network"]}
     known(raw)
@@ -30,12 +31,17 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
     said = alone(raw)
     modes = listing(listed)
     names = tuple(name_of(mode) for mode in modes)
+    whole: dict[str, Any] = completed(raw, said, said.model, names)
+    filled = whole.pop("sharing")
+    shared = general(fleet, said.model)
+    learner = learner_of(fleet, said.model, whole["learner"], others=learners_of(kinds, shared, said.model))
     whole = {
         **raw,
-        **completed(raw, said, said.model, names),
+        **whole,
+        "learner": learner,
         "network": settle(said.network),
-        "sharing": tuple(mode if isinstance(mode, Sharing) else mode_of(mode, said, names) for mode in modes),
-        "kinds": kinds_of(kinds, raw, said, names),
+        "sharing": tuple(mode if isinstance(mode, Sharing) else mode_of(mode, filled) for mode in modes),
+        "kinds": kinds_of(kinds, raw, said, names, shared, learner.epochs),
     }
     edges(said.network, said.agents, said.seed)  # says what is wrong with them before anything is written
     return whole
@@ -111,13 +117,12 @@ def name_of(mode: dict[str, Any] | Sharing) -> str:
     return mode.door if isinstance(mode, Sharing) else str(mode["mode"])
 
 
-def mode_of(table: dict[str, Any], said: Settings, modes: Sequence[str]) -> Sharing:
-    """The sharing mode that a table describes, one of `modes`; the protocol fills what the table does not say."""
+def mode_of(table: dict[str, Any], filled: dict[str, dict[str, Any]]) -> Sharing:
+    """The sharing mode that a table describes; the protocol has `filled` in what the table does not say."""
     from shoal.sharing.modes import MODES
 
     name = table["mode"]
     mode, path = MODES.find(name), f"sharing.{name}."
     known(table, mode, path)
-    filled = switches(said.protocol, said.model, said.dataset, tuple(modes), said.tasks.initial)["sharing"]
     named = {} if mode.model_fields["mode"].is_required() else {"mode": mode.model_fields["mode"].default}
     return made(mode, {**filled.get(name, {}), **table, **named}, path)

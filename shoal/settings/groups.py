@@ -13,12 +13,14 @@ from pydantic import (
     SerializeAsAny,
 )
 
+from shoal.learners.contract import Learner
 from shoal.settings.part import Budget, Part
 from shoal.sharing.contract import Sharing
 
 Model = Literal["mlp", "cnn", "modular-mlp", "modular-cnn"]
 MODELS: tuple[str, ...] = get_args(Model)
 Protocol = Literal["fair", "paper"]
+MODEL: Final = "modular-mlp"  # where nobody says one
 FAIR: Final = "fair"  # the protocol where nobody says one
 REST = "rest"  # the kind of agents that are of none
 
@@ -49,29 +51,11 @@ class Net(Part):
     )
 
 
-class Learner(Part):
-    """How an agent learns its tasks."""
+def usual_learner() -> Learner:
+    """How agents learn where nobody says anything."""
+    from shoal.learners.table import LEARNERS, usual
 
-    epochs: PositiveInt = Field(100, description="epochs per task")
-    batch: PositiveInt = Field(64, description="images per step")
-    rate: PositiveFloat = Field(1e-3, description="Adam's learning rate")
-    memory: NonNegativeInt = Field(32, description="replay images kept per finished task")
-    fresh_adam: bool = Field(False, description="forget Adam's moments at the start of every task?")
-    adaptation: PositiveInt | Literal["last", "never"] = Field(
-        "last", description="epochs that adapt all modules on replay: the last of a task, every n-th, or none (modular)"
-    )
-    accept: float = Field(
-        0.05,
-        ge=-1,
-        description="relative gain on validation data above which a new module is kept; -1: always (modular)",
-    )
-    hidden: Literal["renormalise", "keep"] = Field(
-        "renormalise", description="softmax over the visible slots, or over all with the hidden one left out (modular)"
-    )
-    current: Literal["validation", "max", "with", "without"] = Field(
-        "validation",
-        description="the current task's accuracy while a candidate is on trial: which net counts (modular)",
-    )
+    return LEARNERS[usual(MODEL)].model_validate({})
 
 
 def as_tuple(value: Any) -> Any:
@@ -120,23 +104,23 @@ class Kind(Part):
     agents: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, description="a list of agents, counted from 0"
     )
-    model: Model = Field("modular-mlp", description="else the fleet's model")
+    model: Model = Field(MODEL, description="else the fleet's model")
     net: Net = Net()
-    learner: Learner = Learner()
+    learner: SerializeAsAny[Learner] = Field(default_factory=usual_learner)
 
 
 class Settings(Part):
     """One run: a fleet of `agents`, repeated for `seeds`."""
 
     dataset: str = Field("digits", description="digits, mnist, kmnist, fashionmnist, cifar100 or combined")
-    model: Model = Field("modular-mlp", description=", ".join(MODELS))
+    model: Model = Field(MODEL, description=", ".join(MODELS))
     protocol: Protocol = Field(FAIR, description="fair: one uniform setting; paper: what each row of Table 1 did")
     agents: PositiveInt = Field(8, description="agents in the fleet")
     seeds: PositiveInt = Field(1, description="repetitions of the whole fleet")
     seed: int = Field(0, ge=0, lt=2**32, description="the first seed")
     tasks: Tasks = Tasks()
     net: Net = Net()
-    learner: Learner = Learner()
+    learner: SerializeAsAny[Learner] = Field(default_factory=usual_learner)
     network: Network = Network()
     sharing: tuple[SerializeAsAny[Sharing], ...] = Field(
         (), description="what agents share, in the order of acting: modes with their settings; see `shoal list sharing`"
@@ -148,7 +132,7 @@ class Settings(Part):
 
     def __init__(self, **raw: Any) -> None:
         """From what the user says, as in TOML, or with objects in it: a protocol fills in the rest, and what cannot be
-        is a SettingsError. A mode that was made in Python is used as it is."""
+        is a SettingsError. Modes and learners that were made in Python are used as they are."""
         from shoal.settings.completing import check, complete
 
         super().__init__(**complete(raw))
@@ -178,7 +162,6 @@ class Settings(Part):
 
     def identity(self) -> str:
         """Eight letters that name all that can change a result."""
-        idle = set() if self.sharing else {"network", "sharing"}  # a network that nobody uses
-        plain = set() if self.kinds else {"kinds"}
-        content = self.model_dump(mode="json", exclude={"machine", *idle, *plain})
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+        from shoal.settings.identity import content
+
+        return hashlib.sha256(json.dumps(content(self), sort_keys=True).encode()).hexdigest()[:8]

@@ -3,38 +3,63 @@
 from typing import Any
 
 from shoal.errors import SettingsError
+from shoal.learners.contract import Learner
 from shoal.settings.checks import known, made
 from shoal.settings.groups import REST, Kind, Settings
+from shoal.settings.learners import Said, class_of, learner_of, told
 from shoal.settings.part import spoken
 from shoal.settings.protocols import completed
 from shoal.sharing.contract import Sharing, serves
 
 
-def kinds_of(tables: Any, raw: dict[str, Any], said: Settings, modes: tuple[str, ...]) -> tuple[Kind, ...]:
+def table_of(kind: dict[str, Any] | Kind) -> dict[str, Any]:
+    """What is said of a kind."""
+    table = spoken(kind)
+    return {name: value if isinstance(value, Learner) else spoken(value) for name, value in table.items()}
+
+
+def learners_of(tables: Any, fleet: Said, model: str) -> list[type[Learner]]:
+    """The learners of all kinds, as far as they are described."""
+    listed = tables if isinstance(tables, (list, tuple)) else ()
+    found = []
+    for at, table in enumerate(table_of(one) for one in listed if isinstance(one, (dict, Kind))):
+        said = told(table.get("learner", {}), f"kinds[{at}].")
+        found.append(class_of(said, fleet, str(table.get("model", model)), f"kinds[{at}]."))
+    return found
+
+
+def kinds_of(
+    tables: Any, raw: dict[str, Any], said: Settings, modes: tuple[str, ...], learner: Said, epochs: int
+) -> tuple[Kind, ...]:
     """The kinds that the user describes, with the fleet's settings where they are silent and the protocol's where the
-    fleet is silent too, which depends on the kind's model."""
+    fleet is silent too, which depends on the kind's model. `learner` is what is said of learners for all of them; all
+    have as many `epochs`."""
     if not isinstance(tables, (list, tuple)) or not all(isinstance(one, (dict, Kind)) for one in tables):
         raise SettingsError(f"`kinds` cannot be {tables!r}; write a [[kinds]] table with name and agents for each kind")
     found: list[Kind] = []
     owner: dict[int, str] = {}
     for at, one in enumerate(tables):
         path = f"kinds[{at}]."
-        table = {name: spoken(value) for name, value in dict(spoken(one)).items()}
+        table = table_of(one)
+        own = told(table.pop("learner", {}), path)
         known(table, Kind, path)
         for name in ("name", "agents"):
             if name not in table:
                 raise SettingsError(f"`{path}{name}` is missing; every [[kinds]] table needs a name and agents")
         model = made(Kind, {"model": said.model, **table}, path).model
         fleet = completed(raw, said, model, modes)
-        parts = {part: {**fleet[part], **table.get(part, {})} for part in ("net", "learner")}
+        parts = {
+            "net": {**fleet["net"], **table.get("net", {})},
+            "learner": learner_of(own, model, fleet["learner"], learner, path),
+        }
         kind = made(Kind, {**table, "model": model, **parts}, path)
         if kind.name in (REST, *(other.name for other in found)):
             taken = "what agents of no kind are called" if kind.name == REST else "another kind's name"
             raise SettingsError(f"`{path}name` cannot be {kind.name!r}, which is {taken}; choose another word")
-        if kind.learner.epochs != said.learner.epochs:
+        if kind.learner.epochs != epochs:
             raise SettingsError(
                 f"`{path}learner.epochs` cannot be {kind.learner.epochs}, because learner.epochs = "
-                f"{said.learner.epochs} and all agents have one clock; leave it out, or change learner.epochs"
+                f"{epochs} and all agents have one clock; leave it out, or change learner.epochs"
             )
         for agent in kind.agents:
             if agent >= said.agents:
@@ -72,6 +97,7 @@ def suitable(mode: Sharing, settings: Settings) -> None:
 
 def possible(settings: Settings, path: str) -> None:
     """Raise if agents of such a kind cannot be."""
+    settings.learner.suits(settings)
     held = settings.tasks.train * settings.tasks.classes
     if settings.learner.memory > held:
         raise SettingsError(

@@ -16,7 +16,7 @@ class Part(BaseModel):
 def spoken(value: Any) -> Any:
     """A group of settings made in Python as what was said when it was made: the rest is still to be filled."""
     if isinstance(value, Part):
-        return {name: spoken(getattr(value, name)) for name in value.model_fields_set}
+        return {name: getattr(value, name) for name in value.model_fields_set}
     return value
 
 

@@ -39,6 +39,8 @@ def switches(protocol: str, model: str, dataset: str, modes: tuple[str, ...] = (
 
 
 def completed(raw: dict[str, Any], said: Settings, model: str, modes: tuple[str, ...]) -> Groups:
-    """The groups of settings that the protocol has a say in, for a model: the user's words win."""
+    """The groups of settings that the protocol has a say in, for a model: the user's words win. What it says of the
+    learner and of modes is as it is: not every learner has all of it."""
     found = switches(said.protocol, model, said.dataset, modes, said.tasks.initial)
-    return {part: {**values, **raw.get(part, {})} for part, values in found.items() if part != "sharing"}
+    plain = {part: {**found[part], **raw.get(part, {})} for part in ("tasks", "net")}
+    return found | plain

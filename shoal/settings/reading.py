@@ -12,6 +12,8 @@ from shoal.settings.groups import Settings
 from shoal.settings.kinds import described
 from shoal.sharing.contract import Sharing
 
+SHORT = {"network": "graph", "learner": "method"}  # what a group that is one word means
+
 
 def resolve(raw: dict[str, Any]) -> Settings:
     """Settings from what the user said, as in TOML; `Settings(**raw)` is the same."""
@@ -20,6 +22,11 @@ def resolve(raw: dict[str, Any]) -> Settings:
 
 def read(file: Path, overrides: Iterable[str] = ()) -> Settings:
     """Settings from a TOML file and `key=value` words; what is said later wins."""
+    return resolve(override(parsed(file), overrides))
+
+
+def parsed(file: Path) -> dict[str, Any]:
+    """What a TOML file says."""
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -37,7 +44,18 @@ def read(file: Path, overrides: Iterable[str] = ()) -> Settings:
     # A graph file is named from where the settings are.
     if isinstance(said, dict) and is_file(str(said.get("graph", ""))) and (file.parent / said["graph"]).is_file():
         raw["network"] = said | {"graph": str(file.parent / said["graph"])}
-    return resolve(override(raw, overrides))
+    return raw
+
+
+def widen(raw: dict[str, Any]) -> None:
+    """Write out what is said in short."""
+    for name, last in SHORT.items():
+        if isinstance(raw.get(name), str):
+            raw[name] = {last: raw[name]}
+    kinds = raw.get("kinds")
+    for kind in kinds if isinstance(kinds, list) else ():
+        if isinstance(kind, dict):
+            widen(kind)
 
 
 def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
@@ -52,10 +70,9 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             value = text
         *groups, last = name.split(".")
-        if isinstance(result.get("network"), str):
-            result["network"] = {"graph": result["network"]}
-        if name == "network":  # short for its graph
-            groups, last = ["network"], "graph"
+        if last in SHORT and not isinstance(value, dict) and (not groups or groups[0] == "kinds"):
+            groups, last = [*groups, last], SHORT[last]
+        widen(result)
         if [*groups, last] == ["network", "graph"] and isinstance(result.get("network"), dict):
             result["network"].pop("edges", None)  # they are another graph's
         at = result

@@ -21,6 +21,7 @@ from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, world, worlds
 from shoal.mail.mail import ACCEPTED, KINDS, OVER_BUDGET, Ledger
 from shoal.runs.record import Record, toml
+from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import override, read, resolve
 from shoal.sharing.contract import Sharing
@@ -48,7 +49,7 @@ def settings_of(mode: str | None, kinds: Sequence[dict[str, Any]] = (), **change
     raw = {**RAW, "sharing": tables_of(mode, 1) if mode else [], "kinds": list(kinds)}
     for name, value in changes.items():
         raw[name] = {**raw.get(name, {}), **value} if isinstance(value, dict) else value
-    return resolve(raw)
+    return resolve(upgraded(raw))  # settings of growth are for modular nets
 
 
 def fleet(mode: str | None, kinds: Sequence[dict[str, Any]] = (), **changes: Any) -> tuple[World, ...]:

@@ -7,6 +7,7 @@ import torch
 from shoal.fleet.run import simulate
 from shoal.fleet.stack import Stack, start
 from shoal.fleet.world import World
+from shoal.learners.modular import Growth
 from shoal.models import Linear
 from shoal.rng import key
 from tests import twin
@@ -35,6 +36,7 @@ def twin_of(made: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
         weight, bias = model.block.start(key(*who, "candidate", task), 1)
         return weight[0], bias[0]
 
+    growth = settings.learner if isinstance(settings.learner, Growth) else Growth()  # which a flat net does not read
     agent = twin.Agent(
         twin.Setting(
             kind=settings.model,
@@ -42,7 +44,7 @@ def twin_of(made: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
             classes=settings.tasks.classes,
             initial=settings.tasks.initial,
             basis=settings.net.basis,
-            threshold=settings.learner.accept,
+            threshold=growth.accept,
             depth=settings.net.depth,
             width=settings.net.width,
             inputs=64,
@@ -53,8 +55,8 @@ def twin_of(made: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
             memory=settings.learner.memory,
             dropout=0.0,
             fresh=settings.learner.fresh_adam,
-            adaptation=settings.learner.adaptation == "last",
-            renormalise=settings.learner.hidden == "renormalise",
+            adaptation=growth.adaptation == "last",
+            renormalise=growth.hidden == "renormalise",
         ),
         weights=weights,
         choice=first.choice[lane] if settings.modular else None,

@@ -1,0 +1,187 @@
+"""Learners: chosen by name, each with its own settings; and settings as shoal 0.1 wrote them."""
+
+import csv
+import json
+import pickle
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import Field
+
+from shoal.errors import SettingsError
+from shoal.learners.contract import Learner
+from shoal.learners.modular import Growth
+from shoal.learners.replay import Replay
+from shoal.learners.table import LEARNERS, usual
+from shoal.reproduce import table1
+from shoal.runs.cells import place_of
+from shoal.runs.record import create, reopen, toml
+from shoal.settings.former import GROWTH, upgraded
+from shoal.settings.groups import MODELS, Settings
+from shoal.settings.reading import override, read, resolve
+from tests.command import DIGITS, ROOT, call, refused
+
+
+class Slow(Learner):
+    """A learner of somebody else."""
+
+    method: Literal["slow"] = "slow"
+    patience: int = Field(3, description="how long it waits")
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The learner is in the table."""
+    monkeypatch.setitem(LEARNERS.entries, "slow", Slow)
+
+
+def refusal(raw: dict[str, Any]) -> str:
+    with pytest.raises(SettingsError) as caught:
+        resolve(raw)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_usual_learner_follows_from_the_model(model: str) -> None:
+    learner = Settings(model=model).learner
+    assert (learner.method, type(learner)) == (usual(model), LEARNERS[usual(model)])
+    assert isinstance(learner, Growth if model.startswith("modular-") else Replay)
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_learner_is_chosen_by_name_in_words_toml_and_python(tmp_path: Path) -> None:
+    wanted = Settings(learner={"method": "slow", "patience": 5, "rate": 0.1})
+    assert isinstance(wanted.learner, Slow)
+    words = ["learner=slow", "learner.patience=5", "learner.rate=0.1"]
+    assert resolve(override({}, words)) == wanted
+    assert resolve(override({}, words[::-1])) == wanted
+    file = tmp_path / "fleet.toml"
+    file.write_text('learner = "slow"')
+    assert read(file, words[1:]) == wanted
+    file.write_text('[learner]\nmethod = "slow"\npatience = 5\nrate = 0.1')
+    assert read(file) == wanted
+    assert Settings(learner="slow").learner == Slow()
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_learner_has_a_say_in_what_a_run_is_called() -> None:
+    plain, slow = Settings(), Settings(learner="slow")
+    assert Settings(learner="modular") == plain
+    assert Settings(learner="modular").identity() == plain.identity() != slow.identity()
+    assert Settings(learner={"method": "slow", "patience": 4}).identity() != slow.identity()
+
+
+def test_a_learner_passed_in_python_is_used(tmp_path: Path) -> None:
+    learner = Slow(patience=9)  # in no table
+    settings = Settings(learner=learner, protocol="paper")
+    assert settings.learner is learner
+    assert Settings(**settings.model_dump()) == settings
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    file = tmp_path / "settings.toml"
+    file.write_text(toml(settings))
+    assert f'method = "{__name__}:Slow"' in file.read_text()
+    assert read(file) == settings
+    kinds = [{"name": "slow", "agents": [1], "learner": learner}]
+    assert Settings(kinds=kinds).kinds[0].learner is learner
+
+
+def test_a_setting_of_another_learner_says_whose_it_is() -> None:
+    assert refusal({"model": "mlp", "learner": {"accept": 0.1}}) == (
+        "`learner.accept` is a setting of the learner `modular`, and these agents learn by `replay`; leave it out, or "
+        'say learner.method = "modular"'
+    )
+    kinds = [{"name": "flat", "agents": [1], "model": "mlp", "learner": {"accept": 0.1}}]
+    assert refusal({"kinds": kinds}).startswith("`kinds[0].learner.accept` is a setting of the learner `modular`")
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"learner": "modulr"}, "there is no learner `modulr`; did you mean `modular`? allowed: replay, modular, or"),
+        ({"learner": {"method": 3}}, "`learner.method` cannot be 3; allowed: replay, modular"),
+        ({"learner": 3}, "`learner` is a group of settings, got 3; say learner.KEY=VALUE"),
+        ({"learner": {"epcohs": 3}}, "unknown setting `learner.epcohs`; did you mean `learner.epochs`?"),
+        ({"learner": "modular", "model": "mlp"}, "the learner `modular` needs a modular model, got `mlp`; use model ="),
+        ({"learner": "replay"}, "the learner `replay` needs a monolithic model, got `modular-mlp`"),
+        ({"kinds": [{"name": "a", "agents": [1], "learner": "replay"}]}, "the learner `replay` needs a monolithic"),
+        ({"kinds": [{"name": "a", "agents": [1], "learner": 3}]}, "`kinds[0].learner` is a group of settings, got 3"),
+    ],
+)
+def test_a_learner_that_cannot_be_gets_a_sentence(raw: dict[str, Any], message: str) -> None:
+    assert message in refusal(raw)
+
+
+def test_a_learner_that_cannot_serve_a_model_ends_with_exit_code_2() -> None:
+    refused(call("check", DIGITS, "model=mlp", "learner=modular"), "the learner `modular` needs a modular model")
+
+
+def test_each_kind_takes_of_the_fleets_learner_what_its_own_has() -> None:
+    kinds = [{"name": "flat", "agents": [1], "model": "mlp"}]
+    settings = Settings(learner={"accept": 0.2, "rate": 0.1}, kinds=kinds)
+    assert settings.learner == Growth(accept=0.2, rate=0.1)
+    assert settings.of("flat").learner == Replay(rate=0.1)
+    kinds = [{"name": "deep", "agents": [1], "model": "modular-mlp", "learner": {"batch": 8}}]
+    settings = Settings(model="mlp", learner={"accept": 0.2, "rate": 0.1}, kinds=kinds)
+    assert settings.learner == Replay(rate=0.1)
+    assert settings.of("deep").learner == Growth(accept=0.2, rate=0.1, batch=8)
+    assert Settings(model="mlp", learner=Replay(rate=0.1), kinds=kinds).of("deep").learner == Growth(rate=0.1, batch=8)
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_kind_can_have_a_learner_of_its_own_and_else_has_the_fleets() -> None:
+    kinds: list[dict[str, Any]] = [{"name": "a", "agents": [1], "learner": "slow"}]
+    settings = Settings(kinds=kinds, learner={"rate": 0.1})
+    assert (settings.learner, settings.of("a").learner) == (Growth(rate=0.1), Slow(rate=0.1))
+    assert resolve(override({"kinds": kinds}, ["kinds.a.learner.rate=0.2"])).of("a").learner == Slow(rate=0.2)
+    assert resolve(override({"kinds": kinds}, ["kinds.a.learner=modular"])).of("a").learner == Growth()
+    kinds = [{"name": "flat", "agents": [1], "model": "mlp"}]
+    assert Settings(kinds=kinds, learner="slow").of("flat").learner == Slow()
+
+
+def test_runs_are_called_what_they_were_called_by_the_first_version() -> None:
+    rows = list(csv.DictReader((ROOT / "docs" / "table1.csv").read_text().splitlines()))
+    assert len(rows) > 100
+    for row in rows:
+        settings = table1.settings(row["dataset"], row["model"], row["method"], row["protocol"], int(row["seeds"]))
+        assert settings.identity() == row["identity"], row
+
+
+class Later(Learner):
+    """A learner with a setting that was added later."""
+
+    method: Literal["later"] = "later"
+    added: int = Field(3, json_schema_extra={"since": 4})
+
+
+def test_a_setting_that_was_added_later_counts_where_it_is_not_at_its_default() -> None:
+    class Earlier(Learner):
+        method: Literal["later"] = "later"
+
+    Earlier.__qualname__ = Later.__qualname__  # the same learner, before
+    assert Settings(learner=Later()).identity() == Settings(learner=Earlier()).identity()
+    assert Settings(learner=Later(added=4)).identity() != Settings(learner=Earlier()).identity()
+
+
+def test_a_run_of_the_first_version_is_found_and_can_be_read(tmp_path: Path) -> None:
+    settings = Settings(model="mlp", protocol="paper", dataset="mnist", kinds=[{"name": "a", "agents": [1]}])
+    record = create(tmp_path / f"old-{settings.identity()}", settings)
+    text = toml(settings).replace('method = "replay"', 'accept = 0.05\nhidden = "keep"\ncurrent = "max"', 1)
+    text = text.replace('method = "replay"', 'accept = 0.05, hidden = "keep"')
+    assert "method" not in text
+    (record.folder / "settings.toml").write_text(text)
+    about = json.loads((record.folder / "about.json").read_text())
+    (record.folder / "about.json").write_text(json.dumps(about | {"format": 3}))
+    (record.folder / "summary.json").write_text("{}")
+    assert reopen(record.folder).settings == settings
+    cell = table1.Cell("table1", "mnist", "monolithic", "vanilla", settings)
+    assert place_of(cell, tmp_path) == record.folder
+
+
+def test_only_settings_of_growth_of_nets_that_do_not_grow_are_left_out() -> None:
+    learner = {**GROWTH, "epochs": 3}
+    assert upgraded({"learner": learner}) == {"learner": learner}
+    assert upgraded({"model": "cnn", "learner": learner}) == {"model": "cnn", "learner": {"epochs": 3}}
+    chosen = {"model": "cnn", "learner": {"method": "modular", "accept": 0.1}}
+    assert upgraded(chosen) == chosen
