@@ -38,7 +38,7 @@ class Federated(Sharing):
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         return models(post, snapshot(post.world, post.stack))
 
-    def objects(self, post: Post, mail: Mail) -> int:
+    def objects(self, post: Post, mail: Mail) -> str:
         """Nobody sends a module twice, or none."""
         modules = mail.payload["modules"]
         return ACCEPTED if 0 < len(modules) == len(modules.unique()) else OUT_OF_RANGE
@@ -51,7 +51,7 @@ class Federated(Sharing):
     def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
         each_one = self.copies * module_floats(world)
         count = fitting(units(world), each_one + 1, budget)
-        return [Quote("model", count, count * (each_one + 1), count * each_one)]
+        return [Quote("model", count, count * (each_one + 1))]
 
 
 class FedAvg(Federated):
@@ -228,14 +228,14 @@ def models(post: Post, values: Tensors, matters: Tensors | None = None) -> list[
                 at = torch.arange(first, first + fits) % count
                 chosen = {name: tensor[row, at].cpu() for name, tensor in content.items()}
                 letters[first, fits] = chosen | {"modules": at.int()}
-            mails.append(Mail(lane, other, "model", letters[first, fits], fits, fits * each_one))
+            mails.append(post.mail(lane, other, "model", letters[first, fits], fits))
     return mails
 
 
 def turn(post: Post) -> None:
     """Remember at its sender, for every edge over which not all modules went, with which one it goes on."""
     count, name = units(post.world), f"{post.mode.mode}.turn"
-    for mail in post.sent:
+    for mail in post.sent.values():
         if len(mail.payload["modules"]) < count:
             if name not in post.stack.kept:
                 post.stack.kept[name] = torch.zeros(
