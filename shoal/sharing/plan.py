@@ -49,10 +49,11 @@ def plan(worlds: Sequence[World]) -> list[Line]:
     world, home = worlds[0], {lane: one for one in worlds for lane in one.lanes}
     alike: dict[tuple[Any, ...], list[tuple[Lane, Lane]]] = {}
     for ends, edge in world.edges.items():
-        key = Edges(edge.budget, edge.every, users(world, *ends), 0, ()), *(home[lane] for lane in ends)
+        limits = edge._replace(sender=0, receiver=0)  # all that filters can ask of an edge
+        key = limits, Edges(edge.budget, edge.every, users(world, *ends), 0, ()), *(home[lane] for lane in ends)
         alike.setdefault(key, []).append(ends)
     groups: dict[tuple[Line, ...], list[tuple[Lane, Lane]]] = {}  # kinds of agents that cost the same go together
-    for (edges, sender, receiver), found in alike.items():
+    for (_, edges, sender, receiver), found in alike.items():
         groups.setdefault(tuple(along(sender, receiver, *found[0], edges)), []).extend(found)
     return [
         line._replace(edges=line.edges._replace(number=len(found), pairs=pairs(found)))
