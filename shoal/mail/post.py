@@ -84,9 +84,12 @@ class Post:
         return [self.send_one(mail) for mail in mails]
 
     def send_one(self, mail: Mail) -> tuple[Mail, str]:
+        """Let one mail leave, if it may."""
         ends = mail.sender, mail.receiver
         way = self.way(*ends)
         if why := stopped(way, mail):
+            if why not in UNSENT:  # the ledger could not tell that it was never paid for
+                raise ValueError(f"a filter stops mail as `{why}`, which is not in UNSENT; put it there")
             return mail, why
         self.sent[mail.id] = mail
         self.stack.ledger.carry(mail, self.now)

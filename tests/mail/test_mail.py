@@ -221,6 +221,12 @@ def test_what_is_planned_passes_the_same_filters_as_what_is_sent(added: Callable
     assert line.total == before.total * 2 // 3
 
 
+def test_a_filter_stops_mail_by_a_word_that_says_it_never_left(added: Callable[[Filter], None]) -> None:
+    added(Filter(stops=lambda way, letter: "forbidden"))
+    with pytest.raises(ValueError, match="stops mail as `forbidden`, which is not in UNSENT"):
+        exchanges(*ready("mlp", [{"mode": "fedavg"}]))
+
+
 def test_lost_mail_is_paid_for_and_never_absorbed(added: Callable[[Filter], None]) -> None:
     world, stack = ready("mlp", [{"mode": "fedavg"}])
     before = deepcopy(stack)
