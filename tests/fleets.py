@@ -9,6 +9,7 @@ from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, world
+from shoal.mail.post import Observe
 from shoal.settings.former import upgraded
 from shoal.settings.reading import resolve
 from shoal.sharing.exchange import meet
@@ -55,6 +56,6 @@ def fleet(model: str, lanes: list[Lane] | None = None, **changes: Any) -> World:
     return world(resolve(upgraded(raw)), colours() if model.endswith("cnn") else data.load("digits"), lanes)
 
 
-def exchange(world: World, stack: Stack, ended: bool = False) -> None:
+def exchange(world: World, stack: Stack, ended: bool = False, observe: Observe | None = None) -> None:
     """`meet` of a fleet that is one stack."""
-    meet([(world, stack)], ended)
+    meet([(world, stack)], ended, observe)

@@ -25,7 +25,6 @@ from shoal.reproduce.table1 import modes
 from shoal.runs.cells import measured
 from shoal.runs.execute import carry_out, done, interrupts, prepare, units
 from shoal.runs.record import Record, content, create, reopen
-from shoal.runs.tables import sent
 from shoal.settings.groups import Settings
 from shoal.settings.reading import read
 from shoal.study import metrics
@@ -147,7 +146,7 @@ def past(record: Record) -> View:
 
 def present(stack: Stack, settings: Settings) -> View:
     """A run as it is."""
-    crossed = sent(stack.ledger)
+    crossed = stack.ledger.crossed
     size = int(stack.ledger.column("bytes")[crossed].sum())
     return seen_in(stack.accuracy.double().numpy(), settings, int(crossed.sum()), size)
 

@@ -89,7 +89,7 @@ def show_plan(fleet: Sequence["World"]) -> None:
         console.print(f"{pairs}{more}", highlight=False, soft_wrap=True)
         here = [one for one in lines if one.edges == group]
         table = Table("on each of them", *(f"{one.mode}, {one.kind}" for one in here), box=None)
-        for title, cells in facts_of(here).items():
+        for title, cells in facts_of(fleet[0], here).items():
             table.add_row(title, *cells)
         console.print(table)
     console.print()
@@ -127,15 +127,17 @@ def show_kinds(world: "World") -> None:
     console.print(reach)
 
 
-def facts_of(lines: list["Line"]) -> dict[str, list[str]]:
+def facts_of(world: "World", lines: list["Line"]) -> dict[str, list[str]]:
     """What `shoal check` says about each kind of mail, by title."""
+    from shoal.reproduce.counting import quoted
+
     return {
         "largest: images, classes or modules": [
             f"{one.items}" + f" of {one.wanted}" * (one.items < one.wanted) for one in lines
         ],
         "floats": [f"{one.floats:,}" for one in lines],
         "bytes": [f"{one.bytes:,}" for one in lines],
-        "floats by the paper's rule": [f"{one.paper:,}" for one in lines],
+        "floats by the paper's rule": [f"{quoted(world, one):,}" for one in lines],
         "exchanges in a task": [f"{one.exchanges}" for one in lines],
         "floats in a task": [f"{one.total / one.tasks:,.0f}" for one in lines],
         "messages in the run": [f"{one.posted:,}" for one in lines],

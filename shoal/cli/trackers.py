@@ -174,7 +174,6 @@ def news(stacks: "tuple[Stack, ...]", epochs: int) -> list[tuple[int, dict[str, 
     import torch
 
     from shoal.fleet.stack import grid
-    from shoal.runs.tables import sent
 
     labels, task, epoch = grid(epochs), stacks[0].task, stacks[0].epoch
     if epoch == 0:
@@ -184,7 +183,7 @@ def news(stacks: "tuple[Stack, ...]", epochs: int) -> list[tuple[int, dict[str, 
     if not fresh:
         return []
     ledger = stacks[0].ledger
-    crossed = sent(ledger)
+    crossed = ledger.crossed
     modules = torch.cat([stack.alive.sum(1) for stack in stacks]).double().mean()
     found = []
     for label in fresh:

@@ -13,6 +13,7 @@ from shoal.fleet.world import World, joint_lanes, world
 from shoal.learners import grow
 from shoal.learners.learn import adaptation_epoch, assimilation_epoch, initial_epoch, replay_epoch
 from shoal.learners.modular import growth
+from shoal.mail.post import Observe
 from shoal.models import Modular
 from shoal.settings.groups import Settings
 from shoal.sharing.exchange import meet
@@ -22,19 +23,28 @@ Watch = Callable[[tuple[Stack, ...]], None]
 Fleet = Sequence[tuple[World, Stack]]
 
 
-def simulate(world: World, stack: Stack | None = None, watch: Callable[[Stack], None] = lambda stack: None) -> Stack:
+def simulate(
+    world: World,
+    stack: Stack | None = None,
+    watch: Callable[[Stack], None] = lambda stack: None,
+    observe: Observe | None = None,
+) -> Stack:
     """`train` a fleet of one kind, which is one stack."""
-    (done,) = train([world], None if stack is None else [stack], lambda stacks: watch(stacks[0]))
+    (done,) = train([world], None if stack is None else [stack], lambda stacks: watch(stacks[0]), observe)
     return done
 
 
 def train(
-    worlds: Sequence[World], stacks: Sequence[Stack] | None = None, watch: Watch = lambda stacks: None
+    worlds: Sequence[World],
+    stacks: Sequence[Stack] | None = None,
+    watch: Watch = lambda stacks: None,
+    observe: Observe | None = None,
 ) -> tuple[Stack, ...]:
     """Train a fleet from the start, or on from `stacks`, one for each kind of agents, and return them at the end of
     their streams. They go in lock-step.
 
     With a common start, one joint agent per seed and kind learns the initial tasks and every agent begins as its copy.
+    `observe` is told of every mail and what became of it.
     """
     tasks = worlds[0].settings.tasks
     with one_thread():
@@ -42,7 +52,7 @@ def train(
         while fleet[0][1].task < tasks.count:
             if fleet[0][1].task == tasks.initial:
                 fleet = spread(worlds, fleet)
-            learn_task(fleet, watch)
+            learn_task(fleet, watch, observe)
             for _, stack in fleet:
                 check(stack)
             watch(tuple(stack for _, stack in fleet))
@@ -111,18 +121,18 @@ def copies(whole: World, stack: Stack) -> Stack:
     return made
 
 
-def learn_task(fleet: Fleet, watch: Watch) -> None:
+def learn_task(fleet: Fleet, watch: Watch, observe: Observe | None = None) -> None:
     """All epochs of the stacks' current task that are still to do, and its end."""
     settings, clock = fleet[0][0].settings, fleet[0][1]
     labels = grid(settings.learner.epochs)
     if clock.epoch == 0:
-        meet(fleet)
+        meet(fleet, observe=observe)
         for world, stack in fleet:
             begin(world, stack)
     if clock.task >= settings.tasks.initial - 1:  # the initial tasks before it are only met: they are learned together
         for epoch in range(clock.epoch, settings.learner.epochs):
             if epoch:
-                meet(fleet)
+                meet(fleet, observe=observe)
             learn_epoch(fleet, clock.task, epoch)
             for world, stack in fleet:
                 stack.epoch = epoch + 1
@@ -131,7 +141,7 @@ def learn_task(fleet: Fleet, watch: Watch) -> None:
             watch(tuple(stack for _, stack in fleet))
     for world, stack in fleet:
         end(world, stack)
-    meet(fleet, ended=True)
+    meet(fleet, True, observe)
     for _, stack in fleet:
         stack.task, stack.epoch = stack.task + 1, 0
 

@@ -1,7 +1,7 @@
 """The stack: all that changes in a run, one row per lane. A checkpoint is this object and nothing else."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.fleet.world import World
-from shoal.mail.mail import Ledger
+from shoal.mail.ledger import Ledger
+from shoal.mail.mail import Mail
 from shoal.models import Modular
 from shoal.rng import key
 
@@ -69,6 +70,7 @@ class Stack:
     origin: Tensor  # int64 [L, T, 2]: agent and task that the task's candidate was received from; -1: a fresh one
     ledger: Ledger  # every message so far, of all stacks of the fleet
     offers: list[Offered] = field(default_factory=list)  # every module that lanes were offered
+    inbox: list[Mail] = field(default_factory=list)  # what lanes have accepted and not yet absorbed, as it came
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -99,7 +101,14 @@ class Stack:
         """A new stack of copies of some rows, renamed to `lanes`."""
         index = torch.tensor(rows)
         flat = {name: tensor[index.to(tensor.device)] for name, tensor in self.tensors.items()}
-        return Stack.of(lanes, self.task, self.epoch, flat)
+        found = Stack.of(lanes, self.task, self.epoch, flat)
+        found.inbox = [
+            replace(mail, receiver=lane)
+            for row, lane in zip(rows, lanes, strict=True)
+            for mail in self.inbox
+            if mail.receiver == self.lanes[row]
+        ]
+        return found
 
     def pieces(self, world: World) -> list[tuple[World, "Stack"]]:
         """The world's pieces, each with its rows of this stack; what is written to a piece is written here."""
@@ -108,7 +117,9 @@ class Stack:
             rows = slice(first, first + len(piece.lanes))
             # As `data`, because autograd would take what another thread writes to its rows for a change of these.
             flat = {name: tensor.data[rows] for name, tensor in self.tensors.items()}
-            found.append((piece, Stack.of(piece.lanes, self.task, self.epoch, flat)))
+            own = Stack.of(piece.lanes, self.task, self.epoch, flat)
+            own.inbox = self.inbox
+            found.append((piece, own))
             first = rows.stop
         return found
 

@@ -1,27 +1,37 @@
 """The post: the only way from one agent to another. It prices, refuses, records and delivers."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
-from shoal.mail.mail import ACCEPTED, AT_REST, KINDS, OVER_BUDGET, Mail, fault
+from shoal.mail.filters import Way, left, sent, stopped
+from shoal.mail.mail import ACCEPTED, LOST, UNSENT, Mail, fault, identify
 from shoal.sharing.contract import Sharing
+
+Observe = Callable[[Mail, str], None]  # is told of every mail that was posted, with its verdict
 
 
 @dataclass
 class Post:
-    """The post of one stack at one moment, for one mode."""
+    """The post of one stack at one moment, for one mode.
+
+    What it does for senders that are here reads only what is theirs: limits of their edges, and what has left. What it
+    does for receivers that are here reads only the mail, and what they have sent themselves.
+    """
 
     world: World
     stack: Stack
     mode: Sharing
-    spent: dict[tuple[Lane, Lane], int] = field(default_factory=dict)  # by this mode, now
+    spent: Counter[tuple[Lane, Lane]] = field(default_factory=Counter)  # floats of this mode, now
     notes: dict[Lane, Any] = field(default_factory=dict)  # what a lane notes for itself between two verbs
-    asked: dict[tuple[Lane, Lane], Mail] = field(default_factory=dict)  # questions that have arrived, here or elsewhere
-    sent: list[Mail] = field(default_factory=list)  # what lanes that are here have sent and its receivers accepted
+    sent: dict[str, Mail] = field(default_factory=dict)  # what has left, by id: all that a sender knows of its mail
+    named: Counter[str] = field(default_factory=Counter)  # how many mails have asked for an id
 
     @property
     def now(self) -> int:
@@ -33,53 +43,94 @@ class Post:
         there = self.world.receivers.get(lane, [])
         return [other for other in there if self.mode.uses(self.world, lane, other)]
 
+    def mail(
+        self, lane: Lane, other: Lane, kind: str, payload: Mapping[str, Tensor], items: int, reply: str = ""
+    ) -> Mail:
+        """A mail from a lane that is here, dated now."""
+        mode, task, epoch = self.mode.mode, self.stack.task, self.stack.epoch
+        name = identify(lane, other, mode, kind, task, epoch)
+        self.named[name] += 1
+        if self.named[name] > 1:  # nobody else names mail of this edge, so that the count is the same in every run
+            name = f"{name}.{self.named[name]}"
+        return Mail(lane, other, mode, kind, payload, items, name, reply, task, epoch)
+
+    def reply(self, question: Mail, kind: str, payload: Mapping[str, Tensor], items: int) -> Mail:
+        """A mail back to the sender of another."""
+        return self.mail(question.receiver, question.sender, kind, payload, items, question.id)
+
+    def asked(self, answer: Mail) -> Mail | None:
+        """The mail that an answer replies to, if its receiver has really sent it to this sender at this exchange."""
+        mine = self.sent.get(answer.reply)
+        ends = answer.receiver, answer.sender
+        return mine if mine is not None and (mine.sender, mine.receiver) == ends else None
+
+    # For senders
+
+    def way(self, sender: Lane, receiver: Lane) -> Way:
+        """An edge as it is now. Without an edge there is none, whoever asks."""
+        edge = self.world.edges[sender, receiver]
+        return Way(edge, self.mode, self.now, self.stack.ledger.use(sender, receiver), self.spent[sender, receiver])
+
     def left(self, sender: Lane, receiver: Lane) -> int | None:
         """The floats that the edge still carries now: zero while it rests, None without a limit."""
-        if self.rests(sender, receiver):
-            return 0
-        edge, limits = self.world.edges[sender, receiver], []
-        if edge.budget is not None:
-            use = self.stack.ledger.use(sender, receiver)
-            limits.append(edge.budget - (use.carried if use.last == self.now else 0))
-        if self.mode.budget != "unlimited":
-            limits.append(self.mode.budget - self.spent.get((sender, receiver), 0))
-        return min(limits) if limits else None
+        return left(self.way(sender, receiver))
 
-    def rests(self, sender: Lane, receiver: Lane) -> bool:
-        """Was the edge used not long ago? (Now is not long ago, but the same moment.)"""
-        last = self.stack.ledger.use(sender, receiver).last
-        return 0 <= last < self.now < last + self.world.edges[sender, receiver].every
+    def send(self, mails: Iterable[Mail]) -> list[tuple[Mail, str]]:
+        """Let mails of lanes that are here leave, if they may: they are paid for, whatever becomes of them.
 
-    def send(self, mail: Mail) -> int:
-        """Let a mail of a lane that is here leave, if it may: it is paid for, whatever its receiver will say."""
-        verdict = self.stamp(mail)
-        if verdict == ACCEPTED:
-            self.stack.ledger.carry(mail, self.now)
-            edge = mail.sender, mail.receiver
-            self.spent[edge] = self.spent.get(edge, 0) + mail.floats
-        return verdict
+        Each comes back as it is under way, with a verdict: ACCEPTED, as far as its sender can know, or why it is not
+        under way.
+        """
+        return [self.send_one(mail) for mail in mails]
 
-    def judge(self, mail: Mail) -> int:
-        """The verdict of a receiver that is here."""
-        expected = self.mode.expects(self.world, mail.kind, mail.sender)
-        return fault(mail.payload, expected) or self.mode.objects(self, mail)
+    def send_one(self, mail: Mail) -> tuple[Mail, str]:
+        """Let one mail leave, if it may."""
+        ends = mail.sender, mail.receiver
+        way = self.way(*ends)
+        if why := stopped(way, mail):
+            if why not in UNSENT:  # the ledger could not tell that it was never paid for
+                raise ValueError(f"a filter stops mail as `{why}`, which is not in UNSENT; put it there")
+            return mail, why
+        self.sent[mail.id] = mail
+        self.stack.ledger.carry(mail, self.now)
+        self.spent[ends] += mail.floats
+        under_way = sent(way, mail)
+        return (mail, LOST) if under_way is None else (under_way, ACCEPTED)
 
-    def row(self, mail: Mail, verdict: int) -> tuple[int, ...]:
-        """The ledger's row of a mail."""
-        when, mode = (self.stack.task, self.stack.epoch), self.world.settings.sharing.index(self.mode)
-        ends = mail.sender.agent, mail.receiver.agent
-        size = mail.items, mail.floats, mail.bytes, mail.paper
-        return (mail.sender.seed, *when, *ends, mode, KINDS.index(mail.kind), *size, verdict)
+    # For receivers
 
-    def stamp(self, mail: Mail) -> int:
-        """May this mail leave now?"""
-        edge = self.world.edges[mail.sender, mail.receiver]  # no edge: no mail, whoever asks
-        if self.rests(mail.sender, mail.receiver):
-            return AT_REST
-        left = self.left(mail.sender, mail.receiver)
-        # Nothing at all goes over an edge without a budget, not even a message without content.
-        shut = edge.budget == 0 or self.mode.budget == 0
-        return ACCEPTED if left is None or (mail.floats <= left and not shut) else OVER_BUDGET
+    def receive(self, mails: Sequence[Mail]) -> list[str]:
+        """The verdicts of receivers that are here on mail that has arrived. What they accept lies in the inbox until it
+        is due."""
+        looks: dict[tuple[int, str, Lane], str] = {}  # the same payload may have gone to many
+        verdicts = []
+        for mail in mails:
+            name = id(mail.payload), mail.kind, mail.sender
+            if name not in looks:
+                expected = self.mode.expects(self.world, mail.kind, mail.sender)
+                looks[name] = fault(mail.payload, expected)
+            verdict = looks[name]
+            if verdict == ACCEPTED:
+                verdict = self.mode.objects(self, mail) or ACCEPTED
+            if verdict in UNSENT:
+                raise ValueError(
+                    f"mode `{self.mode.mode}` refuses mail that has arrived as `{verdict}`, which says that it never "
+                    "left; use another word"
+                )
+            if verdict == ACCEPTED:
+                self.stack.inbox.append(mail)
+            verdicts.append(verdict)
+        return verdicts
+
+    def collect(self, asked: bool) -> list[Mail]:
+        """Take from the inbox what is due of this mode: questions, or all that is none."""
+
+        def mine(mail: Mail) -> bool:
+            return mail.mode == self.mode.mode and mail.due <= self.now and (mail.kind in self.mode.asking) == asked
+
+        found = [mail for mail in self.stack.inbox if mine(mail)]
+        self.stack.inbox[:] = [mail for mail in self.stack.inbox if not mine(mail)]
+        return found
 
     def audit(self) -> None:
         """The constraint of the paper's equation 1, size(K_ji) <= b_ji f_ji C, for every edge, with 1 / `every` as the
@@ -87,34 +138,27 @@ class Post:
         for (sender, receiver), edge in self.world.edges.items():
             if edge.budget is None or sender not in self.world.row:
                 continue
-            sent = self.stack.ledger.use(sender, receiver).total
+            total = self.stack.ledger.use(sender, receiver).total
             allowed = edge.budget * (self.now // edge.every + 1)
-            if sent > allowed:
-                raise RuntimeError(f"edge {sender} -> {receiver} carried {sent} floats where {allowed} are allowed")
+            if total > allowed:
+                raise RuntimeError(f"edge {sender} -> {receiver} carried {total} floats where {allowed} are allowed")
 
 
-def carry(posts: Sequence[Post], mails: Iterable[Mail]) -> list[list[Mail]]:
-    """Post the mails of all stacks; those that leave, arrive and make sense to their receivers are delivered to the
-    stacks that these are in.
+def deliver(posts: Sequence[Post], mails: Iterable[Iterable[Mail]], observe: Observe | None = None) -> None:
+    """Carry the mails of each stack's senders to the inboxes of their receivers, and write them in the ledger.
 
     In the order of their senders in the fleet, however it is cut into stacks.
     """
-    home = {lane: at for at, post in enumerate(posts) for lane in post.world.lanes}
     place = {lane: at for at, lane in enumerate(posts[0].world.peers)}
-    judged: dict[tuple[int, int], int] = {}  # the same payload goes to many
-    boxes: list[list[Mail]] = [[] for _ in posts]
-    rows = []
-    for mail in sorted(mails, key=lambda mail: place[mail.sender]):
-        sender, to = posts[home[mail.sender]], home[mail.receiver]
-        verdict = sender.send(mail)
-        if verdict == ACCEPTED:
-            name = id(mail.payload), to
-            if name not in judged:
-                judged[name] = posts[to].judge(mail)
-            verdict = judged[name]
-        if verdict == ACCEPTED:
-            sender.sent.append(mail)
-            boxes[to].append(mail)
-        rows.append(sender.row(mail, verdict))
-    posts[0].stack.ledger.write(rows)
-    return boxes
+    posted = [one for post, mine in zip(posts, mails, strict=True) for one in post.send(mine)]
+    posted.sort(key=lambda one: place[one[0].sender])
+    for post in posts:
+        mine = [
+            at for at, (mail, verdict) in enumerate(posted) if verdict == ACCEPTED and mail.receiver in post.world.row
+        ]
+        for at, verdict in zip(mine, post.receive([posted[at][0] for at in mine]), strict=True):
+            posted[at] = posted[at][0], verdict
+    posts[0].stack.ledger.write(posted)
+    if observe:
+        for mail, verdict in posted:
+            observe(mail, verdict)

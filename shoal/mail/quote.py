@@ -9,7 +9,6 @@ class Quote(NamedTuple):
     kind: str
     items: int
     floats: int
-    paper: int
 
 
 def fitting(wanted: int, each: int, budget: int | None) -> int:

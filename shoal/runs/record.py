@@ -44,13 +44,14 @@ from shoal.errors import SettingsError, UserError
 from shoal.fleet.evaluate import others
 from shoal.fleet.stack import HOST, Offered, Stack
 from shoal.fleet.world import World
-from shoal.mail.mail import Ledger
+from shoal.mail.ledger import Ledger
+from shoal.mail.mail import Envelope, pack, unpack
 from shoal.runs.tables import accuracies, candidates, growth, posted, strangers, summarise
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import parsed, resolve
 
-FORMAT = 3  # of a run directory; raised when an older one cannot be continued
+FORMAT = 4  # of a run directory; raised when an older one cannot be continued
 PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
 
 
@@ -130,7 +131,7 @@ class Record:
         self.write("about.json", text(made))
 
     def save(self, stacks: Sequence[Stack]) -> None:
-        """Write the checkpoint: one clock, one ledger, and the tensors of every stack."""
+        """Write the checkpoint: one clock, one ledger, and the tensors and the inbox of every stack."""
         stack = stacks[0]
         about = {
             "format": str(FORMAT),
@@ -146,6 +147,12 @@ class Record:
             for name, tensor in (one.tensors | {"offers": rows_of(one.offers)}).items()
         }
         tensors["ledger"] = torch.from_numpy(stack.ledger.rows)
+        about["words"] = json.dumps(stack.ledger.words)
+        letters = [[pack(mail) for mail in one.inbox] for one in stacks]
+        about["inbox"] = json.dumps([[envelope for envelope, _ in one] for one in letters])
+        for at, one in enumerate(letters):
+            for place, (_, content) in enumerate(one):
+                tensors[letter(at, place)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
         about["digest"] = digest(about, tensors)
         self.write(self.checkpoint.name, save(tensors, about))
 
@@ -170,7 +177,15 @@ class Record:
             )
         self.seconds, self.since = float(about["seconds"]), time.monotonic()
         lanes = [[Lane(*lane) for lane in one] for one in json.loads(about["lanes"])]
-        ledger = Ledger.of(flat.pop("ledger").cpu().numpy(), self.settings.learner.epochs)
+        rows, words = flat.pop("ledger").cpu().numpy(), json.loads(about["words"])
+        ledger = Ledger.of(rows, words, self.settings.learner.epochs)
+        inboxes = [
+            [
+                unpack(Envelope(*envelope), flat.pop(letter(at, place)).cpu().numpy().tobytes())
+                for place, envelope in enumerate(one)
+            ]
+            for at, one in enumerate(json.loads(about["inbox"]))
+        ]
         stacks = []
         for at, mine in enumerate(lanes):
             head = mark(at, len(lanes))
@@ -180,6 +195,7 @@ class Record:
             stacks.append(Stack.of(mine, int(about["task"]), int(about["epoch"]), own))
             stacks[-1].ledger = ledger
             stacks[-1].offers = [offered(row) for row in offers]
+            stacks[-1].inbox = inboxes[at]
         return tuple(stacks)
 
     def damaged(self, why: object) -> RecordError:
@@ -264,6 +280,11 @@ def reopen(folder: Path) -> Record:
 def mark(at: int, count: int) -> str:
     """What the names of a stack's tensors begin with in a checkpoint of several stacks."""
     return "" if count == 1 else f"{at}:"
+
+
+def letter(at: int, place: int) -> str:
+    """The name of a mail in a checkpoint: its place in the inbox of a stack."""
+    return f"inbox:{at}:{place}"
 
 
 def rows_of(offers: Sequence[Offered]) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """A run's records as tables, and its summary: views of the stacks, made when they are written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,14 @@ import torch
 from shoal.data.tasks import Lane
 from shoal.fleet.evaluate import Foreign
 from shoal.fleet.stack import Offered, Stack, grid
-from shoal.mail.mail import ACCEPTED, AT_REST, COLUMNS, KINDS, OVER_BUDGET, VERDICTS, Ledger
+from shoal.mail.ledger import COLUMNS, WORDS, Ledger
+from shoal.mail.mail import ACCEPTED
 from shoal.settings.groups import Settings
 from shoal.study import metrics
+
+# Further columns of the ledger: floats counted in another way, by `module:function` of settings and ledger. They are
+# looked up when a table is made, because those who count in a way of their own build on these tables.
+COUNTED = {"paper": "shoal.reproduce.counting:counted"}
 
 
 def accuracies(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
@@ -115,36 +121,39 @@ def joined(settings: Settings, parts: Sequence[dict[str, np.ndarray]]) -> pl.Dat
 
 def posted(settings: Settings, ledger: Ledger) -> pl.DataFrame:
     """A row per message, in the order of posting."""
-    rows = {name: ledger.column(name) for name in COLUMNS}
-    words = {"mode": tuple(mode.mode for mode in settings.sharing), "kind": KINDS, "verdict": VERDICTS}
-    columns = {
-        name: pl.Series(np.array(words[name])[values] if len(values) else [], dtype=pl.String)
-        if name in words
-        else pl.Series(values)
-        for name, values in rows.items()
-    }
+    columns: dict[str, pl.Series] = {}
+    for name in COLUMNS:
+        if name == "verdict":
+            columns |= {other: pl.Series(values) for other, values in counted(settings, ledger).items()}
+        # Without rows, polars would not know that these are words.
+        columns[name] = pl.Series(ledger.column(name), dtype=pl.String if name in WORDS else pl.Int64)
     return pl.DataFrame(columns)
 
 
-def sent(ledger: Ledger) -> np.ndarray:
-    """Which messages crossed their edge: bool, one for each row."""
-    return ~np.isin(ledger.column("verdict"), (AT_REST, OVER_BUDGET))
+def counted(settings: Settings, ledger: Ledger) -> dict[str, np.ndarray]:
+    """The floats of every message, counted in other ways than as they were sent."""
+    found = {}
+    for name, door in COUNTED.items():
+        module, _, inner = door.partition(":")
+        count: Callable[[Settings, Ledger], np.ndarray] = getattr(import_module(module), inner)
+        found[name] = count(settings, ledger)
+    return found
 
 
-def traffic(ledger: Ledger) -> dict[str, Any]:
+def traffic(settings: Settings, ledger: Ledger) -> dict[str, Any]:
     """What sharing cost: messages that crossed an edge (their receiver may have refused them), and those that did not.
 
     Per edge and task: for every edge and every task in which a message was posted on it.
     """
-    verdict = ledger.column("verdict")
-    crossed = sent(ledger)
+    crossed = ledger.crossed
     uses = len(np.unique(np.stack([ledger.column(name) for name in ("seed", "sender", "receiver", "task")], 1), axis=0))
-    total = {name: int(ledger.column(name)[crossed].sum()) for name in ("floats", "bytes", "paper")}
+    total = {name: int(ledger.column(name)[crossed].sum()) for name in ("floats", "bytes")}
+    others = {name: int(values[crossed].sum()) for name, values in counted(settings, ledger).items()}
     return {
         "messages": int(crossed.sum()),
-        "refused": int((verdict != ACCEPTED).sum()),
+        "refused": int((~ledger.among("verdict", [ACCEPTED])).sum()),
         "floats_per_edge_task": total["floats"] / uses if uses else 0.0,
-        "paper_floats_per_edge_task": total["paper"] / uses if uses else 0.0,
+        **{f"{name}_floats_per_edge_task": floats / uses if uses else 0.0 for name, floats in others.items()},
         "bytes_total": total["bytes"],
     }
 
@@ -183,7 +192,7 @@ def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign])
         **metrics_of(settings, stacks, unmet),
         **({"kinds": kinds} if settings.kinds else {}),
         "sharing": [mode.mode for mode in settings.sharing],
-        **traffic(stacks[0].ledger),
+        **traffic(settings, stacks[0].ledger),
         "identity": settings.identity(),
     }
 

@@ -24,6 +24,7 @@ class Sharing(Part):
 
     between: ClassVar[str] = "any two agents"  # whom it connects, in words
     offers: ClassVar[bool] = False  # does it offer modules, each noted in `Stack.offers`?
+    asking: ClassVar[tuple[str, ...]] = ("question",)  # the kinds of mail that `ask` sends
     mode: str = Field(description="the name of the mode")
     every: PositiveInt | Literal["task"] = Field(description="epochs between exchanges; task: once, before a task")
     when: Literal["before", "after"] = Field(description="exchange before or after every so many epochs")
@@ -82,9 +83,10 @@ class Sharing(Part):
         near = self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
         return near and self.fits(world.of(sender), world.of(receiver))
 
-    def objects(self, post: "Post", mail: "Mail") -> int:
-        """A receiver's verdict on mail that looks as expected; zero accepts it."""
-        return 0
+    def objects(self, post: "Post", mail: "Mail") -> str:
+        """Why a receiver does not accept mail that looks as expected, in a word or two; empty: it does. It is asked for
+        each receiver."""
+        return ""
 
     def ask(self, post: "Post") -> list["Mail"]:
         """The questions of all lanes; none, if everybody just sends."""

@@ -15,7 +15,7 @@ from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners.learn import Batch
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver, identify
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, fitting
 from shoal.settings.groups import Settings
@@ -27,23 +27,45 @@ class Federated(Sharing):
     """What the four have in common: everybody sends its modules to everybody's neighbours."""
 
     between: ClassVar[str] = "agents of the same model, net.width, net.depth and net.basis"
+    asking: ClassVar[tuple[str, ...]] = ("receipt",)
     copies: ClassVar[int] = 1  # numbers sent for each weight
     every: PositiveInt = Field(5, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
+    receipts: bool = Field(
+        False, description="receivers confirm by mail what they accepted; modules that do not fit wait for that"
+    )
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         """Only modules of the same shape in the same place can be averaged."""
         return super().fits(sender, receiver) and net_of(sender) == net_of(receiver)
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        return models(post, snapshot(post.world, post.stack))
+    def ask(self, post: Post) -> list[Mail]:
+        """Receipts for what has come at earlier exchanges, if they are wanted."""
+        owed, mails = post.stack.kept.get(f"{self.mode}.owed"), []
+        if owed is None:
+            return []
+        for row, lane in enumerate(post.world.lanes):
+            for other in post.out(lane):
+                task, epoch, last = owed[row, other.agent].tolist()
+                if last >= 0:
+                    model = identify(other, lane, self.mode, "model", task, epoch)
+                    payload = {"last": torch.tensor([last], dtype=torch.int32)}
+                    mails.append(post.mail(lane, other, "receipt", payload, 1, model))
+        return mails
 
-    def objects(self, post: Post, mail: Mail) -> int:
+    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        return models(post, questions, snapshot(post.world, post.stack))
+
+    def objects(self, post: Post, mail: Mail) -> str:
         """Nobody sends a module twice, or none."""
+        if mail.kind == "receipt":
+            return ACCEPTED
         modules = mail.payload["modules"]
         return ACCEPTED if 0 < len(modules) == len(modules.unique()) else OUT_OF_RANGE
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
+        if kind == "receipt":
+            return {"last": Expected(torch.int32, (1,), units(world))}
         found = {name: Expected(torch.float32, (None, *shape)) for name, shape in shapes(world).items()}
         fisher = {f"fisher.{name}": found[name] for name in NAMES} if self.copies == 2 else {}
         return found | fisher | {"modules": Expected(torch.int32, (None,), units(world))}
@@ -51,7 +73,8 @@ class Federated(Sharing):
     def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
         each_one = self.copies * module_floats(world)
         count = fitting(units(world), each_one + 1, budget)
-        return [Quote("model", count, count * (each_one + 1), count * each_one)]
+        receipts = [Quote("receipt", 1, 1)] if self.receipts else []
+        return [*receipts, Quote("model", count, count * (each_one + 1))]
 
 
 class FedAvg(Federated):
@@ -61,7 +84,7 @@ class FedAvg(Federated):
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived."""
-        for row, mean in means(post, answers).items():
+        for row, mean in means(post, questions, answers).items():
             write(post.stack, row, mean)
 
 
@@ -79,7 +102,7 @@ class FedProx(Federated):
         """The mean over oneself and what has arrived; it is the anchor until the next exchange."""
         stack = post.stack
         anchor = remembered(post.world, stack, self.mode, ("anchor",))["anchor"]
-        for row, mean in means(post, answers).items():
+        for row, mean in means(post, questions, answers).items():
             write(stack, row, mean)
             stack.kept["fedprox.on"][row] = 1
             for name in NAMES:
@@ -112,14 +135,15 @@ class FedCurv(Federated):
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Everybody's modules, and how much each weight matters to it, to everybody's neighbours."""
-        return models(post, snapshot(post.world, post.stack), fisher(post.world, post.stack, self.fisher, self.samples))
+        matters = fisher(post.world, post.stack, self.fisher, self.samples)
+        return models(post, questions, snapshot(post.world, post.stack), matters)
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived; and sum_j F_j and sum_j F_j w_j, which is all that the sum over
         neighbours of F_j (w - w_j)^2 needs for its gradient. What came earlier is forgotten."""
         stack = post.stack
         kept = remembered(post.world, stack, self.mode, ("sum", "moment"))
-        for row, mean in means(post, answers).items():
+        for row, mean in means(post, questions, answers).items():
             write(stack, row, mean)
         for lane, mails in by_receiver(answers).items():
             row = post.world.row[lane]
@@ -163,7 +187,7 @@ class FedFish(Federated):
         """Between one's own weights and the mean over oneself and what has arrived."""
         own = snapshot(post.world, post.stack)
         matters = fisher(post.world, post.stack, self.fisher, self.samples) if answers else {}
-        for row, mean in means(post, answers).items():
+        for row, mean in means(post, questions, answers).items():
             kept = normalised({name: matters[name][row] for name in NAMES}, self.norm, self.temperature)
             mixed = {name: kept[name] * own[name][row] + (1 - kept[name]) * mean[name] for name in NAMES}
             # Where both are the same, so is what lies between them: rounding must not move it.
@@ -187,7 +211,7 @@ def shapes(world: World) -> dict[str, tuple[int, ...]]:
     return {"module.weight": (block.width, block.width, *block.kernel), "module.bias": (block.width,)}
 
 
-def models(post: Post, values: Tensors, matters: Tensors | None = None) -> list[Mail]:
+def models(post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tensors | None = None) -> list[Mail]:
     """Everybody's modules to all its neighbours.
 
     If not all fit the budget, some go; others at the next exchange, so that in turn all are averaged.
@@ -195,7 +219,7 @@ def models(post: Post, values: Tensors, matters: Tensors | None = None) -> list[
     world, count, mails = post.world, units(post.world), []
     content = values | {f"fisher.{name}": tensor for name, tensor in (matters or {}).items()}
     each_one = module_floats(world) * (2 if matters else 1)
-    turns = post.stack.kept.get(f"{post.mode.mode}.turn")
+    turns = turned(post, receipts)
     for row, lane in enumerate(world.lanes):
         letters: dict[tuple[int, int], Tensors] = {}
         for other in post.out(lane):
@@ -205,31 +229,66 @@ def models(post: Post, values: Tensors, matters: Tensors | None = None) -> list[
                 at = torch.arange(first, first + fits) % count
                 chosen = {name: tensor[row, at].cpu() for name, tensor in content.items()}
                 letters[first, fits] = chosen | {"modules": at.int()}
-            mails.append(Mail(lane, other, "model", letters[first, fits], fits, fits * each_one))
+            mails.append(post.mail(lane, other, "model", letters[first, fits], fits))
     return mails
 
 
-def turn(post: Post) -> None:
-    """Remember at its sender, for every edge over which not all modules went, with which one it goes on."""
-    count, name = units(post.world), f"{post.mode.mode}.turn"
-    for mail in post.sent:
-        if len(mail.payload["modules"]) < count:
-            if name not in post.stack.kept:
-                post.stack.kept[name] = torch.zeros(
-                    len(post.stack.lanes), post.world.settings.agents, dtype=torch.int64
-                )
-            at = post.world.row[mail.sender], mail.receiver.agent
-            post.stack.kept[name][at] = (int(mail.payload["modules"][-1]) + 1) % count
+def confirms(post: Post) -> bool:
+    """Do receivers confirm what they accept?"""
+    return isinstance(post.mode, Federated) and post.mode.receipts
 
 
-def means(post: Post, answers: Sequence[Mail]) -> dict[int, Tensors]:
+def turned(post: Post, receipts: Sequence[Mail]) -> Tensor | None:
+    """With which module every edge goes on over which not all went, [L, agents]: that after the last one that has left
+    or, if receivers confirm what they accept, after the last one confirmed. None: with the first."""
+    count, turns = units(post.world), post.stack.kept.get(f"{post.mode.mode}.turn")
+    if confirms(post):
+        gone = [(mail.receiver, mail.sender, int(mail.payload["last"])) for mail in receipts]
+    else:
+        left = [mail for mail in post.sent.values() if mail.kind == "model" and len(mail.payload["modules"]) < count]
+        gone = [(mail.sender, mail.receiver, int(mail.payload["modules"][-1])) for mail in left]
+    if not gone:
+        return turns
+    if turns is None:
+        turns = torch.zeros(len(post.stack.lanes), post.world.settings.agents, dtype=torch.int64)
+    turns = turns.clone()
+    for sender, receiver, last in gone:
+        turns[post.world.row[sender], receiver.agent] = (last + 1) % count
+    return turns
+
+
+def remember_turns(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> None:
+    """Remember with which module every edge goes on and, if receipts are wanted, what is to be confirmed."""
+    turns, name = turned(post, receipts), post.mode.mode
+    if turns is not None:
+        post.stack.kept[f"{name}.turn"] = turns
+    if confirms(post):
+        post.stack.kept[f"{name}.owed"] = owed(post, answers)
+
+
+def owed(post: Post, answers: Sequence[Mail]) -> Tensor:
+    """What every lane has still to confirm, [L, agents, 3]: task and epoch of the sender's mail, and the last module in
+    it; -1: nothing."""
+    found = post.stack.kept.get(f"{post.mode.mode}.owed")
+    if found is None:
+        found = torch.full((len(post.stack.lanes), post.world.settings.agents, 3), -1)
+    for mail in post.sent.values():
+        if mail.kind == "receipt":
+            found[post.world.row[mail.sender], mail.receiver.agent] = -1
+    for mail in answers:
+        what = torch.tensor([mail.task, mail.epoch, int(mail.payload["modules"][-1])])
+        found[post.world.row[mail.receiver], mail.sender.agent] = what
+    return found
+
+
+def means(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> dict[int, Tensors]:
     """The unweighted mean over oneself and the neighbours whose modules have arrived, by row.
 
     In double precision and in the order of agents: agents with the same neighbourhood get the same bits, and the mean
     of equal weights is these weights.
     """
     world, stack, count = post.world, post.stack, units(post.world)
-    turn(post)
+    remember_turns(post, receipts, answers)
     found = {}
     for lane, mails in by_receiver(answers).items():
         row = world.row[lane]

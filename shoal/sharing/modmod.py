@@ -24,7 +24,7 @@ from shoal.mail.quote import Quote, fitting
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
-from shoal.sharing.federated import module_floats, shapes
+from shoal.sharing.federated import shapes
 from shoal.sharing.images import classes_of, held, ids, images_of, nets, pixels, replies
 from shoal.sharing.offers import modular, settle, sorted_offers
 from shoal.sharing.scores import BUILT_IN, SCORES, Pair, floats
@@ -103,7 +103,7 @@ class ModMod(Sharing):
                 if self.asks != "classes":
                     count = fitting(count, self.price(world, 1), self.rest(world, post.left(lane, other), other))
                 payload = {name: tensor[:count] for name, tensor in whole.items()}
-                mails.append(Mail(lane, other, "question", payload, count, 0))
+                mails.append(post.mail(lane, other, "question", payload, count))
         return mails
 
     def rest(self, world: World, budget: int | None, other: Lane) -> int | None:
@@ -125,7 +125,7 @@ class ModMod(Sharing):
         payload = {"images": world.images(chosen)}
         return payload | ({"labels": ids(stream[task].labels(world.bank, chosen))} if self.asks == "labelled" else {})
 
-    def objects(self, post: Post, mail: Mail) -> int:
+    def objects(self, post: Post, mail: Mail) -> str:
         """A question says something; labels are of two classes at least; an offer is of a task that could be."""
         if mail.kind == "modules":
             sources, count = mail.payload["sources"], len(mail.payload["sources"])
@@ -157,7 +157,7 @@ class ModMod(Sharing):
             alike = self.alike(world, question.sender)
             count = fitting(len(wanted), self.module_price(world, alike), post.left(lane, question.sender))
             payload = self.pack(world, stack, row, wanted[:count], scores, alike)
-            mails.append(Mail(lane, question.sender, "modules", payload, count, count * module_floats(world)))
+            mails.append(post.reply(question, "modules", payload, count))
         return mails
 
     def own(self, post: Post, lane: Lane, task: int, net: Any) -> Pair:
@@ -274,7 +274,4 @@ class ModMod(Sharing):
         # A question of few images leaves more to the answer: at least one is asked about.
         least = price if self.asks == "classes" else self.price(world, 1)
         count = fitting(most, each, None if budget is None else budget - least)
-        return [
-            Quote("question", asked, price, 0),
-            Quote("modules", count, count * each, count * module_floats(world)),
-        ]
+        return [Quote("question", asked, price), Quote("modules", count, count * each)]

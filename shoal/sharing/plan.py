@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 from shoal.data.tasks import Lane
 from shoal.fleet.world import World
-from shoal.mail.mail import Expected, wire
+from shoal.mail.filters import Way, left, stopped
+from shoal.mail.ledger import Use
+from shoal.mail.mail import AT_REST, OVER_BUDGET, Expected, wire
 from shoal.mail.quote import Quote
 from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
@@ -33,7 +35,6 @@ class Line(NamedTuple):
     wanted: int  # without a limit
     floats: int  # of the largest message
     bytes: int
-    paper: int
     exchanges: int  # in a task
     tasks: int  # with exchanges
     posted: int  # in the run
@@ -48,11 +49,12 @@ def plan(worlds: Sequence[World]) -> list[Line]:
     world, home = worlds[0], {lane: one for one in worlds for lane in one.lanes}
     alike: dict[tuple[Any, ...], list[tuple[Lane, Lane]]] = {}
     for ends, edge in world.edges.items():
-        key = Edges(edge.budget, edge.every, users(world, *ends), 0, ()), *(home[lane] for lane in ends)
+        limits = edge._replace(sender=0, receiver=0)  # all that filters can ask of an edge
+        key = limits, Edges(edge.budget, edge.every, users(world, *ends), 0, ()), *(home[lane] for lane in ends)
         alike.setdefault(key, []).append(ends)
     groups: dict[tuple[Line, ...], list[tuple[Lane, Lane]]] = {}  # kinds of agents that cost the same go together
-    for (edges, sender, receiver), found in alike.items():
-        groups.setdefault(tuple(along(sender, receiver, found[0][0], edges)), []).extend(found)
+    for (_, edges, sender, receiver), found in alike.items():
+        groups.setdefault(tuple(along(sender, receiver, *found[0], edges)), []).extend(found)
     return [
         line._replace(edges=line.edges._replace(number=len(found), pairs=pairs(found)))
         for lines, found in groups.items()
@@ -79,41 +81,33 @@ def users(world: World, sender: Lane, receiver: Lane) -> tuple[str, ...]:
     return tuple(mode.mode for mode in world.settings.sharing if mode.uses(world, sender, receiver))
 
 
-def along(world: World, other: World, sender: Lane, edges: Edges) -> list[Line]:
-    """What goes over one edge with these limits in a whole run, from a `sender` in `world` to a receiver in the
-    `other`: the post's rules, on the largest mail.
+def along(world: World, other: World, sender: Lane, receiver: Lane, edges: Edges) -> list[Line]:
+    """What goes over one of these edges in a whole run, from a `sender` in `world` to a `receiver` in the
+    `other`: the largest mail passes the same filters as mail does.
 
     Every mode is told the whole budget, because others that act at the same moment may find nothing to send.
     """
-    settings = world.settings
+    settings, edge = world.settings, world.edges[sender, receiver]
     posted: Counter[tuple[str, str]] = Counter()
-    resting, over, total, size = (posted.copy() for _ in range(4))
+    total, size = posted.copy(), posted.copy()
+    refused: Counter[tuple[tuple[str, str], str]] = Counter()
     largest: dict[tuple[str, str], Quote] = {}
     last = -1
     for task, epoch, mode in moments(settings):
         if mode.mode not in edges.modes:
             continue
         now = task * settings.learner.epochs + epoch
-        rests = 0 <= last < now < last + edges.every
-        limits = [] if edges.budget is None else [edges.budget]
-        if mode.budget != "unlimited":
-            limits.append(mode.budget)
-        left = 0 if rests else min(limits, default=None)
-        used = False
-        for quote in mode.quote(world, left, other):
+        way = Way(edge, mode, now, Use(last))
+        for quote in mode.quote(world, left(way), other):
             name = mode.mode, quote.kind
             posted[name] += 1
             largest[name] = max(largest.get(name, quote), quote, key=lambda one: one.floats)
-            if rests:
-                resting[name] += 1
-            elif left is not None and quote.floats > left:
-                over[name] += 1
+            if why := stopped(way, quote):
+                refused[name, why] += 1
             else:
-                used = True
+                last = now
                 total[name] += quote.floats
                 size[name] += weight(mode.expects(other, quote.kind, sender), quote.items)
-        if used:
-            last = now
     lines = []
     for mode in settings.sharing:
         if mode.mode not in edges.modes:
@@ -125,9 +119,10 @@ def along(world: World, other: World, sender: Lane, edges: Edges) -> list[Line]:
                 continue
             one = largest[name]
             length = weight(mode.expects(other, free.kind, sender), one.items)
-            price = one.items, free.items, one.floats, length, one.paper
-            times = tasks.count(tasks[-1]), len(set(tasks)), posted[name], resting[name], over[name]
-            lines.append(Line(*name, edges, *price, *times, total[name], size[name]))
+            price = one.items, free.items, one.floats, length
+            times = tasks.count(tasks[-1]), len(set(tasks)), posted[name]
+            kept = refused[name, AT_REST], refused[name, OVER_BUDGET]
+            lines.append(Line(*name, edges, *price, *times, *kept, total[name], size[name]))
     return lines
 
 

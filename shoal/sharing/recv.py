@@ -19,6 +19,7 @@ from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
 from shoal.sharing.images import Arrived, Held, classes_of, held, ids, images_of, nets, per_lane, pixels, replies, store
+from shoal.sharing.simp import sorted_in
 
 Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
 
@@ -70,11 +71,11 @@ class Recv(Sharing):
                 'use labels = "query" or receive = "class"'
             )
 
-    def objects(self, post: Post, mail: Mail) -> int:
-        """An answer is to images that were asked about."""
+    def objects(self, post: Post, mail: Mail) -> str:
+        """An answer is to images that its receiver has asked about."""
         if mail.kind == "question" or not len(mail.payload["queries"]):
             return ACCEPTED
-        asked = post.asked.get((mail.receiver, mail.sender))
+        asked = post.asked(mail)
         known = asked is not None and int(mail.payload["queries"].max()) < len(asked.payload["images"])
         return ACCEPTED if known else OUT_OF_RANGE
 
@@ -92,8 +93,7 @@ class Recv(Sharing):
                 payload = {"images": images[:count]}
                 if self.prefilter == "label":
                     payload["labels"] = labels[:count]
-                size = len(payload["images"])
-                mails.append(Mail(lane, other, "question", payload, size, size * pixels(world)))
+                mails.append(post.mail(lane, other, "question", payload, len(payload["images"])))
         return mails
 
     def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
@@ -125,8 +125,7 @@ class Recv(Sharing):
             payload = {"images": world.images(own.rows[at]), "queries": query[:fits].int()}
             if self.receive == "class":
                 payload["labels"] = ids(own.labels[at])
-            paper = count * self.nearest * pixels(world)
-            mails.append(Mail(lane, question.sender, "answer", payload, len(at), paper))
+            mails.append(post.reply(question, "answer", payload, len(at)))
         return mails
 
     def admissible(self, world: World, row: int, task: int, questions: Sequence[Mail]) -> Tensor:
@@ -142,12 +141,16 @@ class Recv(Sharing):
         return searched & has[labels.long()]
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """Keep what fits a task in that task's buffer."""
+        """Keep what fits a task in that task's buffer. Which images a late answer was asked for with is not remembered:
+        it is sorted in by its classes, if they were sent."""
         world = post.world
         for lane, mails in by_receiver(answers).items():
             queries: list[Query] = post.notes[lane]
             arrived = []
             for mail in mails:
+                if post.asked(mail) is None:
+                    arrived += sorted_in(post, lane, [mail]) if "labels" in mail.payload else []
+                    continue
                 images, origin = mail.payload["images"], mail.payload["queries"].tolist()
                 labels = mail.payload["labels"].tolist() if "labels" in mail.payload else [None] * len(origin)
                 for image, at, label in zip(images, origin, labels, strict=True):
@@ -184,10 +187,9 @@ class Recv(Sharing):
         left = None if budget is None else budget - queries * self.query_floats(world)
         # The answer is to a question in the other direction, which may have had more room.
         items = fitting(self.queries * self.nearest, self.item_floats(world), left)
-        size = pixels(world)
         return [
-            Quote("question", queries, queries * self.query_floats(world), queries * size),
-            Quote("answer", items, items * self.item_floats(world), self.queries * self.nearest * size),
+            Quote("question", queries, queries * self.query_floats(world)),
+            Quote("answer", items, items * self.item_floats(world)),
         ]
 
 

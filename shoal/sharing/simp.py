@@ -19,8 +19,6 @@ from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
 from shoal.sharing.images import Arrived, classes_of, held, ids, images_of, nets, per_lane, pixels, replies, store
 
-NEAREST = 5  # the paper's rule counts b images as b/5 queries with 5 answers each, and the queries too (protocol 5)
-
 
 class Simp(Sharing):
     """Sharing of images by class."""
@@ -64,8 +62,7 @@ class Simp(Sharing):
                 count = fitting(len(classes), 2, post.left(lane, other))
                 worth = torch.tensor([found[lane][one] for one in classes[:count]])
                 payload = {"classes": ids(classes[:count]), "worth": worth}
-                paper = self.images // NEAREST * pixels(world)
-                mails.append(Mail(lane, other, "question", payload, len(payload["classes"]), paper))
+                mails.append(post.mail(lane, other, "question", payload, len(payload["classes"])))
         return mails
 
     def worths(self, post: Post, lane: Lane, net: Any) -> dict[int, float]:
@@ -111,8 +108,7 @@ class Simp(Sharing):
                     picks.append(rng.permutation(np.flatnonzero(own.labels == classes[at]))[:count])
                 chosen = np.concatenate(picks)
                 payload = {"images": post.world.images(own.rows[chosen]), "labels": ids(own.labels[chosen])}
-                paper = self.images // NEAREST * NEAREST * pixels(post.world)
-                mails.append(Mail(lane, question.sender, "answer", payload, len(chosen), paper))
+                mails.append(post.reply(question, "answer", payload, len(chosen)))
             return mails
 
         return replies(post.world, questions, reply)
@@ -133,11 +129,7 @@ class Simp(Sharing):
         asked = fitting(min(classes, len(world.bank.classes)), 2, budget)
         # A question for few classes leaves more to the answer: at least one class is asked for.
         images = fitting(self.images, size + 1, None if budget is None else budget - 2)
-        counted = self.images // NEAREST
-        return [
-            Quote("question", asked, 2 * asked, counted * size),
-            Quote("answer", images, images * (size + 1), counted * NEAREST * size),
-        ]
+        return [Quote("question", asked, 2 * asked), Quote("answer", images, images * (size + 1))]
 
 
 def quotas(worth: np.ndarray, total: int, rule: str) -> list[int]:

@@ -46,7 +46,7 @@ class Uniform(Sharing):
                 count = fitting(self.images, pixels(world) + 1, post.left(lane, other))
                 at: np.ndarray = rng.permutation(len(own.rows))[:count]
                 payload = {"images": world.images(own.rows[at]), "labels": ids(own.labels[at])}
-                mails.append(Mail(lane, other, "images", payload, len(at), len(at) * pixels(world)))
+                mails.append(post.mail(lane, other, "images", payload, len(at)))
         return mails
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
@@ -58,6 +58,6 @@ class Uniform(Sharing):
         return {"images": images_of(world), "labels": classes_of(world)}
 
     def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
-        size = pixels(world)
-        images = fitting(self.images, size + 1, budget)
-        return [Quote("images", images, images * (size + 1), images * size)]
+        each = pixels(world) + 1
+        images = fitting(self.images, each, budget)
+        return [Quote("images", images, images * each)]

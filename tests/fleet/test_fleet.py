@@ -19,7 +19,8 @@ from shoal.fleet.evaluate import others
 from shoal.fleet.run import simulate, train
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, world, worlds
-from shoal.mail.mail import ACCEPTED, KINDS, OVER_BUDGET, Ledger
+from shoal.mail.ledger import Ledger
+from shoal.mail.mail import ACCEPTED, OVER_BUDGET
 from shoal.runs.record import Record, toml
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
@@ -86,6 +87,7 @@ def same_as_one(one: World, want: Stack, parts: Sequence[World], found: Sequence
         assert stack.offers == [one for one in want.offers if Lane(one.seed, one.agent) in part.lanes]
         assert stack.ledger is found[0].ledger
     assert np.array_equal(found[0].ledger.rows, want.ledger.rows)
+    assert found[0].ledger.words == want.ledger.words
     assert found[0].ledger.uses == want.ledger.uses
 
 
@@ -139,7 +141,7 @@ def test_modules_go_between_nets_of_any_depth_with_head_and_structure_only_among
     parts = fleet("modmod", [deep, flat], agents=5, model="modular-mlp", tasks={"common": True})
     stacks = train(parts)
     ledger = stacks[0].ledger
-    modules = ledger.column("kind") == KINDS.index("modules")
+    modules = ledger.column("kind") == "modules"
     senders, receivers = (ledger.column(end)[modules] for end in ("sender", "receiver"))
     pairs = {(a, b) for a in (1, 2, 3, 4) for b in (1, 2, 3, 4) if a != b}  # agent 0 has no modules
     assert set(zip(senders.tolist(), receivers.tolist(), strict=True)) == pairs
@@ -174,7 +176,7 @@ def test_images_go_between_agents_of_any_nets(mode: str) -> None:
     found = train(parts)
     ledger = found[0].ledger
     assert (ledger.column("verdict") == ACCEPTED).all()
-    sent = (ledger.column("kind") != KINDS.index("question")) & (ledger.column("items") > 0)
+    sent = (ledger.column("kind") != "question") & (ledger.column("items") > 0)
     ways = set(zip(kind_of(parts, ledger, "sender")[sent], kind_of(parts, ledger, "receiver")[sent], strict=True))
     assert ways == {(0, 0), (0, 1), (1, 0), (1, 1)}
     assert [stack.shared.shape[-1] for stack in found] == [16, 8]  # as the receiver's own net reads them

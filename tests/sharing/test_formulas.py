@@ -23,7 +23,7 @@ from shoal.fleet.stack import Stack, remember, start
 from shoal.fleet.world import World
 from shoal.learners.learn import Batch, Pool, batch_size, gathered, pool, slots
 from shoal.mail.mail import ACCEPTED, NOT_FINITE, OUT_OF_RANGE, WRONG_SHAPE, Expected, Mail, fault
-from shoal.mail.post import Post, carry
+from shoal.mail.post import Post, deliver
 from shoal.models import Slots
 from shoal.rng import key
 from shoal.settings.reading import resolve
@@ -166,7 +166,7 @@ def test_senders_search_tasks_that_have_the_querys_class() -> None:
 
 def asking(labels: list[int]) -> Mail:
     payload = {"images": torch.zeros(len(labels), 8, 8), "labels": torch.tensor(labels, dtype=torch.int32)}
-    return Mail(Lane(0, 1), Lane(0, 0), "question", payload, len(labels), 0)
+    return Mail(Lane(0, 1), Lane(0, 0), "recv", "question", payload, len(labels))
 
 
 def test_an_answer_is_the_nearest_own_images_of_every_query() -> None:
@@ -208,7 +208,8 @@ def test_if_not_all_fits_every_query_still_gets_its_nearest() -> None:
     world, _, post = ready({"mode": "recv", "queries": 6, "nearest": 3, "prefilter": "none"}, network=network)
     mode = world.settings.sharing[0]
     # A quarter of the budget is for the question: 1560/4 = 390, which are 6 queries of 64 (their class is not sent).
-    (questions,) = carry([post], mode.ask(post))
+    deliver([post], [mode.ask(post)])
+    questions = post.collect(asked=True)
     assert {len(mail.payload["images"]) for mail in questions} == {6}
     for answer in mode.answer(post, questions):
         # 1560 - 6 * 64 = 1176 floats are left, which are 17 images of 66.
@@ -239,7 +240,9 @@ def test_received_images_are_filtered_and_labelled(receive: str, labels: str, wa
     else:
         assert (receive, labels) == ("none", "query")
     post.notes[lane] = [Query(row=0, label=classes[1], task=task, local=1)]
-    mode.absorb(post, [], [Mail(world.lanes[1], lane, "answer", payload, 3, 0)])
+    question = post.mail(lane, world.lanes[1], "question", {}, 1)
+    post.send([question])
+    mode.absorb(post, [], [post.reply(question, "answer", payload, 3)])
     assert stack.shared_fill[0].tolist() == [len(want), 0, 0, 0]
     assert stack.shared_labels[0, task, : len(want)].tolist() == want
     assert torch.equal(stack.shared[0, task, : len(want)], world.encode(world.images(rows), 0)[: len(want)])
@@ -354,7 +357,7 @@ def test_simp_answers_with_random_images_of_the_classes_it_has_by_worth() -> Non
     classes = torch.tensor([have[0], lack, have[1]], dtype=torch.int32)
     # Worth 2 : 9 : 1, of which the middle one is not here: 6 images are 4 and 2.
     payload = {"classes": classes, "worth": torch.tensor([2.0, 9.0, 1.0])}
-    (answer,) = mode.answer(post, [Mail(asker, sender, "question", payload, 3, 0)])
+    (answer,) = mode.answer(post, [Mail(asker, sender, "simp", "question", payload, 3)])
     assert answer.payload["labels"].tolist() == [have[0]] * 4 + [have[1]] * 2
     mine = {image.tobytes() for image in world.bank.images[own.rows]}
     assert all(image.numpy().tobytes() in mine for image in answer.payload["images"])
@@ -462,7 +465,7 @@ def test_an_image_goes_to_every_task_so_far_that_has_its_class() -> None:
     mode, lane, stream = world.settings.sharing[0], world.lanes[0], world.streams[0]
     rows = np.array([np.flatnonzero(world.bank.labels == one)[0] for one in range(10)])
     payload = {"images": world.images(rows), "labels": torch.arange(10, dtype=torch.int32)}
-    mode.absorb(post, [], [Mail(world.lanes[1], lane, "images", payload, 10, 0)])
+    mode.absorb(post, [], [Mail(world.lanes[1], lane, "uniform", "images", payload, 10)])
     encoded = world.encode(world.images(rows), 0)
     assert stack.shared_fill[0].tolist() == [4, 4, 4, 0]  # task 3 has not come
     for task in range(3):
@@ -719,7 +722,7 @@ def test_the_pull_of_fedcurv_is_the_sum_over_neighbours() -> None:
             shape = stack.params[name][0].shape
             payload[name] = torch.from_numpy(rng.normal(size=shape)).float()
             payload[f"fisher.{name}"] = torch.from_numpy(rng.random(shape)).float()
-        letters.append(Mail(sender, world.lanes[0], "model", payload, 4, 0))
+        letters.append(Mail(sender, world.lanes[0], mode.mode, "model", payload, 4))
     own = {name: stack.params[name][0].clone() for name in NAMES}
     mode.absorb(post, [], letters)
     for name in NAMES:
@@ -931,8 +934,9 @@ def test_a_message_without_a_part_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("modules", "verdict"), [([], OUT_OF_RANGE), ([1, 1], OUT_OF_RANGE), ([2, 0], ACCEPTED)])
-def test_a_message_with_no_module_or_one_twice_is_refused(modules: list[int], verdict: int) -> None:
+def test_a_message_with_no_module_or_one_twice_is_refused(modules: list[int], verdict: str) -> None:
     made = fleet("mlp", sharing=[{"mode": "fedavg", "every": 2}])
-    mail = Mail(Lane(0, 0), Lane(0, 1), "model", {"modules": torch.tensor(modules, dtype=torch.int32)}, 4, 0)
+    payload = {"modules": torch.tensor(modules, dtype=torch.int32)}
+    mail = Mail(Lane(0, 0), Lane(0, 1), "fedavg", "model", payload, 4)
     mode = made.settings.sharing[0]
     assert mode.objects(Post(made, start(made), mode), mail) == verdict

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -20,21 +20,12 @@ from shoal.data.tasks import Lane
 from shoal.fleet.run import simulate
 from shoal.fleet.stack import Stack, remember, start
 from shoal.fleet.world import World
-from shoal.mail.mail import (
-    ACCEPTED,
-    AT_REST,
-    COLUMNS,
-    KINDS,
-    NOT_FINITE,
-    OUT_OF_RANGE,
-    OVER_BUDGET,
-    WRONG_SHAPE,
-    Ledger,
-    Mail,
-)
-from shoal.mail.post import Post, carry
+from shoal.mail.ledger import COLUMNS, Ledger
+from shoal.mail.mail import ACCEPTED, AT_REST, NOT_FINITE, OUT_OF_RANGE, OVER_BUDGET, WRONG_SHAPE, Mail, pack
+from shoal.mail.post import Observe, Post
 from shoal.models import Modular
 from shoal.network.graphs import GRAPHS
+from shoal.reproduce.counting import counted
 from shoal.runs.record import Record
 from shoal.settings.reading import resolve
 from shoal.sharing.clock import due
@@ -106,14 +97,8 @@ def ran(model: str, mode: str | None, lanes: tuple[Lane, ...] = LANES) -> Run:
     posted: list[Mail] = []
     states: list[Stack] = []
 
-    def noting(posts: Sequence[Post], mails: Sequence[Mail]) -> list[list[Mail]]:
-        posted.extend(mails)
-        return carry(posts, mails)
-
     made = small(model, mode, lanes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.sharing.exchange.carry", noting)
-        stack = simulate(made, watch=lambda stack: states.append(deepcopy(stack)))
+    stack = simulate(made, None, lambda stack: states.append(deepcopy(stack)), lambda mail, _: posted.append(mail))
     return Run(made, stack, posted, states)
 
 
@@ -132,10 +117,9 @@ def rows(run: Run, lanes: Sequence[Lane]) -> Stack:
     return run.stack.take([run.world.row[lane] for lane in lanes], lanes)
 
 
-def ledger_of(stack: Stack, lanes: Sequence[Lane]) -> np.ndarray:
+def ledger_of(stack: Stack, lanes: Sequence[Lane]) -> list[dict[str, Any]]:
     """What some lanes have sent, in the order of posting."""
-    sender = zip(stack.ledger.column("seed").tolist(), stack.ledger.column("sender").tolist(), strict=True)
-    return stack.ledger.rows[[Lane(*one) in lanes for one in sender]]
+    return [row for row in entries(stack.ledger) if Lane(row["seed"], row["sender"]) in lanes]
 
 
 def total(stack: Stack) -> int:
@@ -324,7 +308,7 @@ def test_strangers_do_not_leak(model: str, mode: str) -> None:
     among, apart = ran(model, mode), ran(model, mode, FIRST)
     flowed(apart.stack, mode)
     same(rows(among, FIRST), apart.stack)
-    assert np.array_equal(ledger_of(among.stack, FIRST), apart.stack.ledger.rows)
+    assert ledger_of(among.stack, FIRST) == entries(apart.stack.ledger)
 
 
 @every_pair
@@ -332,7 +316,7 @@ def test_seeds_are_independent(model: str, mode: str) -> None:
     among, apart = ran(model, mode), simulate(small(model, mode, SECOND))
     flowed(apart, mode)
     same(rows(among, SECOND), apart)
-    assert np.array_equal(ledger_of(among.stack, SECOND), apart.ledger.rows)
+    assert ledger_of(among.stack, SECOND) == entries(apart.ledger)
     assert not torch.equal(apart.params["module.weight"], rows(among, FIRST).params["module.weight"])
 
 
@@ -403,12 +387,13 @@ def test_the_ledger_has_every_message_at_the_price_of_its_real_payload(model: st
     run = ran(model, mode)
     ledger = run.stack.ledger
     assert len(ledger) == len(run.posted) > 0
-    for row, mail in zip(ledger.rows, run.posted, strict=True):
-        known = dict(zip(COLUMNS, row.tolist(), strict=True))
+    assert len({mail.id for mail in run.posted}) == len(run.posted)
+    for known, mail in zip(entries(ledger), run.posted, strict=True):
         assert (known["seed"], known["sender"], known["receiver"]) == (*mail.sender, mail.receiver.agent)
         assert mail.sender.seed == mail.receiver.seed
-        assert KINDS[known["kind"]] == mail.kind
-        assert known["bytes"] == len(save(dict(mail.payload)))
+        assert (known["mode"], known["kind"]) == (mail.mode, mail.kind)
+        assert (known["task"], known["epoch"]) == (mail.task, mail.epoch)
+        assert known["bytes"] == len(pack(mail)[1]) == len(save(dict(mail.payload)))
         assert known["floats"] == sum(tensor.numel() for tensor in mail.payload.values())
         assert known["items"] == len(next(iter(mail.payload.values())))
 
@@ -424,12 +409,13 @@ def test_the_ledger_has_the_papers_price_of_every_edge_and_exchange(model: str, 
     moments = [(task, epoch) for task in (1, 2) for epoch in epochs]
     want = {(*edge, *moment): by_paper(mode, model) for edge in run.world.edges for moment in moments}
     found: dict[tuple[Any, ...], int] = {}
-    for row in ledger.rows.tolist():
-        seed, task, epoch, sender, receiver, *_ = row
-        edge = (Lane(seed, sender), Lane(seed, receiver), task, epoch)
-        found[edge] = found.get(edge, 0) + row[COLUMNS.index("paper")]
+    prices = counted(settings, ledger)
+    for row, price in zip(entries(ledger), prices.tolist(), strict=True):
+        ends = Lane(row["seed"], row["sender"]), Lane(row["seed"], row["receiver"])
+        edge = (*ends, row["task"], row["epoch"])
+        found[edge] = found.get(edge, 0) + price
     assert found == want
-    assert ledger.column("paper").sum() == len(run.world.edges) * 4 * by_paper(mode, model)
+    assert prices.sum() == len(run.world.edges) * 4 * by_paper(mode, model)
 
 
 def moments(*tables: dict[str, Any], epochs: int = 100) -> dict[str, list[int]]:
@@ -502,18 +488,19 @@ def ready(model: str, tables: Sequence[dict[str, Any]], agents: int = 3, **chang
     return world, stack
 
 
-def exchanges(world: World, stack: Stack, tasks: int = 1) -> None:
+def exchanges(world: World, stack: Stack, tasks: int = 1, observe: Observe | None = None) -> None:
     """All exchanges of some tasks, and no training."""
     epochs = world.settings.learner.epochs
     for _ in range(tasks):
         for epoch in range(epochs + 1):
             stack.epoch = epoch
-            exchange(world, stack, ended=epoch == epochs)
+            exchange(world, stack, epoch == epochs, observe)
         stack.task, stack.epoch = stack.task + 1, 0
 
 
-def entries(ledger: Ledger) -> list[dict[str, int]]:
-    return [dict(zip(COLUMNS, row, strict=True)) for row in ledger.rows.tolist()]
+def entries(ledger: Ledger) -> list[dict[str, Any]]:
+    columns = [ledger.column(name).tolist() for name in COLUMNS]
+    return [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 budgets = st.one_of(st.just("unlimited"), st.integers(0, 2500))
@@ -554,7 +541,7 @@ def test_no_edge_ever_carries_more_or_more_often_than_it_may(mode: str, data: st
             else:
                 assert row["verdict"] == ACCEPTED
                 uses[now] = uses.get(now, 0) + row["floats"]
-                if row["kind"] != KINDS.index("question"):
+                if row["kind"] != "question":
                     heard.add(receiver)
             assert uses.get(now, 0) <= min(limits, default=10**9)
         assert sum(uses.values()) == stack.ledger.use(sender, receiver).total
@@ -588,10 +575,10 @@ def check_quotes(world: World, stack: Stack, mode: Sharing, budget: int | None) 
     exchanges(world, stack)
     assert len(stack.ledger)
     for row in entries(stack.ledger):
-        quote = quotes[KINDS[row["kind"]]]
-        found = (row["items"], row["floats"], row["paper"])
+        quote = quotes[row["kind"]]
+        found = (row["items"], row["floats"])
         if mode.mode in FEDERATED:
-            assert found == (quote.items, quote.floats, quote.paper)
+            assert found == quote[1:]
         elif row["verdict"] == ACCEPTED:
             assert all(one <= most for one, most in zip(found, quote[1:], strict=True)), (row, quote)
 
@@ -616,16 +603,12 @@ def test_modules_that_do_not_fit_go_in_turn_until_all_are_averaged(mode: str, fi
     world, stack = ready("mlp", [{"mode": mode}], network=network, learner={"epochs": 30})
     seen: dict[tuple[Lane, Lane], set[int]] = {}
 
-    def noting(posts: Sequence[Post], mails: Sequence[Mail]) -> list[list[Mail]]:
-        (delivered,) = carry(posts, mails)
-        for mail in delivered:
+    def noting(mail: Mail, verdict: str) -> None:
+        if verdict == ACCEPTED:
             assert len(mail.payload["modules"]) == fit
             seen.setdefault((mail.sender, mail.receiver), set()).update(mail.payload["modules"].tolist())
-        return [delivered]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.sharing.exchange.carry", noting)
-        exchanges(world, stack)
+    exchanges(world, stack, observe=noting)
     assert seen.keys() == world.edges.keys()
     assert all(modules == {0, 1, 2, 3} for modules in seen.values()), seen
 
@@ -637,7 +620,7 @@ def test_modes_share_an_edges_budget_in_the_order_of_acting() -> None:
     exchange(world, stack)
     for row in entries(stack.ledger):
         assert row["verdict"] == ACCEPTED
-        assert (row["mode"], row["items"]) in ((0, 4), (1, 1))
+        assert (row["mode"], row["items"]) in (("fedavg", 4), ("uniform", 1))
     assert {use.carried for use in stack.ledger.uses.values()} == {budget}
 
 
@@ -658,7 +641,7 @@ def test_modes_with_a_penalty_wait_for_their_own_mail() -> None:
     tables = [{"mode": "fedprox", "every": 1}, {"mode": "fedcurv", "every": 2, "when": "after", "samples": 8}]
     few: dict[str, Any] = {"tasks": {**FEW, "count": 2}, "learner": {"epochs": 4, "memory": 4}}
     stack = simulate(fleet("mlp", sharing=tables, **few))
-    assert set(stack.ledger.column("mode").tolist()) == {0, 1}
+    assert set(stack.ledger.column("mode").tolist()) == {"fedprox", "fedcurv"}
 
 
 @pytest.mark.parametrize("budget", ["unlimited", 2 * (2 * MODULE["mlp"] + 1)])
@@ -668,18 +651,14 @@ def test_fedcurv_remembers_what_came_in_the_last_exchange(budget: Any) -> None:
     world, stack = ready("mlp", [{"mode": "fedcurv"}], network={"graph": "edges", "edges": links, "budget": budget})
     heard: dict[tuple[int, int], Tensor] = {}
 
-    def noting(posts: Sequence[Post], mails: Sequence[Mail]) -> list[list[Mail]]:
-        (delivered,) = carry(posts, mails)
-        for mail in delivered:
+    def noting(mail: Mail, verdict: str) -> None:
+        if verdict == ACCEPTED:
             for at, matters in zip(mail.payload["modules"].tolist(), mail.payload["fisher.module.weight"], strict=True):
                 heard[mail.sender.agent, at] = matters
-        return [delivered]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.sharing.exchange.carry", noting)
-        for stack.epoch in range(2):
-            heard.clear()
-            exchange(world, stack)
+    for stack.epoch in range(2):
+        heard.clear()
+        exchange(world, stack, observe=noting)
     assert [row["verdict"] for row in entries(stack.ledger)] == [ACCEPTED, ACCEPTED, ACCEPTED, AT_REST]
     want = torch.zeros(4, 16, 16)
     for (_, at), matters in heard.items():
@@ -754,7 +733,7 @@ def tampering(
 
 def spoil(how: str) -> Callable[[Mail], Mail]:
     def change(mail: Mail) -> Mail:
-        return Mail(mail.sender, mail.receiver, mail.kind, damaged(dict(mail.payload), how), mail.items, mail.paper)
+        return replace(mail, payload=damaged(dict(mail.payload), how))
 
     return change
 
@@ -779,7 +758,7 @@ def test_bad_mail_is_refused_and_is_as_if_it_had_never_come(
     verdicts = {
         row["verdict"]
         for row in entries(spoilt.ledger)
-        if (row["sender"], row["receiver"]) == (1, 0) and KINDS[row["kind"]] != "question"
+        if (row["sender"], row["receiver"]) == (1, 0) and row["kind"] != "question"
     }
     assert verdicts == {HARM[how]}
     others = [row["verdict"] for row in entries(spoilt.ledger) if (row["sender"], row["receiver"]) != (1, 0)]
@@ -800,9 +779,9 @@ def test_a_bad_question_is_refused_and_has_no_answer(how: str, mode: str, monkey
     assert tampering(monkeypatch, mode, spoil(how), "ask") == []
     exchanges(world, stack)
     found = entries(stack.ledger)
-    asked = [row for row in found if KINDS[row["kind"]] == "question" and (row["sender"], row["receiver"]) == (1, 0)]
+    asked = [row for row in found if row["kind"] == "question" and (row["sender"], row["receiver"]) == (1, 0)]
     assert {row["verdict"] for row in asked} == {HARM[how]}
-    answered = {(row["sender"], row["receiver"]) for row in found if KINDS[row["kind"]] != "question"}
+    answered = {(row["sender"], row["receiver"]) for row in found if row["kind"] != "question"}
     assert answered == set(COMPLETE) - {(0, 1)}
 
 
@@ -824,7 +803,7 @@ def test_an_answer_to_a_question_that_was_not_asked_changes_nothing(monkeypatch:
 
     def change(mail: Mail) -> Mail:
         payload = {**mail.payload, "queries": torch.full_like(mail.payload["queries"], 5)}
-        return Mail(mail.sender, mail.receiver, mail.kind, payload, mail.items, mail.paper)
+        return replace(mail, payload=payload)
 
     ends = []
     for one in (change, lambda mail: None):
@@ -843,7 +822,7 @@ def test_an_answer_to_a_question_that_was_not_asked_changes_nothing(monkeypatch:
 def test_modules_are_averaged_by_name_in_whatever_order_they_come(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(mail: Mail) -> Mail:
         payload = {name: tensor.flip(0) for name, tensor in mail.payload.items()}
-        return Mail(mail.sender, mail.receiver, mail.kind, payload, mail.items, mail.paper)
+        return replace(mail, payload=payload)
 
     ends = []
     for one in (change, lambda mail: mail):

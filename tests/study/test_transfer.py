@@ -19,6 +19,7 @@ from shoal.fleet.run import simulate
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.rng import key
+from shoal.runs.record import FORMAT
 from shoal.sharing.modmod import ModMod
 from shoal.study.transfer.measure import (
     Found,
@@ -476,8 +477,8 @@ def test_a_run_that_cannot_be_used_is_said_in_one_sentence(finished: Path) -> No
     again = "make it again with `shoal run run/settings.toml`"
     shutil.copytree(finished, "run")
     run = Path("run")
-    (run / "about.json").write_text((run / "about.json").read_text().replace('"format": 3', '"format": 1'))
-    refused(call("transfer", run), "run has format 1, this shoal reads the checkpoints of format 3", again)
+    (run / "about.json").write_text((run / "about.json").read_text().replace(f'"format": {FORMAT}', '"format": 1'))
+    refused(call("transfer", run), f"run has format 1, this shoal reads the checkpoints of format {FORMAT}", again)
     shutil.copy(finished / "about.json", run)
     content = (run / "checkpoint.safetensors").read_bytes()
     (run / "checkpoint.safetensors").write_bytes(content[:-1])

@@ -192,7 +192,7 @@ def scored(world: World, stack: Stack, metric: str, routes: Sequence[Route]) -> 
         own = {(lane, source): mode.own(post, lane, source, net) for lane, source in senders}
         for agent, task, sender, source in routes:
             receiver, giver = world.lanes[agent], world.lanes[sender]
-            question = Mail(receiver, giver, "question", mode.describe(world, receiver, task), 0, 0)
+            question = Mail(receiver, giver, mode.mode, "question", mode.describe(world, receiver, task), 0)
             try:
                 score = SCORES.find(metric).score(mode.pair(post, giver, question, source, net, own[giver, source]))
                 if not isfinite(score):
