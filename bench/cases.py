@@ -11,11 +11,10 @@ import numpy as np
 import torch
 
 from shoal.data import Bank
-from shoal.fleet.run import learn_epoch
-from shoal.fleet.stack import Stack, remember, start
+from shoal.fleet.lessons import learn_epoch
+from shoal.fleet.stack import Stack, start
 from shoal.fleet.world import World, world
-from shoal.learners import grow
-from shoal.models import Modular
+from shoal.learners.memory import remember
 from shoal.settings.groups import Settings
 from shoal.settings.reading import read
 from tests import twin
@@ -67,10 +66,8 @@ def midway(fleet: World, task: int = TASK) -> Stack:
     stack = start(fleet)
     for past in range(task):
         remember(fleet, stack, past)
-    if isinstance(fleet.model, Modular):
-        for later in range(fleet.settings.tasks.initial, task + 1):
-            grow.begin(fleet, stack, later)
-    stack.task = task
+    for stack.task in range(fleet.settings.tasks.initial, task + 1):
+        fleet.settings.learner.begin(fleet, stack)  # a modular net grows a module
     return stack
 
 
@@ -99,7 +96,7 @@ def epochs(fleet: World, stack: Stack) -> Work:
 
     def work() -> int:
         nonlocal count
-        learn_epoch([(fleet, mine)], TASK, count)
+        learn_epoch([(fleet, mine)], count)
         count = (count + 1) % (fleet.settings.learner.epochs - 1)  # the last one adapts
         return total
 

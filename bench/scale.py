@@ -15,7 +15,8 @@ from typing import Any
 from bench.cases import fleet_of, midway, mnist
 from shoal.fleet.engine import keep_memory
 from shoal.fleet.evaluate import accuracy
-from shoal.fleet.run import learn_epoch, one_thread
+from shoal.fleet.lessons import learn_epoch
+from shoal.fleet.run import one_thread
 
 
 def ask(lanes: int, turns: int, quick: bool) -> dict[str, Any]:
@@ -37,10 +38,12 @@ def measure(lanes: int, turns: int, quick: bool) -> dict[str, Any]:
     task = fleet.settings.tasks.count - 1
     stack = midway(fleet, task)
     setup = time.perf_counter() - started
-    learn_epoch([(fleet, stack)], 0, 0)
-    learn_epoch([(fleet, stack)], task, 0)
-    epochs = [timed(partial(learn_epoch, [(fleet, stack)], task, at)) for at in range(1, turns + 1)]
-    learn_epoch([(fleet, stack)], task, fleet.settings.learner.epochs - 1)  # the one that adapts
+    stack.task = 0
+    learn_epoch([(fleet, stack)], 0)
+    stack.task = task
+    learn_epoch([(fleet, stack)], 0)
+    epochs = [timed(partial(learn_epoch, [(fleet, stack)], at)) for at in range(1, turns + 1)]
+    learn_epoch([(fleet, stack)], fleet.settings.learner.epochs - 1)  # the one that adapts
     tests = [timed(partial(accuracy, fleet, stack, "test", [task])) for _ in range(turns)]
     return {
         "lanes": lanes,

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import cases
-from shoal.fleet.run import learn_epoch, measure, one_thread
+from shoal.fleet.lessons import learn_epoch, measure
+from shoal.fleet.members import crew_of
+from shoal.fleet.run import one_thread
 from shoal.fleet.stack import Stack, grid
 from shoal.fleet.world import World
 from shoal.sharing.exchange import meet
@@ -35,13 +37,17 @@ def task(fleet: World) -> dict[str, float]:
         work()
         spent[name] += time.perf_counter() - started
 
+    def exchange(ended: bool = False) -> None:
+        meet(crew, fleet.settings, stack.task, stack.epoch, ended)
+
+    crew = crew_of([fleet], [stack])
     with one_thread():
         for epoch in range(EPOCHS):
-            timed("exchange", lambda: meet([(fleet, stack)]))
-            timed("training", lambda epoch=epoch: learn_epoch([(fleet, stack)], stack.task, epoch))  # type: ignore[misc]
+            timed("exchange", exchange)
+            timed("training", lambda epoch=epoch: learn_epoch([(fleet, stack)], epoch))  # type: ignore[misc]
             stack.epoch = epoch + 1
             timed("testing", lambda: test(fleet, stack))
-        timed("exchange", lambda: meet([(fleet, stack)], ended=True))
+        timed("exchange", lambda: exchange(ended=True))
     return spent
 
 
@@ -50,7 +56,7 @@ def test(fleet: World, stack: Stack) -> None:
     points = grid(EPOCHS)
     if stack.epoch in points[:-1]:
         stack.accuracy[:, stack.task, points.index(stack.epoch) - 1, : stack.task] = 0  # as if measured before
-        measure(fleet, stack, points.index(stack.epoch), growing=fleet.settings.modular)
+        measure(fleet, stack, points.index(stack.epoch), during=True)
 
 
 def rows(model: str, lanes: int, turns: int, quick: bool, tick: Callable[[], None]) -> list[dict[str, Any]]:

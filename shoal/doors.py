@@ -25,23 +25,25 @@ class Table(Mapping[str, T], Generic[T]):
     """What can be chosen by name: a mapping that is read, and added to by `add` alone.
 
     `noun` is what an entry is called in messages, `group` the entry points that packages bring theirs by, `check` tells
-    whether something is such an entry, `also` are words that are allowed where a name is, though no entry has them.
+    whether something is such an entry, `also` are words that are allowed where a name is, though no entry has them. An
+    entry that is heavy to import is given as `package.module:Name`, and imported when it is asked for.
     """
 
     def __init__(
         self,
         noun: str,
-        entries: Mapping[str, T],
+        entries: Mapping[str, T | str],
         group: str,
         check: Check = lambda entry: True,
         also: tuple[str, ...] = (),
     ) -> None:
         self.noun, self.group, self.check, self.also = noun, group, check, also
-        self.entries = dict(entries)
+        self.entries: dict[str, T | str] = dict(entries)
 
     def __getitem__(self, name: str) -> T:
         if name in self.entries:
-            return self.entries[name]
+            entry = self.entries[name]
+            return self.brought(entry) if isinstance(entry, str) else entry
         point = self.points()[name]
         return self.brought(f"{point.module}:{point.attr}")
 
@@ -60,6 +62,10 @@ class Table(Mapping[str, T], Generic[T]):
             raise SettingsError(f"there is a {self.noun} `{name}` already; choose another name for {entry!r}")
         self.entries[name] = self.checked(name, entry)
         return entry
+
+    def remove(self, name: str) -> None:
+        """Take out what was added."""
+        del self.entries[name]
 
     def find(self, name: str) -> T:
         """The entry of this name, or what `package.module:Name` names."""

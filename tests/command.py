@@ -58,7 +58,7 @@ def refused(done: Done, *parts: str) -> str:
 
 def command(*words: object) -> list[str]:
     """The words that start the command line as a process of its own."""
-    return [sys.executable, "-m", "shoal.cli.commands", *map(str, words)]
+    return [sys.executable, "-m", "shoal", *map(str, words)]
 
 
 def launch(*words: object) -> "subprocess.Popen[str]":

@@ -1,18 +1,26 @@
 """Small fleets for tests: digits for MLPs, made-up colour images for CNNs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from shoal import data
+from shoal.contracts.fleets import difference
+from shoal.contracts.modes import made_of, suited
 from shoal.data import Bank
 from shoal.data.tasks import Lane
-from shoal.fleet.stack import Stack
+from shoal.fleet.members import crew_of
+from shoal.fleet.stack import MODEL, Stack, start
 from shoal.fleet.world import World, world
+from shoal.learners.memory import remember
+from shoal.mail.ledger import COLUMNS, Ledger
 from shoal.mail.post import Observe
+from shoal.models.modular import Modular
 from shoal.settings.former import upgraded
 from shoal.settings.reading import resolve
 from shoal.sharing.exchange import meet
+from shoal.sharing.modes import MODES
 
 MLP: dict[str, Any] = {
     "dataset": "digits",
@@ -58,4 +66,76 @@ def fleet(model: str, lanes: list[Lane] | None = None, **changes: Any) -> World:
 
 def exchange(world: World, stack: Stack, ended: bool = False, observe: Observe | None = None) -> None:
     """`meet` of a fleet that is one stack."""
-    meet([(world, stack)], ended, observe)
+    meet(crew_of([world], [stack]), world.settings, stack.task, stack.epoch, ended, observe)
+
+
+# With four of ten classes in a task, agents have classes in common.
+FEW: dict[str, Any] = {"count": 3, "classes": 4, "initial": 1, "train": 6, "validation": 4}
+
+
+PIXELS = {"mlp": 8 * 8, "cnn": 3 * 16 * 16}
+MODULE = {"mlp": 16 * 16 + 16, "cnn": 6 * 6 * 3 * 3 + 6}  # weights and biases
+
+
+def tables_of(modes: str, every: int, **own: Any) -> list[dict[str, Any]]:
+    """The [[sharing]] tables of modes joined by "+", with settings of their examples, and so often where they can."""
+    examples = {name: dict(MODES[name].example) for name in modes.split("+")}
+    return [
+        {"mode": name, **example, **({"every": every} if "every" in example else {}), **own}
+        for name, example in examples.items()
+    ]
+
+
+def models_of(modes: str) -> list[str]:
+    """The models that modes joined by "+" suit."""
+    return suited([made_of(name) for name in modes.split("+")])
+
+
+def model_of(modes: str) -> str:
+    """The first model that they suit."""
+    return models_of(modes)[0]
+
+
+def same(one: Stack, other: Stack, but: Sequence[str] = ()) -> None:
+    """Every tensor of two stacks is equal, bit for bit, `but` for those of some owners."""
+    assert one.lanes == other.lanes
+    name = difference(one, other, lambda name: name.partition("/")[0] in but)
+    assert not name, f"`{name}` differs"
+
+
+def total(stack: Stack) -> int:
+    """The floats that all edges have carried."""
+    return sum(use.total for use in stack.ledger.uses.values())
+
+
+def ready(model: str, tables: Sequence[dict[str, Any]], agents: int = 3, **changes: Any) -> tuple[World, Stack]:
+    """Agents in task 2, not trained, with memories of the tasks before."""
+    groups: dict[str, Any] = {
+        "tasks": {**FEW, "count": 4},
+        "learner": {"epochs": 6, "memory": 4},
+    }
+    groups = {name: {**group, **changes.pop(name, {})} for name, group in groups.items()}
+    filled = [tables_of(table["mode"], 1)[0] | table for table in tables]
+    world = fleet(model, agents=agents, sharing=filled, **groups, **changes)
+    stack = start(world)
+    for task in range(2):
+        remember(world, stack, task)
+        if isinstance(world.model, Modular) and task:
+            stack.of(MODEL)["alive"][:, world.model.slot(task)] = True  # a module of zeros
+    stack.task = 2
+    return world, stack
+
+
+def exchanges(world: World, stack: Stack, tasks: int = 1, observe: Observe | None = None) -> None:
+    """All exchanges of some tasks, and no training."""
+    epochs = world.settings.learner.epochs
+    for _ in range(tasks):
+        for epoch in range(epochs + 1):
+            stack.epoch = epoch
+            exchange(world, stack, epoch == epochs, observe)
+        stack.task, stack.epoch = stack.task + 1, 0
+
+
+def entries(ledger: Ledger) -> list[dict[str, Any]]:
+    columns = [ledger.column(name).tolist() for name in COLUMNS]
+    return [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]

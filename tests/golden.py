@@ -28,19 +28,10 @@ from tests.fleets import colours
 FILE = Path(__file__).with_name("golden.json")
 MODELS = ("mlp", "modular-mlp", "cnn", "modular-cnn")
 TASKS: dict[str, Any] = {"count": 3, "classes": 4, "initial": 1, "train": 6, "validation": 4}
-# Small enough to be quick; modmod also sends where tasks have no class in common.
-QUICK: dict[str, dict[str, Any]] = {
-    "recv": {"queries": 6, "nearest": 3, "memory": 12},
-    "simp": {"images": 10, "memory": 12},
-    "uniform": {"images": 10, "memory": 12},
-    "fedcurv": {"samples": 8},
-    "fedfish": {"samples": 8},
-    "modmod": {"min_similarity": -1.0},
-}
 
 
 def shared(*modes: str) -> list[dict[str, Any]]:
-    return [{"mode": one, **({} if one == "modmod" else {"every": 2}), **QUICK.get(one, {})} for one in modes]
+    return [{"mode": one, **MODES[one].example} for one in modes]
 
 
 def plain(model: str, *modes: str, **changes: Any) -> dict[str, Any]:

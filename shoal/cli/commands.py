@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -20,6 +21,7 @@ from shoal.cli.terminal import (
     show_cells,
     show_compared,
     show_data,
+    show_learners,
     show_means,
     show_modes,
     show_network,
@@ -33,7 +35,7 @@ from shoal.cli.terminal import (
 from shoal.errors import Stopped, UserError
 
 if TYPE_CHECKING:
-    from shoal.fleet.stack import Stack
+    from shoal.fleet.run import Moment
     from shoal.fleet.world import World
     from shoal.runs.cells import Cell
     from shoal.runs.record import Record
@@ -514,30 +516,37 @@ def check(
     show_plan(prepare(settings, data))
 
 
+# What can be listed beside settings, sharing modes, learners and datasets: tables of names, and what else is allowed.
+NAMED = {
+    "graphs": ("shoal.network.graphs:GRAPHS", "or a file: an edge list or GraphML; `shoal network GRAPH` shows one"),
+    "models": ("shoal.models.table:MODELS", ""),
+    "scenarios": ("shoal.data.scenarios:SCENARIOS", ""),
+    "scores": ("shoal.sharing.scores:SCORES", "for sharing.modmod.metric and `shoal transfer --metric`"),
+    "metrics": ("shoal.study.metrics:METRICS", "in every summary"),
+}
+LISTED = ("settings", "sharing", "learners", *NAMED, "datasets")
+
+
 @app.command("list")
-def list_(
-    what: Annotated[str, typer.Argument(help="settings, sharing, graphs, models or datasets")] = "settings",
-) -> None:
+def list_(what: Annotated[str, typer.Argument(help=f"{', '.join(LISTED[:-1])} or {LISTED[-1]}")] = "settings") -> None:
     """List what there is to choose from."""
     if what == "settings":
         show_settings()
     elif what == "sharing":
         show_modes()
-    elif what == "graphs":
-        from shoal.network.graphs import GRAPHS
-
-        for name in GRAPHS:
-            console.print(name)
-        console.print("or a file: an edge list or GraphML; `shoal network GRAPH` shows one")
-    elif what == "models":
-        from shoal.settings.groups import MODELS
-
-        for name in MODELS:
-            console.print(name)
+    elif what == "learners":
+        show_learners()
     elif what == "datasets":
         list_data()
+    elif what in NAMED:
+        door, also = NAMED[what]
+        module, _, name = door.partition(":")
+        for entry in getattr(import_module(module), name):
+            console.print(entry)
+        if also:
+            console.print(also)
     else:
-        raise UserError(f"cannot list `{what}`; allowed: settings, sharing, graphs, models, datasets")
+        raise UserError(f"cannot list `{what}`; allowed: {', '.join(LISTED)}")
 
 
 @data_app.command("list")
@@ -571,9 +580,9 @@ def train(fleet: Sequence["World"], record: "Record", trackers: Sequence[str] = 
     say(f"run directory {record.folder}")
     with bar(record.settings) as show, follow(trackers, record, say) as crowd:
 
-        def watch(stacks: tuple["Stack", ...]) -> None:
-            show(stacks)
-            crowd.note(stacks)
+        def watch(moment: "Moment") -> None:
+            show(moment)
+            crowd.note(moment)
 
         summary = carry_out(fleet, record, watch)
         crowd.conclude(summary)

@@ -135,7 +135,7 @@ def learn(records: Mapping[str, Record], console: Console) -> None:
                 raise Stopped("stopped")
             if not record.finished:
                 fleet = prepare(record.settings)
-                carry_out(fleet, record, lambda stacks, name=name: watch(name, stacks[0]))  # type: ignore[misc]
+                carry_out(fleet, record, lambda moment, name=name: watch(name, moment.stacks[0]))  # type: ignore[misc]
 
 
 def past(record: Record) -> View:

@@ -10,7 +10,7 @@ from rich.table import Column
 from shoal.cli.terminal import err, say
 
 if TYPE_CHECKING:
-    from shoal.fleet.stack import Stack
+    from shoal.fleet.run import Moment
     from shoal.runs.cells import Cell
     from shoal.settings.groups import Settings
 
@@ -36,12 +36,12 @@ def bars(cells: Sequence["Cell"]) -> Iterator[Any]:
             number = f"cell {begun}/{len(cells)}"
             lanes = cell.settings.agents * cell.settings.seeds
 
-            def show(stacks: tuple["Stack", ...]) -> None:
-                at = describe(cell.settings, stacks)
+            def show(moment: "Moment") -> None:
+                at = describe(cell.settings, moment)
                 if err.is_terminal:  # if there is no room, the name is cut off
-                    text, now = f"{number}, {at}, {cell.name}", before + lanes * done(cell.settings, stacks[0])
+                    text, now = f"{number}, {at}, {cell.name}", before + lanes * done(cell.settings, moment)
                     progress.update(job, completed=now, description=text)
-                elif stacks[0].epoch == 0:
+                elif moment.epoch == 0:
                     say(f"{number} {cell.name}: {at}")
 
             return show
@@ -55,14 +55,14 @@ def bar(settings: "Settings") -> Iterator[Any]:
     from shoal.runs.execute import done, units
 
     if not err.is_terminal:
-        yield lambda stacks: line(settings, stacks)
+        yield lambda moment: line(settings, moment)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
     with Progress(*columns, TimeRemainingColumn(), console=err) as progress:
-        job = progress.add_task(describe(settings, ()), total=units(settings))
+        job = progress.add_task("starting", total=units(settings))
 
-        def show(stacks: tuple["Stack", ...]) -> None:
-            progress.update(job, completed=done(settings, stacks[0]), description=describe(settings, stacks))
+        def show(moment: "Moment") -> None:
+            progress.update(job, completed=done(settings, moment), description=describe(settings, moment))
 
         yield show
 
@@ -96,22 +96,20 @@ def downloads() -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
-def line(settings: "Settings", stacks: tuple["Stack", ...]) -> None:
-    if stacks[0].epoch == 0:
-        say(describe(settings, stacks))
+def line(settings: "Settings", moment: "Moment") -> None:
+    if moment.epoch == 0:
+        say(describe(settings, moment))
 
 
-def describe(settings: "Settings", stacks: tuple["Stack", ...]) -> str:
+def describe(settings: "Settings", moment: "Moment") -> str:
     """Where a run is and how well it does."""
-    if not stacks:
-        return "starting"
-    count, number = settings.tasks.count, sum(len(stack.lanes) for stack in stacks)
-    task, epoch = stacks[0].task, stacks[0].epoch
+    count, number = settings.tasks.count, moment.lanes
+    task, epoch = moment.task, moment.epoch
     lanes = f"{number} lane{'s' * (number > 1)}"
     initial = settings.tasks.initial
     if epoch == 0 and task < initial:
         return f"{lanes}, task {task}/{count} waits: the first {initial} are learned together"
     if epoch == 0:
-        mean = sum(float(stack.accuracy[:, task - 1, -1, :task].sum()) for stack in stacks) / number / task
+        mean = sum(float(stack.accuracy[:, task - 1, -1, :task].sum()) for stack in moment.stacks) / number / task
         return f"{lanes}, task {task}/{count} done, accuracy {100 * mean:.1f}%"
     return f"{lanes}, task {task + 1}/{count}, epoch {epoch}/{settings.learner.epochs}"

@@ -371,6 +371,22 @@ def show_modes() -> None:
     console.print("\n* with protocol=paper, modular nets on mnist; other rows of Table 1 may differ")
 
 
+def show_learners() -> None:
+    """Every learner and its own settings."""
+    from shoal.learners.contract import Learner
+    from shoal.learners.table import LEARNERS
+    from shoal.settings.checks import fields
+
+    table = Table("setting", "default", "meaning", box=None)
+    for method, kind in LEARNERS.items():
+        table.add_row(f"[bold]{method}[/]", "", (kind.__doc__ or "").partition("\n")[0])
+        for name, field in fields(kind):
+            if name not in Learner.model_fields:
+                table.add_row(f"  learner.{name}", json.dumps(field.default), meaning(field))
+    console.print(table)
+    console.print("\nEvery learner also has those that `shoal list settings` shows for all.")
+
+
 def show_data(rows: Iterable["Status"]) -> None:
     """Which datasets are here."""
     table = Table("dataset", "here", "where", "MB", "note", box=None)

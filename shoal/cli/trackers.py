@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
-    from shoal.fleet.stack import Stack
+    from shoal.fleet.run import Moment
     from shoal.runs.record import Record
 
 Say = Callable[[str], None]
@@ -145,11 +145,11 @@ class Crowd:
                 why = " ".join(str(error).split())[:160] or type(error).__name__
                 self.say(f"{name} failed ({why}); the run goes on without it")
 
-    def note(self, stacks: "tuple[Stack, ...]") -> None:
+    def note(self, moment: "Moment") -> None:
         """Tell what was measured since the last epoch."""
         if not self.trackers:
             return
-        for step, values in news(stacks, self.epochs):
+        for step, values in news(moment, self.epochs):
             self.each(lambda _, tracker, step=step, values=values: tracker.log(step, values))  # type: ignore[misc]
 
     def conclude(self, summary: Mapping[str, Any]) -> None:
@@ -169,29 +169,32 @@ def follow(names: Sequence[str], record: "Record", say: Say) -> Iterator[Crowd]:
         crowd.close()
 
 
-def news(stacks: "tuple[Stack, ...]", epochs: int) -> list[tuple[int, dict[str, float]]]:
+def news(moment: "Moment", epochs: int) -> list[tuple[int, dict[str, float]]]:
     """The evaluations that the last epoch, or the end of a task, has brought, with their steps."""
+    import numpy as np
     import torch
 
     from shoal.fleet.stack import grid
+    from shoal.learners.candidates import modules
 
-    labels, task, epoch = grid(epochs), stacks[0].task, stacks[0].epoch
+    labels, task, epoch = grid(epochs), moment.task, moment.epoch
     if epoch == 0:
         task, fresh = task - 1, labels[-1:]
     else:  # the one before a task's first epoch is told with that after it
         fresh = labels[:2] if epoch == 1 else [epoch] if epoch in labels[:-1] else []
     if not fresh:
         return []
+    stacks = moment.stacks
     ledger = stacks[0].ledger
     crossed = ledger.crossed
-    modules = torch.cat([stack.alive.sum(1) for stack in stacks]).double().mean()
+    counts = np.concatenate([modules(stack) for stack in stacks])
     found = []
     for label in fresh:
         measured = torch.cat([stack.accuracy[:, task, labels.index(label), : task + 1] for stack in stacks]).double()
         values = {
             "accuracy/so_far": float(measured.mean()),
             "accuracy/current": float(measured[:, -1].mean()),
-            "modules": float(modules),
+            **({"modules": float(counts.mean())} if len(counts) else {}),
             "mail/messages": float(crossed.sum()),
             "mail/bytes": float(ledger.column("bytes")[crossed].sum()),
         }

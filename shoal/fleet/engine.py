@@ -38,6 +38,13 @@ def each(function: Callable[..., Tensor], engine: str) -> Callable[..., Tensor]:
     return loop
 
 
+def parted(stacked: T, sizes: Sequence[int], single: bool = False) -> list[T]:
+    """Tensors (dicts, tuples and lists of them too) cut along their first axis; `single` drops that axis."""
+    leaves, layout = tree.tree_flatten(stacked)
+    rows = [leaf.unbind() if single else leaf.split(list(sizes)) for leaf in leaves]
+    return [tree.tree_unflatten([row[at] for row in rows], layout) for at in range(len(sizes))]
+
+
 def crew(pieces: Sequence[T], work: Callable[[T], Any], most: int | None = None) -> list[Any]:
     """`work` on every piece, each in a thread of its own, or in one of at most so many.
 

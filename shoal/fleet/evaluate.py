@@ -1,78 +1,75 @@
 """Accuracy: test and validation images through every lane's net, in pieces that fit the cache."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane, Task
-from shoal.fleet.engine import crew
-from shoal.fleet.stack import Stack
+from shoal.fleet.engine import crew, parted
+from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import Split, World
-from shoal.learners.learn import slots
-from shoal.models import Linear, Modular, Params, Slots
+from shoal.models.contract import Usage
+from shoal.models.params import Params
 
 OTHERS = 200  # test images of each task that only others have met
 
 
 class Trained:
-    """One lane's net as it is now, without dropout. It computes the modules that the lane has and no others."""
+    """One lane's net as it is now, without dropout. It computes what the lane uses and no more."""
 
-    def __init__(self, world: World, stack: Stack, lane: int, used: Slots | None) -> None:
-        """`used` are the slots of the whole stack, for modular nets."""
+    def __init__(self, world: World, stack: Stack, lane: int, usage: Usage) -> None:
+        """`usage` is how this lane uses its net."""
         self.world = world
-        self.params = {name: tensor[lane] for name, tensor in stack.params.items()}
-        self.slots = None if used is None else Slots(*(part[lane] for part in used))
-        # Images at once: the activations of a piece should stay in a core's cache.
-        self.piece = 512 if isinstance(world.model.block, Linear) else 250
+        self.params: Params = {name: tensor[lane] for name, tensor in stack.params.items()}
+        self.usage = usage
 
     def logits(self, rows: Tensor, task: int) -> Tensor:
         """Logits [n, K] of input rows [n] by the head of `task`."""
-        params, extra = self.composed(task)
+        params, usage = self.world.model.composed(self.params, self.usage, task)
         model, inputs = self.world.model, self.world.inputs
-        return torch.cat([model.logits(params, inputs[at], task, **extra) for at in rows.split(self.piece)])
+        return torch.cat([model.logits(params, inputs[at], task, **usage) for at in rows.split(model.chunk)])
 
     def read(self, x: Tensor, task: int) -> Tensor:
         """Logits [n, K] of inputs x[n, ...] by the head of `task`."""
-        params, extra = self.composed(task)
-        return torch.cat([self.world.model.logits(params, one, task, **extra) for one in x.split(self.piece)])
+        params, usage = self.world.model.composed(self.params, self.usage, task)
+        model = self.world.model
+        return torch.cat([model.logits(params, one, task, **usage) for one in x.split(model.chunk)])
 
     def features(self, x: Tensor, task: int) -> Tensor:
         """What the head of `task` would read for inputs x[n, ...]: [n, F]."""
-        params, extra = self.composed(task)
-        return torch.cat([self.world.model.features(params, one, task, **extra) for one in x.split(self.piece)])
-
-    def composed(self, task: int) -> tuple[Params, dict[str, Any]]:
-        """The parameters that `task` uses, and how."""
+        params, usage = self.world.model.composed(self.params, self.usage, task)
         model = self.world.model
-        if not isinstance(model, Modular) or self.slots is None:
-            return self.params, {}
-        params, slots, _ = model.trim(self.params, self.slots, task=task)
-        return params, {"slots": slots, "fold": True}
+        return torch.cat([model.features(params, one, task, **usage) for one in x.split(model.chunk)])
 
 
-def accuracy(world: World, stack: Stack, name: str, tasks: Sequence[int], hidden: Tensor | None = None) -> Tensor:
-    """The share of right answers [L, len(tasks)] in the split `name`, each task with its own head.
+def nets(world: World, stack: Stack, usage: Usage | None = None) -> list[Trained]:
+    """Every lane's net as it is now; `usage` is how all lanes use theirs, as usual if it is not given."""
+    if usage is None:
+        usage = world.model.usage(stack.of(MODEL), stack.task)
+    count = len(stack.lanes)
+    return [Trained(world, stack, row, own) for row, own in enumerate(parted(usage, [1] * count, single=True))]
 
-    Slots `hidden` [L, C] are left out.
-    """
+
+def accuracy(world: World, stack: Stack, name: str, tasks: Sequence[int], usage: Usage | None = None) -> Tensor:
+    """The share of right answers [L, len(tasks)] in the split `name`, each task with its own head; `usage` is how all
+    lanes use their nets, as usual if it is not given."""
+    if usage is None:
+        usage = world.model.usage(stack.of(MODEL), stack.task)
     pieces = stack.pieces(world)
-    sizes = [len(piece.lanes) for piece, _ in pieces]
-    parts = [None] * len(pieces) if hidden is None else hidden.split(sizes)
-    work = [(*piece, part) for piece, part in zip(pieces, parts, strict=True)]
+    own = parted(usage, [len(piece.lanes) for piece, _ in pieces])
+    work = [(*piece, part) for piece, part in zip(pieces, own, strict=True)]
     return torch.cat(crew(work, lambda one: accuracy_of(one[0], one[1], name, tasks, one[2])))
 
 
 @torch.inference_mode()
-def accuracy_of(world: World, stack: Stack, name: str, tasks: Sequence[int], hidden: Tensor | None) -> Tensor:
+def accuracy_of(world: World, stack: Stack, name: str, tasks: Sequence[int], usage: Usage) -> Tensor:
     """`accuracy` of one piece, lane after lane whatever the engine: the test images of one lane fill a core."""
     split: Split = getattr(world, name)
-    used = slots(world, stack, stack.alive.shape[1], hidden).get("slots")
     right = torch.zeros(len(stack.lanes), len(tasks), dtype=torch.int64, device=world.device)
-    for lane in range(len(stack.lanes)):
-        net = Trained(world, stack, lane, used)
+    for lane, net in enumerate(nets(world, stack, usage)):
         for column, task in enumerate(tasks):
             size = int(split.sizes[lane, task])
             rows, labels = split.rows[lane, task, :size], split.labels[lane, task, :size]
@@ -101,10 +98,8 @@ def others(fleet: Sequence[tuple[World, Stack]]) -> list[Foreign]:
     peers = fleet[0][0].peers
     found: dict[Lane, list[Foreign]] = {lane: [] for lane in peers}
     for world, stack in fleet:
-        used = slots(world, stack, stack.alive.shape[1]).get("slots")
         seen: dict[tuple[Lane, int], Tensor] = {}  # every question as this kind of model reads it
-        for row, lane in enumerate(world.lanes):
-            net = Trained(world, stack, row, used)
+        for row, (lane, net) in enumerate(zip(world.lanes, nets(world, stack), strict=True)):
             met = {frozenset(task.classes) for task in world.streams[row]}
             for other in peers:
                 if other.seed != lane.seed or other == lane:

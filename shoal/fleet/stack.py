@@ -1,107 +1,103 @@
 """The stack: all that changes in a run, one row per lane. A checkpoint is this object and nothing else."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane
+from shoal.errors import SettingsError
+from shoal.fleet.state import State
 from shoal.fleet.world import World
+from shoal.learners import memory, received
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Mail
-from shoal.models import Modular
+from shoal.models import dropout
 from shoal.rng import key
 
 GRID = 10  # epochs between two evaluations
-# Counters and results stay on the host, whatever the device.
-HOST = (
-    "memory_rows", "shared_marks", "shared_fill", "shared_seen", "moved", "accuracy", "trial", "origin",
-)  # fmt: skip
-
-
-class Offered(NamedTuple):
-    """A module that a lane was offered for its coming task."""
-
-    seed: int
-    agent: int
-    task: int
-    sender: int
-    source: int  # the sender's task that it was grown for
-    score: float  # how well it promises to transfer
-    tried: float  # its accuracy on validation data in a tryout; NaN: it was not tried
-    chosen: bool
+# What every stack has, whoever learns in it: the clock, the parameters, Adam's moments and steps, and the records.
+CLOCK, PARAMS, MEAN, VAR, STEPS, RECORD = CORE = ("clock", "params", "mean", "var", "steps", "record")
+MODEL = "model"  # what a model keeps that is not trained
 
 
 def grid(epochs: int) -> list[int]:
-    """The epochs at which test accuracy is measured: 0, 1, 11, 21, ..., and epochs + 1 at the end (protocol 4)."""
+    """The epochs at which test accuracy is measured: 0, 1, 11, 21, ..., and epochs + 1 at the end
+    (docs/protocol.md, section 4)."""
     return [0, *range(1, epochs + 1, GRID), epochs + 1]
 
 
 @dataclass
 class Stack:
-    """The state of all lanes. `learn` and `grow` write it, `run` between tasks, in exchanges the post and `absorb`."""
+    """The state of all lanes: their clocks, parameters, Adam's state and records, and what every owner keeps.
+
+    An owner (the model, a learner, a memory, a sharing mode) declares its tensors once, and reads and writes its own.
+    Nothing here knows what they mean.
+    """
 
     lanes: tuple[Lane, ...]
-    task: int  # the clock: the task being learned,
-    epoch: int  # and how many of its epochs are done
-    params: dict[str, Tensor]  # [L, units, ...]; a unit (slot, task) trains or is frozen as a whole
-    first: dict[str, Tensor]  # Adam's moments, shaped as params
-    second: dict[str, Tensor]
-    steps: dict[str, Tensor]  # int64 [L, units]: Adam's step count of each unit
-    alive: Tensor  # bool [L, C]: which slots hold a module (all, in a monolithic net)
-    frozen: Tensor  # bool [L, C]: which of them stay as they are until the end of the task
-    choice: Tensor  # int64 [L, initial, D]: modules of the initial tasks (empty in a monolithic net)
-    memory: Tensor  # [L, T, memory, ...]: replayed inputs of each finished task
-    memory_labels: Tensor  # int64 [L, T, memory]
-    memory_rows: Tensor  # int64 [L, T, memory]: which images of the bank these are, on the host
-    shared: Tensor  # [L, T, room, ...]: received inputs for each task, as far as `shared_fill` says
-    shared_labels: Tensor  # int64 [L, T, room]
-    shared_marks: Tensor  # int64 [L, T, room]: a digest of each received image
-    shared_fill: Tensor  # int64 [L, T]: how many there are
-    shared_seen: Tensor  # int64 [L, T]: how many there have been
-    kept: dict[str, Tensor]  # [L, ...]: what a sharing mode remembers from exchange to exchange
-    silent: Tensor  # bool [L]: dropout has leaked off (only `leak` of recv and modmod does that)
-    moved: Tensor  # bool [L]: something that earlier tasks use has changed since they were last tested
-    accuracy: Tensor  # [L, T, G, T]: while learning task, at grid point, tested on task; NaN: not measured
-    trial: Tensor  # [L, T, 2]: validation accuracy with and without the candidate, at the end of the task
-    origin: Tensor  # int64 [L, T, 2]: agent and task that the task's candidate was received from; -1: a fresh one
-    ledger: Ledger  # every message so far, of all stacks of the fleet
-    offers: list[Offered] = field(default_factory=list)  # every module that lanes were offered
+    states: dict[str, State]
+    ledger: Ledger = field(default_factory=Ledger)  # every message so far, of all stacks of the fleet
     inbox: list[Mail] = field(default_factory=list)  # what lanes have accepted and not yet absorbed, as it came
+
+    def of(self, owner: str) -> State:
+        """What an owner keeps."""
+        if owner not in self.states:
+            self.states[owner] = State(len(self.lanes))
+        return self.states[owner]
+
+    @property
+    def task(self) -> int:
+        """The clock: the task being learned. Lanes that learn together have one clock."""
+        return int(self.states[CLOCK]["task"][0])
+
+    @task.setter
+    def task(self, task: int) -> None:
+        self.states[CLOCK]["task"].fill_(task)
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs of the task are done."""
+        return int(self.states[CLOCK]["epoch"][0])
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self.states[CLOCK]["epoch"].fill_(epoch)
+
+    @property
+    def params(self) -> State:
+        """The parameters, [L, units, ...]; a unit (a slot, a task, a whole tensor) trains or is frozen as a whole."""
+        return self.states[PARAMS]
+
+    @property
+    def accuracy(self) -> Tensor:
+        """[L, T, G, T]: while learning a task, at a grid point, tested on a task; NaN: not measured."""
+        return self.states[RECORD]["accuracy"]
+
+    @property
+    def moved(self) -> Tensor:
+        """bool [L]: something that earlier tasks use has changed since they were last tested."""
+        return self.states[RECORD]["moved"]
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor by a flat name; row l of each is lane l's."""
-        flat: dict[str, Tensor] = {}
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if isinstance(value, Tensor):
-                flat[one.name] = value
-            elif isinstance(value, dict):
-                flat |= {f"{one.name}/{name}": tensor for name, tensor in value.items()}
-        return flat
+        """Every tensor by a flat name, `owner/name`; row l of each is lane l's."""
+        return {f"{owner}/{name}": tensor for owner, state in self.states.items() for name, tensor in state.items()}
 
     @classmethod
-    def of(
-        cls, lanes: Sequence[Lane], task: int, epoch: int, flat: dict[str, Tensor], ledger: Ledger | None = None
-    ) -> "Stack":
+    def made(cls, lanes: Sequence[Lane], flat: Mapping[str, Tensor], ledger: Ledger | None = None) -> "Stack":
         """The stack whose `tensors` are `flat`."""
-        parts: dict[str, dict[str, Tensor]] = {"kept": {}}
+        found = cls(tuple(lanes), {}, ledger or Ledger())
         for name, tensor in flat.items():
-            group, slash, inner = name.partition("/")
-            if slash:
-                parts.setdefault(group, {})[inner] = tensor
-        single = {name: tensor for name, tensor in flat.items() if "/" not in name}
-        return cls(tuple(lanes), task, epoch, ledger=ledger or Ledger(), **parts, **single)  # type: ignore[arg-type]
+            owner, _, inner = name.partition("/")
+            found.of(owner)[inner] = tensor
+        return found
 
     def take(self, rows: Sequence[int], lanes: Sequence[Lane]) -> "Stack":
         """A new stack of copies of some rows, renamed to `lanes`."""
-        index = torch.tensor(rows)
-        flat = {name: tensor[index.to(tensor.device)] for name, tensor in self.tensors.items()}
-        found = Stack.of(lanes, self.task, self.epoch, flat)
+        found = Stack(tuple(lanes), {owner: state.take(rows) for owner, state in self.states.items()})
         found.inbox = [
             replace(mail, receiver=lane)
             for row, lane in zip(rows, lanes, strict=True)
@@ -114,82 +110,99 @@ class Stack:
         """The world's pieces, each with its rows of this stack; what is written to a piece is written here."""
         found, first = [], 0
         for piece in world.pieces:
-            rows = slice(first, first + len(piece.lanes))
-            # As `data`, because autograd would take what another thread writes to its rows for a change of these.
-            flat = {name: tensor.data[rows] for name, tensor in self.tensors.items()}
-            own = Stack.of(piece.lanes, self.task, self.epoch, flat)
-            own.inbox = self.inbox
-            found.append((piece, own))
-            first = rows.stop
+            count = len(piece.lanes)
+            cut = {owner: state.cut(first, count) for owner, state in self.states.items()}
+            found.append((piece, Stack(piece.lanes, Cut(cut, self, first), self.ledger, self.inbox)))
+            first += count
         return found
+
+    def renew(self, owners: Iterable[tuple[str, Mapping[str, Tensor]]]) -> None:
+        """Let owners begin anew."""
+        for owner, tensors in owners:
+            self.states[owner] = State(len(self.lanes), tensors)
 
     def forget_moments(self) -> None:
         """A new Adam for everything."""
-        for group in (self.first, self.second, self.steps):
-            for tensor in group.values():
+        for owner in (MEAN, VAR, STEPS):
+            for tensor in self.states[owner].values():
                 tensor.zero_()
+
+
+class Cut(dict[str, State]):
+    """The states of a piece: an owner that is new to it is new to the stack that it was cut from."""
+
+    def __init__(self, states: Mapping[str, State], whole: Stack, first: int) -> None:
+        super().__init__(states)
+        self.whole, self.first = whole, first
+
+    def __setitem__(self, owner: str, state: State) -> None:
+        super().__setitem__(owner, State(state.lanes, {}, self.whole.of(owner), self.first))
+
+
+def joined(parts: Sequence[Stack], lanes: Sequence[Lane]) -> Stack:
+    """One stack of the rows of several, in the order of `lanes`. A name that some parts lack is zero in their rows."""
+    there = [lane for part in parts for lane in part.lanes]
+    order = torch.tensor([there.index(lane) for lane in lanes], dtype=torch.int64)
+    shapes = {name: tensor for part in parts for name, tensor in part.tensors.items()}
+    flat = {}
+    for name, like in shapes.items():
+        rows = [
+            part.tensors[name] if name in part.tensors else like.new_zeros(len(part.lanes), *like.shape[1:])
+            for part in parts
+        ]
+        flat[name] = torch.cat(rows)[order.to(like.device)]
+    found = Stack.made(lanes, flat, parts[0].ledger)
+    found.inbox = [mail for part in parts for mail in part.inbox]
+    return found
+
+
+def stacked(drawn: Sequence[Mapping[str, Tensor]], device: torch.device) -> dict[str, Tensor]:
+    """The tensors of single agents with a lane axis."""
+    return {name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]}
 
 
 def start(world: World) -> Stack:
     """The stack before anything is learned; every lane draws its own weights."""
-    settings, model, lanes = world.settings, world.model, world.lanes
-    drawn = [model.start(key(*lane, "weights")) for lane in lanes]
-    params = {name: torch.stack([one[name] for one in drawn]).to(world.device) for name in drawn[0]}
+    settings, model, lanes, device = world.settings, world.model, world.lanes, world.device
+    params = stacked([model.start(key(*lane, "weights")) for lane in lanes], device)
     count, tasks = len(lanes), settings.tasks.count
-    slots = params["module.weight"].shape[1]
-    if isinstance(model, Modular):
-        rule = settings.net.initial_structure
-        choice = torch.stack([model.choose(key(*lane, "structure"), rule) for lane in lanes])
-        alive = torch.arange(slots) < model.basis
-    else:
-        choice = torch.zeros(count, 0, settings.net.depth, dtype=torch.int64)
-        alive = torch.ones(slots, dtype=torch.bool)
     points = len(grid(settings.learner.epochs))
-    kept = (count, tasks, settings.learner.memory)
-    room = (count, tasks, max((mode.room for mode in settings.sharing), default=0))
-    inputs = world.inputs
-    return Stack(
-        lanes=lanes,
-        task=0,
-        epoch=0,
-        params=params,
-        first={name: torch.zeros_like(tensor) for name, tensor in params.items()},
-        second={name: torch.zeros_like(tensor) for name, tensor in params.items()},
-        steps={
-            name: torch.zeros(tensor.shape[:2], dtype=torch.int64, device=world.device)
-            for name, tensor in params.items()
+    states: dict[str, dict[str, Tensor]] = {
+        CLOCK: {name: torch.zeros(count, dtype=torch.int64) for name in ("task", "epoch")},
+        PARAMS: params,
+        MEAN: {name: torch.zeros_like(tensor) for name, tensor in params.items()},
+        VAR: {name: torch.zeros_like(tensor) for name, tensor in params.items()},
+        STEPS: {
+            name: torch.zeros(tensor.shape[:2], dtype=torch.int64, device=device) for name, tensor in params.items()
         },
-        alive=alive.expand(count, slots).clone().to(world.device),
-        frozen=torch.zeros(count, slots, dtype=torch.bool, device=world.device),
-        choice=choice.to(world.device),
-        memory=torch.zeros(*kept, *inputs.shape[1:], dtype=inputs.dtype, device=world.device),
-        memory_labels=torch.zeros(kept, dtype=torch.int64, device=world.device),
-        memory_rows=torch.zeros(kept, dtype=torch.int64),
-        shared=torch.zeros(*room, *inputs.shape[1:], dtype=inputs.dtype, device=world.device),
-        shared_labels=torch.zeros(room, dtype=torch.int64, device=world.device),
-        shared_marks=torch.zeros(room, dtype=torch.int64),
-        shared_fill=torch.zeros(room[:2], dtype=torch.int64),
-        shared_seen=torch.zeros(room[:2], dtype=torch.int64),
-        kept={},
-        silent=torch.zeros(count, dtype=torch.bool, device=world.device),
-        moved=torch.ones(count, dtype=torch.bool),
-        accuracy=torch.full((count, tasks, points, tasks), np.nan),
-        trial=torch.full((count, tasks, 2), np.nan),
-        origin=torch.full((count, tasks, 2), -1),
-        ledger=Ledger(),
-    )
+        RECORD: {
+            "accuracy": torch.full((count, tasks, points, tasks), np.nan),
+            "moved": torch.ones(count, dtype=torch.bool),
+        },
+    }
+    owners = [
+        (MODEL, stacked([model.keeps(key(*lane, "structure")) for lane in lanes], device)),
+        (memory.OWNER, memory.init(world)),
+        (dropout.OWNER, dropout.init(count, device)),
+        (settings.learner.owner, settings.learner.init(world)),
+        *sharing_state(world),
+    ]
+    for owner, tensors in owners:
+        if owner in states and (tensors or owner in CORE):
+            raise SettingsError(
+                f"two owners of state are called `{owner}`; give the learner or the sharing mode another name"
+            )
+        for name, tensor in tensors.items():
+            if tensor.shape[:1] != (count,):
+                raise SettingsError(
+                    f"the state `{name}` of `{owner}` must have a row for each of the {count} lanes, "
+                    f"got shape {list(tensor.shape)}"
+                )
+        states.setdefault(owner, {}).update(tensors)
+    return Stack(lanes, {owner: State(count, tensors) for owner, tensors in states.items()})
 
 
-def remember(world: World, stack: Stack, task: int) -> None:
-    """Fill the replay memory of a finished task: distinct training images, uniformly at random (protocol 3)."""
-    size = stack.memory.shape[2]
-    if size == 0:
-        return
-    rows, labels = world.train.rows[:, task], world.train.labels[:, task]
-    held = rows.shape[1]
-    picks = np.stack([key(*lane, "memory", task).permutation(held)[:size] for lane in stack.lanes])
-    pick = torch.from_numpy(picks).to(rows.device)
-    stack.memory[:, task] = world.inputs[rows.gather(1, pick)]
-    stack.memory_labels[:, task] = labels.gather(1, pick)
-    for row, stream in enumerate(world.streams):
-        stack.memory_rows[row, task] = torch.from_numpy(stream[task].train[picks[row]])
+def sharing_state(world: World) -> list[tuple[str, dict[str, Tensor]]]:
+    """What belongs to sharing before anything is shared: buffers for what will be received, and what modes keep."""
+    modes = ((mode.owner, mode.init(world)) for mode in world.settings.sharing)
+    return [(received.OWNER, received.init(world)), *modes]

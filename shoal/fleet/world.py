@@ -4,21 +4,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal import models
 from shoal.data import Bank
-from shoal.data.tasks import JOINT, Lane, Stream, streams
+from shoal.data.scenarios import streams
+from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS
-from shoal.models import Linear, Modular, Monolithic
+from shoal.models.contract import Model
+from shoal.models.table import build
 from shoal.network.edges import Edge, edges
-from shoal.rng import key
 from shoal.settings.groups import Settings
+
+if TYPE_CHECKING:
+    from shoal.sharing.contract import Sharing
 
 NAMES = ("train", "validation", "test")
 
@@ -51,7 +54,7 @@ class World:
     fleet: Settings  # of all kinds
     peers: tuple[Lane, ...]  # all lanes of the fleet, those that are here too
     bank: Bank
-    model: Monolithic | Modular
+    model: Model
     lanes: tuple[Lane, ...]
     streams: tuple[Stream, ...]
     device: torch.device
@@ -62,11 +65,11 @@ class World:
 
     @property
     def engine(self) -> str:
-        """`vmap` makes one kernel of all lanes; on a CPU that pays for small matrices, not for convolutions."""
+        """What maps the functions of one agent over lanes: `vmap` makes one kernel of all, `loop` takes one by one."""
         chosen = self.settings.machine.engine
         if chosen != "auto":
             return chosen
-        return "vmap" if self.settings.block == "mlp" or self.device.type == "cuda" else "loop"
+        return self.model.engine if self.device.type == "cpu" else "vmap"
 
     @cached_property
     def row(self) -> dict[Lane, int]:
@@ -100,23 +103,32 @@ class World:
             found.setdefault(sender, []).append(receiver)
         return found
 
+    def neighbours(self, mode: "Sharing") -> dict[Lane, list[Lane]]:
+        """Whom each lane that is here can send to by a mode."""
+        if mode not in self.ways:
+            self.ways[mode] = {
+                lane: [other for other in self.receivers.get(lane, []) if mode.uses(self, lane, other)]
+                for lane in self.lanes
+            }
+        return self.ways[mode]
+
+    @cached_property
+    def ways(self) -> "dict[Sharing, dict[Lane, list[Lane]]]":
+        """What `neighbours` has found."""
+        return {}
+
     def images(self, rows: np.ndarray) -> Tensor:
         """Raw images of the bank, as they are sent: bytes [n, ...]."""
         return torch.from_numpy(self.bank.images[rows])
 
     def encode(self, images: Tensor, seed: int) -> Tensor:
         """What the model of a lane of `seed` reads of raw images."""
-        if isinstance(self.model.block, Linear):
-            read = self.model.block.project(images.cpu().numpy(), self.bank.peak, key(seed, "projection"))
-        else:
-            read = images if images.ndim == 4 else images[:, None]
-        return read.to(self.device)
+        return self.model.encode(images.cpu().numpy(), self.bank.peak, seed).to(self.device)
 
     @cached_property
     def pieces(self) -> tuple["World", ...]:
         """The lanes in as many pieces as threads pay for: convolutions need a lane each, small matrices many."""
-        least = 1 if self.settings.block == "cnn" else 16
-        count = min(self.settings.machine.threads or THREADS, max(1, len(self.lanes) // least))
+        count = min(self.settings.machine.threads or THREADS, max(1, len(self.lanes) // self.model.least))
         if count == 1 or self.device.type != "cpu":
             return (self,)
         bounds = [len(self.lanes) * i // count for i in range(count + 1)]
@@ -145,14 +157,18 @@ def joint_lanes(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
     return tuple(Lane(seed, JOINT) for seed in sorted({lane.seed for lane in lanes}))
 
 
-def worlds(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -> tuple[World, ...]:
-    """A world for each kind of agents, with its part of `lanes` (all of the settings' lanes if not given)."""
+def worlds(
+    settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None, peers: Sequence[Lane] | None = None
+) -> tuple[World, ...]:
+    """A world for each kind of agents, with its part of `lanes` (all of the settings' lanes if not given), among
+    `peers` (these lanes alone, if not given)."""
     lanes = tuple(lanes_of(settings) if lanes is None else lanes)
+    peers = lanes if peers is None else tuple(peers)
     found = []
     for name, agents in settings.members().items():
         part = [lane for lane in lanes if lane.agent in agents]
         if part:
-            found.append(replace(world(settings.of(name), bank, part), fleet=settings, peers=lanes))
+            found.append(replace(world(settings.of(name), bank, part), fleet=settings, peers=peers))
     return tuple(found)
 
 
@@ -162,7 +178,7 @@ def world(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -
         raise ValueError("agents of several kinds have a world for each kind; use `worlds`")
     lanes = tuple(lanes_of(settings) if lanes is None else lanes)
     device = device_of(settings)
-    model = models.build(settings, bank)
+    model = build(settings, bank)
     drawn = streams(bank, settings.tasks, lanes)
     inputs, places = read(bank, model, lanes, drawn)
     train, validation, test = (split(bank, name, lanes, drawn, places, device) for name in NAMES)
@@ -170,29 +186,22 @@ def world(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -
     return World(settings, settings, lanes, *place, train, validation, test)
 
 
-def read(
-    bank: Bank, model: Monolithic | Modular, lanes: Sequence[Lane], drawn: Sequence[Stream]
-) -> tuple[Tensor, dict[int, Place]]:
-    """What the model reads, each image once, and where the images of a seed are.
-
-    An MLP reads projected images; the projection is a seed's own, the same for all its agents (protocol 2). A CNN reads
-    bytes, and seeds share them.
-    """
+def read(bank: Bank, model: Model, lanes: Sequence[Lane], drawn: Sequence[Stream]) -> tuple[Tensor, dict[int, Place]]:
+    """What the model reads, each image once, and where the images of a seed are. Seeds share what does not depend on
+    the seed."""
     met: dict[int, list[np.ndarray]] = {}
     for lane, stream in zip(lanes, drawn, strict=True):
         met.setdefault(lane.seed, []).extend(getattr(task, name) for task in stream for name in NAMES)
     used = {seed: np.unique(np.concatenate(rows)) for seed, rows in met.items()}
-    if isinstance(model.block, Linear):
-        parts, places, first = [], {}, 0
-        for seed, rows in used.items():
-            parts.append(model.block.project(bank.images[rows], bank.peak, key(seed, "projection")))
-            places[seed] = Place(first, rows)
-            first += len(rows)
-        return torch.cat(parts), places
-    together = np.unique(np.concatenate(list(used.values())))
-    images = bank.images[together]
-    bytes_ = torch.from_numpy(images if images.ndim == 4 else images[:, None])
-    return bytes_, dict.fromkeys(used, Place(0, together))
+    if not model.seeded:
+        together = np.unique(np.concatenate(list(used.values())))
+        return model.encode(bank.images[together], bank.peak, 0), dict.fromkeys(used, Place(0, together))
+    parts, places, first = [], {}, 0
+    for seed, rows in used.items():
+        parts.append(model.encode(bank.images[rows], bank.peak, seed))
+        places[seed] = Place(first, rows)
+        first += len(rows)
+    return torch.cat(parts), places
 
 
 def split(

@@ -1,6 +1,7 @@
-"""The contract of learners: how an agent learns a task without forgetting the others."""
+"""The contract of learners: settings that come with verbs."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import (
     Field,
@@ -14,12 +15,24 @@ from pydantic import (
 from shoal.settings.part import Part
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from shoal.fleet.stack import Stack
+    from shoal.fleet.world import World
     from shoal.settings.groups import Settings
 
 
 class Learner(Part):
-    """What every learner is: these settings and its own. `shoal.learners.table.LEARNERS` lists the learners."""
+    """How an agent learns its tasks: the settings of every learner and its own, and what it does before, in and after a
+    task, for all lanes of a stack at once. `shoal.learners.table.LEARNERS` lists the learners.
 
+    It keeps state under its own name, and may write what it lists in `writes` through the functions of those owners. A
+    learner that adds to the loss has `acts` and `penalty` (`Penalises` in shoal/learners/step.py).
+    """
+
+    writes: ClassVar[tuple[str, ...]] = ()
+    later: ClassVar[tuple[str, ...]] = ("fresh_adam",)  # settings that mean nothing while the initial tasks are learned
+    example: ClassVar[Mapping[str, Any]] = {}  # settings with which it shows what it does in a tiny fleet, for tests
     method: str = Field(description="how agents learn; else modular for modular nets and replay for others")
     epochs: PositiveInt = Field(100, description="epochs per task")
     batch: PositiveInt = Field(64, description="images per step")
@@ -39,5 +52,33 @@ class Learner(Part):
         """Its settings, with a name by which they can be read back."""
         return {**handler(self), "method": self.door}
 
+    @property
+    def owner(self) -> str:
+        """Whose state it keeps."""
+        return self.method
+
     def suits(self, settings: "Settings") -> None:
         """Raise if this learner cannot serve such agents."""
+
+    def init(self, world: "World") -> dict[str, "Tensor"]:
+        """What it keeps, named tensors with the lane axis first."""
+        return {}
+
+    def begin(self, world: "World", stack: "Stack") -> None:
+        """What comes before the first epoch of a task that is learned on its own."""
+
+    def epoch(self, world: "World", stack: "Stack", epoch: int) -> None:
+        """One epoch of the current task, or of the initial tasks together, on a piece of the stack. Where nothing else
+        is said, it is one pass over the task's own images."""
+        from shoal.learners.usual import usual_epoch
+
+        usual_epoch(world, stack, epoch, past=False)
+
+    def end(self, world: "World", stack: "Stack") -> None:
+        """What comes after the last epoch of a task, or of the initial tasks."""
+
+    def now(self, world: "World", stack: "Stack") -> "Tensor":
+        """The test accuracy [L] of the current task while it is learned."""
+        from shoal.fleet.evaluate import accuracy
+
+        return accuracy(world, stack, "test", [stack.task])[:, 0]

@@ -1,6 +1,7 @@
-"""Component dropout with growth: a new module is on trial in every task, and kept if it helps."""
+"""Modular growth: every new task tries a module of its own and keeps it if validation data says so."""
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -8,12 +9,22 @@ from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from shoal.fleet.stack import Stack
+    from shoal.fleet.world import World
     from shoal.settings.groups import Settings
 
 
 class Growth(Learner):
-    """Learning by growing modules, for modular nets."""
+    """Component dropout with growth: every task tries a module of its own (Mendez & Eaton 2021).
 
+    A task learns its structure and head, with and without a candidate module; earlier tasks are kept by freezing, and
+    by adapting all modules on replay.
+    """
+
+    later: ClassVar[tuple[str, ...]] = (*Learner.later, "adaptation", "accept", "hidden", "current")
+    example: ClassVar[Mapping[str, Any]] = {"accept": -1.0}
     method: Literal["modular"] = "modular"
     adaptation: PositiveInt | Literal["last", "never"] = Field(
         "last", description="epochs that adapt all modules on replay: the last of a task, every n-th, or none (modular)"
@@ -38,8 +49,40 @@ class Growth(Learner):
                 f'"modular-{settings.model}" or another learner.method'
             )
 
+    def init(self, world: "World") -> dict[str, "Tensor"]:
+        from shoal.learners.candidates import init
 
-def growth(settings: "Settings") -> Growth:
-    """The learner of agents that grow modules."""
-    assert isinstance(settings.learner, Growth)  # `suits` has seen to it
-    return settings.learner
+        return init(world)
+
+    def begin(self, world: "World", stack: "Stack") -> None:
+        from shoal.learners.candidates import begin
+
+        begin(world, stack)
+
+    def epoch(self, world: "World", stack: "Stack", epoch: int) -> None:
+        from shoal.learners import growth
+
+        if stack.task < world.settings.tasks.initial:
+            growth.initial(world, stack, epoch)
+        elif self.adapts(epoch):
+            growth.adapt(world, stack, epoch)
+        else:
+            growth.assimilate(world, stack, epoch)
+
+    def adapts(self, epoch: int) -> bool:
+        """Does this epoch adapt all modules?"""
+        done = epoch + 1
+        if isinstance(self.adaptation, int):
+            return done % self.adaptation == 0
+        return self.adaptation == "last" and done == self.epochs
+
+    def end(self, world: "World", stack: "Stack") -> None:
+        from shoal.learners.candidates import end
+
+        if stack.task >= world.settings.tasks.initial:
+            end(world, stack)
+
+    def now(self, world: "World", stack: "Stack") -> "Tensor":
+        from shoal.learners.candidates import now
+
+        return now(world, stack) if stack.task >= world.settings.tasks.initial else super().now(world, stack)

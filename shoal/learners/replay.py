@@ -1,22 +1,25 @@
-"""Experience replay: every batch has images of the current task and of those kept of earlier ones."""
+"""Experience replay: every epoch is one pass over the new task and the memories of all tasks before."""
 
 from typing import TYPE_CHECKING, Literal
 
-from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
+from shoal.learners.plain import plain_only
 
 if TYPE_CHECKING:
+    from shoal.fleet.stack import Stack
+    from shoal.fleet.world import World
     from shoal.settings.groups import Settings
 
 
 class Replay(Learner):
-    """Learning with replay, for nets of one piece."""
+    """Replay of images from earlier tasks; everything trains."""
 
     method: Literal["replay"] = "replay"
 
     def suits(self, settings: "Settings") -> None:
-        if settings.modular:
-            raise SettingsError(
-                f"the learner `replay` needs a monolithic model, got `{settings.model}`; use model = "
-                f'"{settings.block}" or learner.method = "modular"'
-            )
+        plain_only(self, settings)
+
+    def epoch(self, world: "World", stack: "Stack", epoch: int) -> None:
+        from shoal.learners.usual import usual_epoch
+
+        usual_epoch(world, stack, epoch, past=True)

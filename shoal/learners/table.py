@@ -4,11 +4,18 @@ from shoal.doors import Table, is_a
 from shoal.learners.contract import Learner
 from shoal.learners.modular import Growth
 from shoal.learners.replay import Replay
+from shoal.models.table import MODELS
 
-BUILT_IN: dict[str, type[Learner]] = {"replay": Replay, "modular": Growth}
+BUILT_IN: dict[str, type[Learner] | str] = {
+    "replay": Replay,
+    "modular": Growth,
+    "ewc": "shoal.learners.ewc:EWC",
+    "lwf": "shoal.learners.lwf:LwF",
+    "agem": "shoal.learners.agem:AGEM",
+}
 LEARNERS: Table[type[Learner]] = Table("learner", BUILT_IN, "shoal.learners", is_a(Learner))
 
 
 def usual(model: str) -> str:
     """The learner of a model where nobody says which."""
-    return "modular" if model.startswith("modular-") else "replay"
+    return MODELS.find(model).learner

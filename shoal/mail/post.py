@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -33,15 +34,14 @@ class Post:
     sent: dict[str, Mail] = field(default_factory=dict)  # what has left, by id: all that a sender knows of its mail
     named: Counter[str] = field(default_factory=Counter)  # how many mails have asked for an id
 
-    @property
+    @cached_property
     def now(self) -> int:
         """The moment, in epochs since the first task."""
         return self.stack.task * self.world.settings.learner.epochs + self.stack.epoch
 
     def out(self, lane: Lane) -> list[Lane]:
         """Whom a lane can send to by this mode."""
-        there = self.world.receivers.get(lane, [])
-        return [other for other in there if self.mode.uses(self.world, lane, other)]
+        return self.world.neighbours(self.mode).get(lane, [])
 
     def mail(
         self, lane: Lane, other: Lane, kind: str, payload: Mapping[str, Tensor], items: int, reply: str = ""
@@ -142,23 +142,3 @@ class Post:
             allowed = edge.budget * (self.now // edge.every + 1)
             if total > allowed:
                 raise RuntimeError(f"edge {sender} -> {receiver} carried {total} floats where {allowed} are allowed")
-
-
-def deliver(posts: Sequence[Post], mails: Iterable[Iterable[Mail]], observe: Observe | None = None) -> None:
-    """Carry the mails of each stack's senders to the inboxes of their receivers, and write them in the ledger.
-
-    In the order of their senders in the fleet, however it is cut into stacks.
-    """
-    place = {lane: at for at, lane in enumerate(posts[0].world.peers)}
-    posted = [one for post, mine in zip(posts, mails, strict=True) for one in post.send(mine)]
-    posted.sort(key=lambda one: place[one[0].sender])
-    for post in posts:
-        mine = [
-            at for at, (mail, verdict) in enumerate(posted) if verdict == ACCEPTED and mail.receiver in post.world.row
-        ]
-        for at, verdict in zip(mine, post.receive([posted[at][0] for at in mine]), strict=True):
-            posted[at] = posted[at][0], verdict
-    posts[0].stack.ledger.write(posted)
-    if observe:
-        for mail, verdict in posted:
-            observe(mail, verdict)

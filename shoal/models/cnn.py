@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from shoal.errors import SettingsError
 from shoal.models.params import floats
 
-# CIFAR-100's channel statistics, as in the paper's code (protocol 2); grey images are left as they are.
+# CIFAR-100's channel statistics, as in the paper's code (docs/protocol.md, section 2); grey images stay as they are.
 MEAN = (0.5079, 0.4872, 0.4415)
 STD = (0.2676, 0.2567, 0.2765)
 KERNEL = 3
@@ -27,7 +27,10 @@ class Conv:
     width: int
     depth: int
     axis: ClassVar[int] = 1  # of the modules in `run`'s result
-    kernel: ClassVar[tuple[int, ...]] = (KERNEL, KERNEL)
+    seeded: ClassVar[bool] = False
+    engine: ClassVar[str] = "loop"  # one kernel of all lanes pays for small matrices, not for convolutions
+    chunk: ClassVar[int] = 250
+    least: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if self.channels > self.width:
@@ -49,6 +52,10 @@ class Conv:
         bound = (self.width * KERNEL**2) ** -0.5
         weight = rng.uniform(-bound, bound, (count, self.width, self.width, KERNEL, KERNEL))
         return floats(weight), floats(rng.uniform(-bound, bound, (count, self.width)))
+
+    def encode(self, images: np.ndarray, peak: int, seed: int) -> Tensor:
+        """Images as they are, bytes [N, channels, side, side]."""
+        return with_channels(images)
 
     def enter(self, x: Tensor) -> Tensor:
         """From bytes x[B, channels, side, side] to standardised images.
@@ -91,3 +98,8 @@ def channels_last(tensor: Tensor) -> Tensor:
     Spelt as a permutation because `vmap` knows no memory formats.
     """
     return tensor.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+
+
+def with_channels(images: np.ndarray) -> Tensor:
+    """Images [N, rows, columns] or [N, channels, rows, columns] with a channel axis."""
+    return torch.from_numpy(images if images.ndim == 4 else images[:, None])

@@ -7,6 +7,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+OWNER = "dropout"
+
+
+def init(lanes: int, device: torch.device) -> dict[str, Tensor]:
+    """Which lanes train without dropout from now on, bool [L]."""
+    return {"off": torch.zeros(lanes, dtype=torch.bool, device=device)}
+
+
+def switch_off(off: Tensor, rows: Sequence[int]) -> None:
+    """Let some lanes train without dropout for good."""
+    off[list(rows)] = True
+
 
 @cache
 def table(device: torch.device) -> Tensor:

@@ -6,6 +6,8 @@ from torch import Tensor
 
 from shoal.models.params import Params, floats, whole
 
+NAMES = ("head.weight", "head.bias")
+
 
 def start(rng: np.random.Generator, tasks: int, classes: int, features: int) -> dict[str, Tensor]:
     """Fresh heads for all tasks, uniform within 1/sqrt(fan in)."""
@@ -16,11 +18,18 @@ def start(rng: np.random.Generator, tasks: int, classes: int, features: int) -> 
     }
 
 
+def every(params: Params, features: Tensor) -> Tensor:
+    """Logits [B, T, K] of features [B, F] by the heads of all tasks."""
+    weight, bias = (whole(params[name]) for name in NAMES)
+    found: Tensor = (features @ weight.flatten(0, 1).T).unflatten(1, bias.shape) + bias
+    return found
+
+
 def read(params: Params, features: Tensor, task: int | Tensor) -> Tensor:
     """Logits [B, K] of features [B, F] by the head of one task, or by each image's own (task[B])."""
     weight, bias = whole(params["head.weight"]), whole(params["head.bias"])
     if isinstance(task, int):
         return torch.addmm(bias[task], features, weight[task].T)
     # All heads at once is one small product; picking a head per image would copy a matrix per image.
-    every = (features @ weight.flatten(0, 1).T).unflatten(1, bias.shape) + bias
-    return torch.take_along_dim(every, task[:, None, None], 1).squeeze(1)
+    all_ = (features @ weight.flatten(0, 1).T).unflatten(1, bias.shape) + bias
+    return torch.take_along_dim(all_, task[:, None, None], 1).squeeze(1)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.models.params import floats
+from shoal.rng import key
 
 PIECE = 1024  # images projected at once
 
@@ -21,7 +22,10 @@ class Linear:
     pixels: int
     width: int
     axis: ClassVar[int] = 0  # of the modules in `run`'s result
-    kernel: ClassVar[tuple[int, ...]] = ()
+    seeded: ClassVar[bool] = True
+    engine: ClassVar[str] = "vmap"
+    chunk: ClassVar[int] = 512
+    least: ClassVar[int] = 16
 
     @property
     def features(self) -> int:
@@ -34,8 +38,10 @@ class Linear:
         weight = rng.uniform(-bound, bound, (count, self.width, self.width))
         return floats(weight), floats(rng.uniform(-bound, bound, (count, self.width)))
 
-    def project(self, images: np.ndarray, peak: int, rng: np.random.Generator) -> Tensor:
-        """Images [N, ...] through the frozen projection, [N, H]. It never trains, so it is computed once per image."""
+    def encode(self, images: np.ndarray, peak: int, seed: int) -> Tensor:
+        """Images [N, ...] through the frozen projection, [N, H]. It never trains, so it is computed once per image; it
+        is a seed's own, the same for all its agents (docs/protocol.md, section 2)."""
+        rng = key(seed, "projection")
         bound = self.pixels**-0.5
         weight = floats(rng.uniform(-bound, bound, (self.width, self.pixels)))
         bias = floats(rng.uniform(-bound, bound, self.width))

@@ -1,17 +1,20 @@
-"""Modular nets with soft layer ordering: every depth mixes all modules, each task with its own weights (protocol 2)."""
+"""Modular nets with soft layer ordering: every depth mixes all modules, each task with its own weights
+(docs/protocol.md, section 2)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.models import heads
-from shoal.models.cnn import Conv
-from shoal.models.mlp import Linear
-from shoal.models.params import Params, pieces, whole
+from shoal.models.blocks import Block
+from shoal.models.contract import Encode, Usage
+from shoal.models.params import MODULE, Params, pieces, whole
+
+STRUCTURE = "structure"  # how much of each module a task takes at each depth, as logits; units are tasks
 
 
 class Slots(NamedTuple):
@@ -27,14 +30,41 @@ class Slots(NamedTuple):
 class Modular:
     """Modules that every task composes in its own way, and a head per task."""
 
-    block: Linear | Conv
+    block: Block
     depth: int
     tasks: int
     classes: int
     basis: int
     initial: int
     dropout_basis: bool
+    rule: str  # of the initial tasks: `onehot` or `own`
     spare: int = 0  # places for further candidates while a task has its own on trial
+    heads: ClassVar[tuple[str, ...]] = heads.NAMES
+    pieced: ClassVar[tuple[str, ...]] = MODULE
+
+    @property
+    def body(self) -> Mapping[str, int]:
+        return dict.fromkeys(MODULE, self.basis)
+
+    @property
+    def read(self) -> int:
+        return self.block.features
+
+    @property
+    def seeded(self) -> bool:
+        return self.block.seeded
+
+    @property
+    def engine(self) -> str:
+        return self.block.engine
+
+    @property
+    def chunk(self) -> int:
+        return self.block.chunk
+
+    @property
+    def least(self) -> int:
+        return self.block.least
 
     @property
     def slots(self) -> int:
@@ -57,13 +87,17 @@ class Modular:
         return {
             "module.weight": torch.cat([weight, weight.new_zeros(empty, *weight.shape[1:])]),
             "module.bias": torch.cat([bias, bias.new_zeros(empty, *bias.shape[1:])]),
-            "structure": torch.ones(self.tasks, self.slots, self.depth),
+            STRUCTURE: torch.ones(self.tasks, self.slots, self.depth),
             **heads.start(rng, self.tasks, self.classes, self.block.features),
         }
 
-    def choose(self, rng: np.random.Generator, rule: str) -> Tensor:
+    def keeps(self, rng: np.random.Generator) -> dict[str, Tensor]:
+        """Which slots hold a module [C], and the modules of the initial tasks [initial, D]."""
+        return {"alive": torch.arange(self.slots) < self.basis, "choice": self.choose(rng)}
+
+    def choose(self, rng: np.random.Generator) -> Tensor:
         """The modules of the initial tasks [initial, D]: `own`, task i has module i; `onehot`, random, none unused."""
-        if rule == "own":
+        if self.rule == "own":
             return torch.arange(self.initial)[:, None].expand(self.initial, self.depth).contiguous()
         places = self.initial * self.depth
         needed = min(self.basis, places)
@@ -75,11 +109,46 @@ class Modular:
         choice.flat[rng.permutation(places)[:needed]] = rng.permutation(self.basis)[:needed]
         return torch.from_numpy(choice)
 
-    def mask_shapes(self, batch: int, slots: int) -> list[tuple[int, ...]]:
+    @property
+    def encode(self) -> Encode:
+        return self.block.encode
+
+    def usage(self, kept: Mapping[str, Tensor], task: int) -> Usage:
+        return {"slots": self.used(kept, task)}
+
+    def used(
+        self,
+        kept: Mapping[str, Tensor],
+        task: int,
+        width: int | None = None,
+        hidden: Tensor | None = None,
+        renormalise: bool = True,
+    ) -> Slots:
+        """The slots of all lanes by the time of a task, of which the first `width` take part; `hidden` [L, C] are left
+        out, and out of the softmax too if it is to `renormalise`."""
+        alive = kept["alive"][:, :width]
+        visible = alive if hidden is None else alive & ~hidden[:, :width]
+        youngest = max(self.slot(task), self.basis - 1)
+        place = torch.arange(alive.shape[1], device=alive.device).clamp(max=youngest).expand_as(alive)
+        return Slots(place, visible if renormalise else alive, visible, kept["choice"])
+
+    def trimmed(self, params: Params, usage: Usage, task: int | None) -> tuple[Params, Usage]:
+        params, slots, masks = self.trim(params, usage["slots"], usage.get("masks"), task)
+        return params, {"slots": slots, "masks": masks}
+
+    def composed(self, params: Params, usage: Usage, task: int) -> tuple[Params, Usage]:
+        params, slots, _ = self.trim(params, usage["slots"], task=task)
+        return params, {"slots": slots, "fold": True}
+
+    def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        """Shapes of the dropout masks for a batch over all slots."""
+        return self.soft_masks(batch, self.slots)
+
+    def soft_masks(self, batch: int, slots: int) -> list[tuple[int, ...]]:
         """Shapes of the dropout masks for a soft batch over the first `slots` slots, one per depth."""
         return self.block.shapes(slots if self.dropout_basis else slots - self.basis, batch, self.depth)
 
-    def initial_mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
+    def initial_masks(self, batch: int) -> list[tuple[int, ...]]:
         """Shapes of the dropout masks for a batch of an initial task: one module a depth, if the basis has dropout."""
         return self.block.shapes(1 if self.dropout_basis else 0, batch, self.depth)
 
@@ -90,7 +159,7 @@ class Modular:
         share and gives nothing (the paper's code: the rest then sums to less than one); one that is not gets -inf, so
         the visible ones still sum to one.
         """
-        structure = whole(params["structure"])
+        structure = whole(params[STRUCTURE])
         if task is not None:
             usable = (slots.place <= self.slot(task)) & slots.counted
             return structure[task].masked_fill(~usable[:, None], -torch.inf).softmax(0) * slots.visible[:, None]
@@ -105,18 +174,22 @@ class Modular:
         params: Params,
         x: Tensor,
         task: int | Tensor,
+        training: bool = False,
+        *,
         slots: Slots,
         masks: Sequence[Tensor] | None = None,
         fold: bool = False,
     ) -> Tensor:
         """Logits [B, K] of one agent for images x of one task, or of tasks task[B]."""
-        return heads.read(params, self.features(params, x, task, slots, masks, fold), task)
+        return heads.read(params, self.features(params, x, task, slots=slots, masks=masks, fold=fold), task)
 
     def features(
         self,
         params: Params,
         x: Tensor,
         task: int | Tensor,
+        training: bool = False,
+        *,
         slots: Slots,
         masks: Sequence[Tensor] | None = None,
         fold: bool = False,
@@ -163,8 +236,8 @@ class Modular:
             return params, slots, masks
         at = stays.nonzero().squeeze(1)
         less = dict(params)
-        less["structure"] = whole(params["structure"])[:, at]
-        for name in ("module.weight", "module.bias"):
+        less[STRUCTURE] = whole(params[STRUCTURE])[:, at]
+        for name in MODULE:
             less[name] = chosen = []
             first = 0
             for piece in pieces(params[name]):

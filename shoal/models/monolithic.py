@@ -1,25 +1,53 @@
-"""Monolithic nets: one module after the other, the same for all tasks, and a head per task (protocol 2)."""
+"""Monolithic nets: one module after the other, the same for all tasks, and a head per task
+(docs/protocol.md, section 2)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from shoal.models import heads
-from shoal.models.cnn import Conv
-from shoal.models.mlp import Linear
-from shoal.models.params import Params, whole
+from shoal.models.blocks import Block
+from shoal.models.contract import Encode, Usage
+from shoal.models.params import MODULE, Params, whole
 
 
 @dataclass(frozen=True)
 class Monolithic:
     """A plain feed-forward net. Module k is the layer at depth k."""
 
-    block: Linear | Conv
+    block: Block
     depth: int
     tasks: int
     classes: int
+    heads: ClassVar[tuple[str, ...]] = heads.NAMES
+    pieced: ClassVar[tuple[str, ...]] = MODULE
+
+    @property
+    def body(self) -> Mapping[str, int]:
+        return dict.fromkeys(MODULE, self.depth)
+
+    @property
+    def read(self) -> int:
+        return self.block.features
+
+    @property
+    def seeded(self) -> bool:
+        return self.block.seeded
+
+    @property
+    def engine(self) -> str:
+        return self.block.engine
+
+    @property
+    def chunk(self) -> int:
+        return self.block.chunk
+
+    @property
+    def least(self) -> int:
+        return self.block.least
 
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         """One agent's initial parameters; the first axis of each counts units (modules, tasks)."""
@@ -30,15 +58,45 @@ class Monolithic:
             **heads.start(rng, self.tasks, self.classes, self.block.features),
         }
 
+    def keeps(self, rng: np.random.Generator) -> dict[str, Tensor]:
+        return {}
+
+    @property
+    def encode(self) -> Encode:
+        return self.block.encode
+
+    def usage(self, kept: Mapping[str, Tensor], task: int) -> Usage:
+        return {}
+
+    def trimmed(self, params: Params, usage: Usage, task: int | None) -> tuple[Params, Usage]:
+        return params, usage
+
+    def composed(self, params: Params, usage: Usage, task: int) -> tuple[Params, Usage]:
+        return params, usage
+
     def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
         """Shapes of the dropout masks, one per depth."""
         return self.block.shapes(1, batch, self.depth)
 
-    def logits(self, params: Params, x: Tensor, task: int | Tensor, masks: Sequence[Tensor] | None = None) -> Tensor:
+    def logits(
+        self,
+        params: Params,
+        x: Tensor,
+        task: int | Tensor,
+        training: bool = False,
+        masks: Sequence[Tensor] | None = None,
+    ) -> Tensor:
         """Logits [B, K] of one agent for images x of one task, or of tasks task[B]."""
-        return heads.read(params, self.features(params, x, task, masks), task)
+        return heads.read(params, self.features(params, x, task, training, masks), task)
 
-    def features(self, params: Params, x: Tensor, task: int | Tensor, masks: Sequence[Tensor] | None = None) -> Tensor:
+    def features(
+        self,
+        params: Params,
+        x: Tensor,
+        task: int | Tensor,
+        training: bool = False,
+        masks: Sequence[Tensor] | None = None,
+    ) -> Tensor:
         """What the head reads, [B, F]; the same for all tasks."""
         # Chunks rather than slices: going back, their gradients are joined once instead of added up as zeros.
         weights, biases = whole(params["module.weight"]).split(1), whole(params["module.bias"]).split(1)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+MODULE = ("module.weight", "module.bias")  # the parameters of modules; units are modules
 # A tensor may come in consecutive pieces along its first axis, some trained and some frozen.
 Params = Mapping[str, Tensor | list[Tensor]]
 

@@ -185,8 +185,8 @@ def settings(
     mode: Mapping[str, Any] | None = None,
     **groups: Mapping[str, Any],
 ) -> Settings:
-    """The paper's settings for a dataset (protocol 1) and a method; `mode` changes settings of what is shared, `groups`
-    those of the network, the learner and so on."""
+    """The paper's settings for a dataset (docs/protocol.md, section 1) and a method; `mode` changes settings of what is
+    shared, `groups` those of the network, the learner and so on."""
     block = "mlp" if dataset in MLP else "cnn"
     raw: dict[str, Any] = {
         "dataset": dataset.removesuffix("-small"),

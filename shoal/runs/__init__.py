@@ -1,2 +1,3 @@
-"""Runs on disk: directories that survive anything (`record`), carrying out a run (`execute`), common starts that are
-kept (`common_starts`), a run's tables (`tables`), and runs that belong together (`cells`)."""
+"""Runs on disk: directories that survive anything (`record`), carrying out a run whatever interrupts it (`execute`),
+common starts that are kept (`common_starts`), a run's tables (`tables`), and runs that belong together (`cells`). What
+may enter: settings, worlds, and what a run has written before, also in an earlier format."""

@@ -66,7 +66,7 @@ def open_cell(cell: Cell, folder: Path) -> Record:
     return reopen(place) if (place / "settings.toml").exists() else create(place, cell.settings)
 
 
-def finish(cell: Cell, folder: Path, data: Path | None, show: Watch = lambda stacks: None) -> None:
+def finish(cell: Cell, folder: Path, data: Path | None, show: Watch = lambda moment: None) -> None:
     """Train a cell to its end. Cells with the same common start train it once: it is kept in `folder`/starts."""
     fleet = prepare(cell.settings, data)  # before anything is written
     try:

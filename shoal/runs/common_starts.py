@@ -9,21 +9,16 @@ from pathlib import Path
 import torch
 
 import shoal
-from shoal.fleet.stack import Stack, start
+from shoal.fleet.stack import Stack, sharing_state, start
 from shoal.fleet.world import World, joint_lanes
 from shoal.runs.record import FORMAT, Record, RecordError, commit
 from shoal.settings.groups import FAIR, Network, Settings
-
-# What a joint agent, which has no neighbours and grows nothing, does not depend on.
-LATER = ("fresh_adam", "adaptation", "accept", "hidden", "current")
-# What the run that goes on has in its own shape: nothing of it has been used yet.
-SHARED = ("shared", "shared_labels", "shared_marks", "shared_fill", "shared_seen")
 
 
 def alone(settings: Settings) -> Settings:
     """The settings as far as a common start depends on them; the rest is as if nobody had said anything."""
     own = type(settings.learner).model_fields
-    learner = {name: own[name].default for name in LATER if name in own}
+    learner = {name: own[name].default for name in settings.learner.later}
     return settings.model_copy(
         update={
             "agents": 1,
@@ -82,11 +77,10 @@ def find(fleet: Sequence[World], folder: Path) -> tuple[Stack, ...] | None:
     lanes = joint_lanes(world.lanes)
     if found is None or found[0].lanes != lanes:
         return None
-    kept = found[0]
-    seeds = [lane.seed for lane in world.lanes]
-    flat = start(world).take([seeds.index(lane.seed) for lane in lanes], lanes).tensors
-    learned = {name: tensor for name, tensor in kept.tensors.items() if name not in SHARED}
-    if any(name not in flat or flat[name].shape != tensor.shape for name, tensor in learned.items()):
+    # What belongs to sharing begins anew in every run that goes on from here.
+    shared = {owner for owner, _ in sharing_state(world)}
+    wanted = {name: tensor for name, tensor in start(world).tensors.items() if name.partition("/")[0] not in shared}
+    kept = found[0].tensors
+    if any(name not in kept or kept[name].shape[1:] != tensor.shape[1:] for name, tensor in wanted.items()):
         return None
-    flat |= learned
-    return (Stack.of(lanes, kept.task, kept.epoch, flat),)
+    return (Stack.made(lanes, {name: kept[name] for name in wanted}),)

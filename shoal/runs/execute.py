@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from shoal import data
 from shoal.data.tasks import Lane
 from shoal.errors import Stopped
 from shoal.fleet.engine import keep_memory
-from shoal.fleet.run import Watch, one_thread, train
-from shoal.fleet.stack import Stack
+from shoal.fleet.run import Moment, Watch, one_thread, train
 from shoal.fleet.world import World, worlds
 from shoal.runs import common_starts as starts
 from shoal.runs.record import Record
@@ -28,7 +27,7 @@ def prepare(settings: Settings, folder: Path | None = None, lanes: Sequence[Lane
 
 
 def carry_out(
-    fleet: Sequence[World], record: Record, show: Watch = lambda stacks: None, kept: Path | None = None
+    fleet: Sequence[World], record: Record, show: Watch = lambda moment: None, kept: Path | None = None
 ) -> dict[str, Any]:
     """Train until the end, save on the way, and return the summary. Common starts are found and put in `kept`."""
     settings = record.settings
@@ -41,17 +40,17 @@ def carry_out(
             stacks = starts.find(fleet, kept)
         saved = time.monotonic()
 
-        def watch(stacks: tuple[Stack, ...]) -> None:
+        def watch(moment: Moment) -> None:
             nonlocal saved
-            show(stacks)
-            ended = stacks[0].epoch == 0
+            show(moment)
+            ended = moment.epoch == 0
             if ended or asked() or time.monotonic() - saved > settings.machine.checkpoint:
-                record.save(stacks)
+                record.save(moment.stacks)
                 saved = time.monotonic()
             if ended:
-                record.tables(stacks)
+                record.tables(moment.stacks)
                 if kept:
-                    starts.keep(fleet, stacks, kept)
+                    starts.keep(fleet, moment.stacks, kept)
             if asked():
                 raise Stopped(f"stopped and saved; go on with `shoal resume {record.folder}`")
 
@@ -98,7 +97,17 @@ def units(settings: Settings) -> int:
     return (settings.tasks.count - settings.tasks.initial + 1) * settings.learner.epochs
 
 
-def done(settings: Settings, stack: Stack) -> int:
+class Clock(Protocol):
+    """What says how far a run is."""
+
+    @property
+    def task(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+
+def done(settings: Settings, moment: Clock) -> int:
     """How many of them are done."""
-    learned = max(0, stack.task - settings.tasks.initial + 1)
-    return learned * settings.learner.epochs + stack.epoch
+    learned = max(0, moment.task - settings.tasks.initial + 1)
+    return learned * settings.learner.epochs + moment.epoch

@@ -42,7 +42,7 @@ import shoal
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError, UserError
 from shoal.fleet.evaluate import others
-from shoal.fleet.stack import HOST, Offered, Stack
+from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Envelope, pack, unpack
@@ -136,16 +136,17 @@ class Record:
         about = {
             "format": str(FORMAT),
             "identity": self.settings.identity(),
-            "task": str(stack.task),
-            "epoch": str(stack.epoch),
             "lanes": json.dumps([one.lanes for one in stacks]),
             "seconds": repr(self.elapsed()),
         }
         tensors = {
             f"{mark(at, len(stacks))}{name}": tensor.contiguous()
             for at, one in enumerate(stacks)
-            for name, tensor in (one.tensors | {"offers": rows_of(one.offers)}).items()
+            for name, tensor in one.tensors.items()
         }
+        # Counters and results stay on the host, whatever the device.
+        host = [name for name, tensor in tensors.items() if tensor.device.type == "cpu"]
+        about["host"] = json.dumps(sorted(host) if len(host) < len(tensors) else [])
         tensors["ledger"] = torch.from_numpy(stack.ledger.rows)
         about["words"] = json.dumps(stack.ledger.words)
         letters = [[pack(mail) for mail in one.inbox] for one in stacks]
@@ -176,6 +177,7 @@ class Record:
                 "restore the settings as they were, or start a new run"
             )
         self.seconds, self.since = float(about["seconds"]), time.monotonic()
+        flat |= {name: flat[name].cpu() for name in json.loads(about["host"])}
         lanes = [[Lane(*lane) for lane in one] for one in json.loads(about["lanes"])]
         rows, words = flat.pop("ledger").cpu().numpy(), json.loads(about["words"])
         ledger = Ledger.of(rows, words, self.settings.learner.epochs)
@@ -190,11 +192,7 @@ class Record:
         for at, mine in enumerate(lanes):
             head = mark(at, len(lanes))
             own = {name.removeprefix(head): tensor for name, tensor in flat.items() if name.startswith(head)}
-            own |= {name: own[name].cpu() for name in HOST}
-            offers = own.pop("offers").tolist()
-            stacks.append(Stack.of(mine, int(about["task"]), int(about["epoch"]), own))
-            stacks[-1].ledger = ledger
-            stacks[-1].offers = [offered(row) for row in offers]
+            stacks.append(Stack.made(mine, own, ledger))
             stacks[-1].inbox = inboxes[at]
         return tuple(stacks)
 
@@ -285,17 +283,6 @@ def mark(at: int, count: int) -> str:
 def letter(at: int, place: int) -> str:
     """The name of a mail in a checkpoint: its place in the inbox of a stack."""
     return f"inbox:{at}:{place}"
-
-
-def rows_of(offers: Sequence[Offered]) -> torch.Tensor:
-    """Offers as a checkpoint keeps them."""
-    return torch.tensor(offers, dtype=torch.float64).reshape(-1, len(Offered._fields))
-
-
-def offered(row: Sequence[float]) -> Offered:
-    """An offer from a row of numbers."""
-    seed, agent, task, sender, source = (int(one) for one in row[:5])
-    return Offered(seed, agent, task, sender, source, row[5], row[6], bool(row[7]))
 
 
 def text(content: dict[str, Any]) -> bytes:

@@ -10,7 +10,8 @@ import torch
 
 from shoal.data.tasks import Lane
 from shoal.fleet.evaluate import Foreign
-from shoal.fleet.stack import Offered, Stack, grid
+from shoal.fleet.stack import Stack, grid
+from shoal.learners import candidates as grown
 from shoal.mail.ledger import COLUMNS, WORDS, Ledger
 from shoal.mail.mail import ACCEPTED
 from shoal.settings.groups import Settings
@@ -43,16 +44,16 @@ def growth(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
     agent it was received from, and those where it once began as a fresh one, so many agents ago."""
 
     def one(kind: Settings, stack: Stack) -> dict[str, np.ndarray]:
-        values = stack.trial.numpy()
+        values, came, alive = grown.trials(stack, kind.tasks.count)
         lane, task = np.nonzero(~np.isnan(values[:, :, 0]))
         first = kind.net.basis - kind.tasks.initial  # slot of task t: see Modular.slot
-        origin = stack.origin.numpy()[lane, task]
+        origin = came[lane, task]
         return {
             **names(stack, lane),
             "task": task,
             "with": values[lane, task, 0],
             "without": values[lane, task, 1],
-            "kept": stack.alive.cpu().numpy()[lane, first + task] if len(lane) else np.zeros(0, bool),
+            "kept": alive[lane, first + task],
             "origin_agent": origin[:, 0],
             "origin_task": origin[:, 1],
         }
@@ -90,9 +91,15 @@ def lineage(came: Mapping[Grown, Grown], name: Grown) -> list[Grown]:
 def candidates(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
     """A row per module that an agent was offered before a task: by whom, grown for which task of the sender's, its
     score, its accuracy in a tryout, whether it was tried for real, and whether it was kept."""
-    whole, part = dict.fromkeys(Offered._fields[:5], pl.Int64), dict.fromkeys(Offered._fields[5:7], pl.Float64)
-    rows = sorted((one for stack in stacks for one in stack.offers), key=lambda one: (one.task, one.seed, one.agent))
-    table = pl.DataFrame(rows, {**whole, **part, "chosen": pl.Boolean}, orient="row")
+    types = {
+        **dict.fromkeys(("seed", "agent", "task", "sender", "source"), pl.Int64),
+        **dict.fromkeys(("score", "tried"), pl.Float64),
+        "chosen": pl.Boolean,
+    }
+    owners = [mode.owner for mode in settings.sharing if mode.offers]
+    rows = [row for stack in stacks for owner in owners for row in offered(stack, owner)]
+    rows.sort(key=lambda row: (row[2], row[0], row[1]))
+    table = pl.DataFrame(rows, types, orient="row")
     grew = growth(settings, stacks).select(
         pl.col("seed", "agent", "task"), kept=pl.col("kept") & pl.col("origin_agent").is_not_null()
     )
@@ -102,6 +109,20 @@ def candidates(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
         found = found.with_columns(kind=pl.Series([kind_of[agent] for agent in found["agent"]], dtype=pl.String))
     # Null: the task is still being learned.
     return found.with_columns(pl.col("tried").fill_nan(None), kept=pl.col("chosen") & pl.col("kept"))
+
+
+def offered(stack: Stack, owner: str) -> list[tuple[Any, ...]]:
+    """Seed, agent, task, sender, the sender's task, score, accuracy in a tryout, chosen: of every module that lanes
+    were offered by a mode, which keeps them in `offers` [L, T, most, 5]."""
+    state = stack.of(owner)
+    if "offers" not in state:
+        return []
+    told = state["offers"]
+    found = []
+    for row, task, at in (~told[..., 0].isnan()).nonzero().tolist():
+        sender, source, score, tried, chosen = told[row, task, at].tolist()
+        found.append((*stack.lanes[row], task, int(sender), int(source), score, tried, bool(chosen)))
+    return found
 
 
 def names(stack: Stack, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -216,6 +237,6 @@ def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]
         classes=settings.tasks.classes,
         others=padded,
     )
-    # Monolithic nets, which mix nothing, have slots too, but no modules.
-    modules = [int(stacks[stack].alive[row].sum()) for _, stack, row in rows if "structure" in stacks[stack].params]
+    counted = [grown.modules(stack) for stack in stacks]
+    modules = [int(counted[stack][row]) for _, stack, row in rows if len(counted[stack])]
     return {**found, "modules": sum(modules) / len(modules) if modules else None}

@@ -81,13 +81,14 @@ def allowed(kind: Any, limits: Iterable[Any] = ()) -> str:
 
 
 def fields(model: type[Part] = Settings, path: str = "") -> Iterable[tuple[str, Any]]:
-    """All settings by their whole names; of the learner, those that any has."""
+    """All settings by their whole names; of learners, those of the ones that need nothing heavy (`shoal list learners`
+    has all)."""
     from shoal.learners.table import LEARNERS
 
     for name, field in model.model_fields.items():
         inner = field.annotation
         if inner is Learner:
-            every: list[type[Part]] = [*LEARNERS.entries.values(), Learner]
+            every: list[type[Part]] = [*(one for one in LEARNERS.entries.values() if not isinstance(one, str)), Learner]
             every_field = (part.model_fields.items() for part in every)
             yield from {f"{path}{name}.{own}": one for listed in every_field for own, one in listed}.items()
         elif isinstance(inner, type) and issubclass(inner, Part):

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from shoal.errors import SettingsError
+from shoal.models.table import MODELS
 from shoal.settings.checks import known, made, sentence
 from shoal.settings.groups import REST, Link, Settings
 from shoal.settings.kinds import kinds_of, learners_of, possible, suitable
@@ -16,6 +17,7 @@ from shoal.sharing.contract import Sharing
 
 def complete(raw: dict[str, Any]) -> dict[str, Any]:
     """All settings, from what the user said; the protocol fills its switches where the user said nothing."""
+    from shoal.data.scenarios import SCENARIOS
     from shoal.network.edges import edges, settle
 
     listed, kinds = raw.get("sharing", ()), raw.get("kinds", ())
@@ -29,6 +31,8 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
             known(link, Link, f"network.edges[{at}].")
             made(Link, link, f"network.edges[{at}].")
     said = alone(raw)
+    MODELS.find(said.model)
+    SCENARIOS.find(said.tasks.scenario)
     modes = listing(listed)
     names = tuple(name_of(mode) for mode in modes)
     whole: dict[str, Any] = completed(raw, said, said.model, names)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -14,11 +14,10 @@ from pydantic import (
 )
 
 from shoal.learners.contract import Learner
-from shoal.settings.part import Budget, Part
+from shoal.models.table import BUILT_IN, GROWTH, MODELS
+from shoal.settings.part import LATER, Budget, Part
 from shoal.sharing.contract import Sharing
 
-Model = Literal["mlp", "cnn", "modular-mlp", "modular-cnn"]
-MODELS: tuple[str, ...] = get_args(Model)
 Protocol = Literal["fair", "paper"]
 MODEL: Final = "modular-mlp"  # where nobody says one
 FAIR: Final = "fair"  # the protocol where nobody says one
@@ -28,6 +27,11 @@ REST = "rest"  # the kind of agents that are of none
 class Tasks(Part):
     """What every agent meets: how many tasks, of how many classes, with how many images."""
 
+    scenario: str = Field(
+        "drawn",
+        description="which classes agents meet: drawn at random, or split, in order and the same for all",
+        json_schema_extra=LATER,
+    )
     count: PositiveInt = Field(10, description="tasks per agent")
     classes: int = Field(2, ge=2, description="classes per task")
     train: PositiveInt = Field(64, description="training images per class (nominal: the draw is not stratified)")
@@ -93,6 +97,8 @@ class Machine(Part):
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
     engine: Literal["auto", "loop", "vmap"] = Field("auto", description="auto: loop for cnn on a cpu, else vmap")
     threads: NonNegativeInt = Field(0, description="threads for pieces of the stack; 0: one for each core")
+    members: Literal["here", "processes"] = Field("here", description="where lanes learn: here, or dealt to processes")
+    workers: NonNegativeInt = Field(0, description="how many processes; 0: one for each core")
     data: str = Field("", description="folder to look for data first; --data sets it")
     checkpoint: PositiveFloat = Field(30.0, description="seconds between checkpoints inside a task")
 
@@ -104,7 +110,7 @@ class Kind(Part):
     agents: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, description="a list of agents, counted from 0"
     )
-    model: Model = Field(MODEL, description="else the fleet's model")
+    model: str = Field(MODEL, description="else the fleet's model")
     net: Net = Net()
     learner: SerializeAsAny[Learner] = Field(default_factory=usual_learner)
 
@@ -113,7 +119,7 @@ class Settings(Part):
     """One run: a fleet of `agents`, repeated for `seeds`."""
 
     dataset: str = Field("digits", description="digits, mnist, kmnist, fashionmnist, cifar100 or combined")
-    model: Model = Field(MODEL, description=", ".join(MODELS))
+    model: str = Field(MODEL, description=", ".join(BUILT_IN))
     protocol: Protocol = Field(FAIR, description="fair: one uniform setting; paper: what each row of Table 1 did")
     agents: PositiveInt = Field(8, description="agents in the fleet")
     seeds: PositiveInt = Field(1, description="repetitions of the whole fleet")
@@ -153,12 +159,13 @@ class Settings(Part):
 
     @property
     def modular(self) -> bool:
-        return self.model.startswith("modular-")
+        """Are nets made of modules that tasks compose?"""
+        return MODELS.find(self.model).learner == GROWTH
 
     @property
     def block(self) -> str:
-        """`mlp` or `cnn`."""
-        return self.model.removeprefix("modular-")
+        """What nets are made of, `mlp` or `cnn`; a model of one's own is its own block."""
+        return MODELS.find(self.model).block or self.model
 
     def identity(self) -> str:
         """Eight letters that name all that can change a result."""

@@ -80,8 +80,8 @@ def foreign(name: str, kind: type[Learner], path: str) -> SettingsError:
     from shoal.learners.table import LEARNERS
 
     full = f"{path}learner.{name}"
-    here = next((method for method, other in LEARNERS.entries.items() if other is kind), kind.__name__)
-    for method, other in LEARNERS.entries.items():
+    here = next((method for method, other in LEARNERS.items() if other is kind), kind.__name__)
+    for method, other in LEARNERS.items():
         if name in other.model_fields:
             return SettingsError(
                 f"`{full}` is a setting of the learner `{method}`, and these agents learn by `{here}`; leave it out, "

@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
+# Marks a setting that shoal 0.1 did not have: it counts in a run's identity only where it is not at its default.
+LATER: dict[str, Any] = {"since": 4}
+
 
 class Part(BaseModel):
     """A frozen group of settings that accepts no key it does not know."""

@@ -8,8 +8,8 @@ def due(settings: Settings, task: int, epoch: int, ended: bool = False) -> list[
     """The modes that act when `epoch` epochs of a task are done: those `after` them, then those `before` the next.
 
     Training is cut at every multiple of any mode's period, and at the end. A mode `before` acts ahead of the chunks
-    that end at a multiple of its own period, or, if that is the task, at its start (protocol 6). `ended` leaves out
-    what belongs to the next task.
+    that end at a multiple of its own period, or, if that is the task, at its start (docs/protocol.md, section 6).
+    `ended` leaves out what belongs to the next task.
     """
     epochs = settings.learner.epochs
     modes = [one for one in settings.sharing if task >= one.first(settings.tasks.initial)]

@@ -10,6 +10,8 @@ from shoal.errors import SettingsError
 from shoal.settings.part import Budget, Part
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from shoal.data.tasks import Lane
     from shoal.fleet.world import World
     from shoal.mail.mail import Expected, Mail
@@ -20,11 +22,14 @@ if TYPE_CHECKING:
 
 class Sharing(Part):
     """What every sharing mode is: these settings and its own, and three verbs, for all lanes of a stack at once, of
-    which only `absorb` writes. `shoal.sharing.MODES` lists the modes."""
+    which only `absorb` writes. `shoal.sharing.modes.MODES` lists the modes."""
 
     between: ClassVar[str] = "any two agents"  # whom it connects, in words
-    offers: ClassVar[bool] = False  # does it offer modules, each noted in `Stack.offers`?
+    writes: ClassVar[tuple[str, ...]] = ()  # other owners of state that it writes, through their functions
+    offers: ClassVar[bool] = False  # does it offer modules, each noted in its state `offers`?
     asking: ClassVar[tuple[str, ...]] = ("question",)  # the kinds of mail that `ask` sends
+    both_ways: ClassVar[bool] = False  # does it need the edge back, because questions are answered?
+    example: ClassVar[Mapping[str, Any]] = {}  # settings with which it acts soon in a tiny fleet, for tests
     mode: str = Field(description="the name of the mode")
     every: PositiveInt | Literal["task"] = Field(description="epochs between exchanges; task: once, before a task")
     when: Literal["before", "after"] = Field(description="exchange before or after every so many epochs")
@@ -51,6 +56,15 @@ class Sharing(Part):
         return {**handler(self), "mode": self.door}
 
     @property
+    def owner(self) -> str:
+        """Whose state it keeps."""
+        return self.mode
+
+    def init(self, world: "World") -> dict[str, "Tensor"]:
+        """What it keeps, named tensors with the lane axis first."""
+        return {}
+
+    @property
     def room(self) -> int:
         """Received images that it keeps per task, in the lanes' buffers, which belong to one mode alone."""
         return 0
@@ -74,14 +88,11 @@ class Sharing(Part):
         return serves(self, sender) and serves(self, receiver)
 
     def uses(self, world: "World", sender: "Lane", receiver: "Lane") -> bool:
-        """Does it send anything over this edge?"""
-        return self.wants(world, sender, receiver)
-
-    def wants(self, world: "World", sender: "Lane", receiver: "Lane") -> bool:
-        """Does it take these two for neighbours?"""
+        """May this edge carry this mode? It must lead to a neighbour whose net fits, and back if there are answers."""
         sources = len(world.bank.sources)
         near = self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
-        return near and self.fits(world.of(sender), world.of(receiver))
+        there = not self.both_ways or (receiver, sender) in world.edges
+        return near and there and self.fits(world.of(sender), world.of(receiver))
 
     def objects(self, post: "Post", mail: "Mail") -> str:
         """Why a receiver does not accept mail that looks as expected, in a word or two; empty: it does. It is asked for

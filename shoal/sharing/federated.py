@@ -1,11 +1,12 @@
-"""Federated modes without a server: everybody averages the modules that all have with its neighbours (protocol 6).
+"""Federated modes without a server: everybody averages the modules that all have with its neighbours
+(docs/protocol.md, section 6).
 
 Shared are the layers of a monolithic net and the basis of a modular one, never heads, structures or added modules.
 """
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -13,14 +14,18 @@ from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
+from shoal.fleet.state import State
 from shoal.fleet.world import World
-from shoal.learners.learn import Batch
+from shoal.learners.batches import Batch
+from shoal.learners.fisher import fisher, snapshot
+from shoal.learners.step import Frame, Part, Tensors, trains_body
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver, identify
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, fitting
+from shoal.models.contract import body_shapes, body_units
 from shoal.settings.groups import Settings
+from shoal.settings.part import LATER
 from shoal.sharing.contract import Sharing
-from shoal.sharing.fisher import NAMES, Tensors, fisher, snapshot, units
 
 
 class Federated(Sharing):
@@ -28,11 +33,14 @@ class Federated(Sharing):
 
     between: ClassVar[str] = "agents of the same model, net.width, net.depth and net.basis"
     asking: ClassVar[tuple[str, ...]] = ("receipt",)
+    example: ClassVar[Mapping[str, Any]] = {"every": 2}
     copies: ClassVar[int] = 1  # numbers sent for each weight
     every: PositiveInt = Field(5, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
     receipts: bool = Field(
-        False, description="receivers confirm by mail what they accepted; modules that do not fit wait for that"
+        False,
+        description="receivers confirm by mail what they accepted; modules that do not fit wait for that",
+        json_schema_extra=LATER,
     )
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
@@ -41,7 +49,7 @@ class Federated(Sharing):
 
     def ask(self, post: Post) -> list[Mail]:
         """Receipts for what has come at earlier exchanges, if they are wanted."""
-        owed, mails = post.stack.kept.get(f"{self.mode}.owed"), []
+        owed, mails = post.stack.of(self.owner).get("owed"), []
         if owed is None:
             return []
         for row, lane in enumerate(post.world.lanes):
@@ -65,14 +73,14 @@ class Federated(Sharing):
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         if kind == "receipt":
-            return {"last": Expected(torch.int32, (1,), units(world))}
-        found = {name: Expected(torch.float32, (None, *shape)) for name, shape in shapes(world).items()}
-        fisher = {f"fisher.{name}": found[name] for name in NAMES} if self.copies == 2 else {}
-        return found | fisher | {"modules": Expected(torch.int32, (None,), units(world))}
+            return {"last": Expected(torch.int32, (1,), body_units(world.model))}
+        found = {name: Expected(torch.float32, (None, *shape)) for name, shape in body_shapes(world.model).items()}
+        fisher = {f"fisher.{name}": one for name, one in found.items()} if self.copies == 2 else {}
+        return found | fisher | {"modules": Expected(torch.int32, (None,), body_units(world.model))}
 
     def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
         each_one = self.copies * module_floats(world)
-        count = fitting(units(world), each_one + 1, budget)
+        count = fitting(body_units(world.model), each_one + 1, budget)
         receipts = [Quote("receipt", 1, 1)] if self.receipts else []
         return [*receipts, Quote("model", count, count * (each_one + 1))]
 
@@ -101,27 +109,31 @@ class FedProx(Federated):
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived; it is the anchor until the next exchange."""
         stack = post.stack
-        anchor = remembered(post.world, stack, self.mode, ("anchor",))["anchor"]
+        state = remembered(post, ("anchor",))
         for row, mean in means(post, questions, answers).items():
             write(stack, row, mean)
-            stack.kept["fedprox.on"][row] = 1
-            for name in NAMES:
-                anchor[name][row] = mean[name]
+            state["on"][row] = 1
+            for name, value in mean.items():
+                state[f"anchor.{name}"][row] = value
 
-    def penalty(self, free: Tensors, kept: Tensors, batch: Batch) -> Tensor:
+    def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
+        return "on" in stack.of(self.mode) and trains_body(world, parts)
+
+    def penalty(self, frame: Frame) -> Tensor:
         """One agent's mu/2 times the sum over shared tensors of |w - anchor|^2 (or of |w - anchor|)."""
-        total = batch.weight.new_zeros(())
-        for name in NAMES:
-            anchor = kept[f"fedprox.anchor.{name}"]
-            gap = (free[name][: len(anchor)] - anchor).flatten(1)
+        total = frame.batch.weight.new_zeros(())
+        for name in frame.model.body:
+            anchor = frame.state[f"anchor.{name}"]
+            gap = (frame.free[name][: len(anchor)] - anchor).flatten(1)
             total = total + (gap.square().sum() if self.squared else torch.linalg.vector_norm(gap, dim=1).sum())
-        return self.mu / 2 * kept["fedprox.on"] * total * scale(self.scaling, batch)
+        return self.mu / 2 * frame.state["on"] * total * scale(self.scaling, frame.batch)
 
 
 class FedCurv(Federated):
     """Averaging, and a pull to each neighbour's weights where they matter to it (Shoham et al. 2019)."""
 
     copies: ClassVar[int] = 2
+    example: ClassVar[Mapping[str, Any]] = {"every": 2, "samples": 8}
     mode: Literal["fedcurv"] = "fedcurv"
     mu: NonNegativeFloat = Field(1.0, description="strength of the pull")
     fisher: Literal["sample", "batch", "frozen"] = Field(
@@ -141,37 +153,39 @@ class FedCurv(Federated):
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived; and sum_j F_j and sum_j F_j w_j, which is all that the sum over
         neighbours of F_j (w - w_j)^2 needs for its gradient. What came earlier is forgotten."""
-        stack = post.stack
-        kept = remembered(post.world, stack, self.mode, ("sum", "moment"))
+        state = remembered(post, ("sum", "moment"))
         for row, mean in means(post, questions, answers).items():
-            write(stack, row, mean)
+            write(post.stack, row, mean)
         for lane, mails in by_receiver(answers).items():
             row = post.world.row[lane]
-            stack.kept["fedcurv.on"][row] = 1
-            for name in NAMES:
-                kept["sum"][name][row] = 0
-                kept["moment"][name][row] = 0
+            state["on"][row] = 1
+            for name in post.world.model.body:
+                total, moment = state[f"sum.{name}"][row].zero_(), state[f"moment.{name}"][row].zero_()
                 for mail in mails:
                     at = mail.payload["modules"].long()
                     matters, value = mail.payload[f"fisher.{name}"], mail.payload[name]
-                    kept["sum"][name][row, at] += matters
-                    kept["moment"][name][row, at] += matters * value
+                    total[at] += matters
+                    moment[at] += matters * value
 
-    def penalty(self, free: Tensors, kept: Tensors, batch: Batch) -> Tensor:
+    def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
+        return "on" in stack.of(self.mode) and trains_body(world, parts)
+
+    def penalty(self, frame: Frame) -> Tensor:
         """One agent's mu times the sum over neighbours and weights of F_j (w - w_j)^2, as its tangent: the gradient is
         all that a step needs, and half the work."""
-        total = batch.weight.new_zeros(())
-        for name in NAMES:
-            matters, moment = kept[f"fedcurv.sum.{name}"], kept[f"fedcurv.moment.{name}"]
-            value = free[name][: len(matters)]
+        total = frame.batch.weight.new_zeros(())
+        for name in frame.model.body:
+            matters, moment = frame.state[f"sum.{name}"], frame.state[f"moment.{name}"]
+            value = frame.free[name][: len(matters)]
             slope = matters * value.detach() - moment
             total = total + (value * slope).sum()
-        return 2 * self.mu * kept["fedcurv.on"] * total * scale(self.scaling, batch)
+        return 2 * self.mu * frame.state["on"] * total * scale(self.scaling, frame.batch)
 
 
 class FedFish(Federated):
     """Averaging that spares what matters to oneself (Le et al. 2024): w <- F w + (1 - F) mean. F stays one's own."""
 
+    example: ClassVar[Mapping[str, Any]] = {"every": 2, "samples": 8}
     mode: Literal["fedfish"] = "fedfish"
     fisher: Literal["sample", "batch", "frozen"] = Field(
         "sample",
@@ -188,11 +202,11 @@ class FedFish(Federated):
         own = snapshot(post.world, post.stack)
         matters = fisher(post.world, post.stack, self.fisher, self.samples) if answers else {}
         for row, mean in means(post, questions, answers).items():
-            kept = normalised({name: matters[name][row] for name in NAMES}, self.norm, self.temperature)
-            mixed = {name: kept[name] * own[name][row] + (1 - kept[name]) * mean[name] for name in NAMES}
+            kept = normalised({name: matters[name][row] for name in own}, self.norm, self.temperature)
+            mixed = {name: kept[name] * own[name][row] + (1 - kept[name]) * mean[name] for name in own}
             # Where both are the same, so is what lies between them: rounding must not move it.
-            same = {name: own[name][row] == mean[name] for name in NAMES}
-            write(post.stack, row, {name: torch.where(same[name], mean[name], mixed[name]) for name in NAMES})
+            same = {name: own[name][row] == mean[name] for name in own}
+            write(post.stack, row, {name: torch.where(same[name], mean[name], mixed[name]) for name in own})
 
 
 def net_of(settings: Settings) -> tuple[str, int, int, int]:
@@ -201,14 +215,8 @@ def net_of(settings: Settings) -> tuple[str, int, int, int]:
 
 
 def module_floats(world: World) -> int:
-    """The numbers in one module."""
-    return sum(prod(shape) for shape in shapes(world).values())
-
-
-def shapes(world: World) -> dict[str, tuple[int, ...]]:
-    """The shapes of a module's tensors."""
-    block = world.model.block
-    return {"module.weight": (block.width, block.width, *block.kernel), "module.bias": (block.width,)}
+    """The numbers in one unit of what agents have in common."""
+    return sum(prod(shape) for shape in body_shapes(world.model).values())
 
 
 def models(post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tensors | None = None) -> list[Mail]:
@@ -216,7 +224,7 @@ def models(post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tenso
 
     If not all fit the budget, some go; others at the next exchange, so that in turn all are averaged.
     """
-    world, count, mails = post.world, units(post.world), []
+    world, count, mails = post.world, body_units(post.world.model), []
     content = values | {f"fisher.{name}": tensor for name, tensor in (matters or {}).items()}
     each_one = module_floats(world) * (2 if matters else 1)
     turns = turned(post, receipts)
@@ -241,7 +249,7 @@ def confirms(post: Post) -> bool:
 def turned(post: Post, receipts: Sequence[Mail]) -> Tensor | None:
     """With which module every edge goes on over which not all went, [L, agents]: that after the last one that has left
     or, if receivers confirm what they accept, after the last one confirmed. None: with the first."""
-    count, turns = units(post.world), post.stack.kept.get(f"{post.mode.mode}.turn")
+    count, turns = body_units(post.world.model), post.stack.of(post.mode.owner).get("turn")
     if confirms(post):
         gone = [(mail.receiver, mail.sender, int(mail.payload["last"])) for mail in receipts]
     else:
@@ -259,17 +267,17 @@ def turned(post: Post, receipts: Sequence[Mail]) -> Tensor | None:
 
 def remember_turns(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> None:
     """Remember with which module every edge goes on and, if receipts are wanted, what is to be confirmed."""
-    turns, name = turned(post, receipts), post.mode.mode
+    turns, state = turned(post, receipts), post.stack.of(post.mode.owner)
     if turns is not None:
-        post.stack.kept[f"{name}.turn"] = turns
+        state["turn"] = turns
     if confirms(post):
-        post.stack.kept[f"{name}.owed"] = owed(post, answers)
+        state["owed"] = owed(post, answers)
 
 
 def owed(post: Post, answers: Sequence[Mail]) -> Tensor:
     """What every lane has still to confirm, [L, agents, 3]: task and epoch of the sender's mail, and the last module in
     it; -1: nothing."""
-    found = post.stack.kept.get(f"{post.mode.mode}.owed")
+    found = post.stack.of(post.mode.owner).get("owed")
     if found is None:
         found = torch.full((len(post.stack.lanes), post.world.settings.agents, 3), -1)
     for mail in post.sent.values():
@@ -287,15 +295,16 @@ def means(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> dict
     In double precision and in the order of agents: agents with the same neighbourhood get the same bits, and the mean
     of equal weights is these weights.
     """
-    world, stack, count = post.world, post.stack, units(post.world)
+    world, stack, count = post.world, post.stack, body_units(post.world.model)
+    names = tuple(world.model.body)
     remember_turns(post, receipts, answers)
     found = {}
     for lane, mails in by_receiver(answers).items():
         row = world.row[lane]
-        own = {name: stack.params[name][row, :count].cpu() for name in NAMES} | {"modules": torch.arange(count)}
+        own = {name: stack.params[name][row, :count].cpu() for name in names} | {"modules": torch.arange(count)}
         letters = sorted([(mail.sender, mail.payload) for mail in mails] + [(lane, own)], key=lambda one: one[0])
         mean = {}
-        for name in NAMES:
+        for name in names:
             total, heard = torch.zeros_like(own[name], dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
             for _, payload in letters:
                 total[payload["modules"].long()] += payload[name]
@@ -307,22 +316,24 @@ def means(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> dict
 
 def write(stack: Stack, row: int, values: Tensors) -> None:
     """Replace a lane's shared modules, and remember whether that changed anything. Adam's moments stay."""
-    for name in NAMES:
-        now = stack.params[name][row, : len(values[name])]
-        if not torch.equal(now, values[name]):
+    for name, value in values.items():
+        now = stack.params[name][row, : len(value)]
+        if not torch.equal(now, value):
             stack.moved[row] = True
-            now.copy_(values[name])
+            now.copy_(value)
 
 
-def remembered(world: World, stack: Stack, mode: str, words: Sequence[str]) -> dict[str, Tensors]:
-    """A mode's own tensors in the stack, shaped as the shared modules; zero until something has arrived."""
-    if f"{mode}.on" not in stack.kept:
-        stack.kept[f"{mode}.on"] = torch.zeros(len(stack.lanes), device=world.device)
+def remembered(post: Post, words: Sequence[str]) -> State:
+    """A mode's own state, for each word tensors shaped as what agents have in common; zero until something has
+    arrived."""
+    world, stack = post.world, post.stack
+    state = stack.of(post.mode.mode)
+    if "on" not in state:
+        state["on"] = torch.zeros(len(stack.lanes), device=world.device)
         for word in words:
-            for name in NAMES:
-                empty = torch.zeros_like(stack.params[name][:, : units(world)])
-                stack.kept[f"{mode}.{word}.{name}"] = empty
-    return {word: {name: stack.kept[f"{mode}.{word}.{name}"] for name in NAMES} for word in words}
+            for name, units in world.model.body.items():
+                state[f"{word}.{name}"] = torch.zeros_like(stack.params[name][:, :units])
+    return state
 
 
 def scale(rule: str, batch: Batch) -> Tensor | float:

@@ -1,9 +1,11 @@
-"""modmod: agents share modules that they grew for tasks like the one a neighbour is about to learn (protocol 6).
+"""modmod: agents share modules that they grew for tasks like the one a neighbour is about to learn
+(docs/protocol.md, section 6).
 
 Everybody describes its coming task to its neighbours; they answer with their modules that promise to transfer best, and
 what is needed to use them; the best of all becomes the candidate of the task.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar, Literal
@@ -16,26 +18,33 @@ from torch.nn import functional as F
 
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.stack import Offered, Stack
+from shoal.fleet.evaluate import Trained, nets
+from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
+from shoal.learners.candidates import OWNER as GROWTH
+from shoal.learners.candidates import Offer, came, grown, modular, settle, try_out
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, fitting
+from shoal.models import dropout
+from shoal.models.contract import body_shapes
+from shoal.models.modular import STRUCTURE
+from shoal.models.params import MODULE, whole
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
-from shoal.sharing.federated import shapes
-from shoal.sharing.images import classes_of, held, ids, images_of, nets, pixels, replies
-from shoal.sharing.offers import modular, settle, sorted_offers
+from shoal.sharing.images import classes_of, held, ids, images_of, pixels, replies
 from shoal.sharing.scores import BUILT_IN, SCORES, Pair, floats
-from shoal.sharing.tryout import try_out
 
 
 class ModMod(Sharing):
     """Sharing of modules (Le et al. 2024)."""
 
     between: ClassVar[str] = "agents of modular nets of the same kind of module and net.width"
+    both_ways: ClassVar[bool] = True
+    writes: ClassVar[tuple[str, ...]] = (MODEL, GROWTH, dropout.OWNER)
     offers: ClassVar[bool] = True
+    example: ClassVar[Mapping[str, Any]] = {"min_similarity": -1.0}
     mode: Literal["modmod"] = "modmod"
     every: Literal["task"] = Field("task", description="once, before a task")
     when: Literal["before"] = Field("before", description="before the task")
@@ -69,6 +78,14 @@ class ModMod(Sharing):
         """Candidates of a task beyond the first."""
         return int(self.extra_random)
 
+    def init(self, world: World) -> dict[str, Tensor]:
+        """Every module that lanes were offered for each task, [L, T, most, 5]: the sender, the sender's task that it
+        was grown for, how well it promises to transfer, its accuracy on validation data in a tryout (NaN: it was not
+        tried), chosen. NaN where there were fewer."""
+        heard = Counter(receiver for _, receiver in world.edges)
+        most = self.modules * max(heard.values(), default=0)
+        return {"offers": torch.full((len(world.lanes), world.settings.tasks.count, most, 5), torch.nan).double()}
+
     def suits(self, settings: Settings) -> None:
         if not settings.modular:
             raise SettingsError(
@@ -87,10 +104,6 @@ class ModMod(Sharing):
             receiver.block,
             receiver.net.width,
         )
-
-    def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
-        """Who asks whom: those that can answer."""
-        return self.wants(world, sender, receiver) and (receiver, sender) in world.edges
 
     def ask(self, post: Post) -> list[Mail]:
         """Everybody's coming task, to all its neighbours."""
@@ -140,17 +153,17 @@ class ModMod(Sharing):
         net = nets(post.world, post.stack)
         return replies(post.world, questions, lambda lane, mine: self.offer(post, lane, mine, net))
 
-    def offer(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Any) -> list[Mail]:
+    def offer(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Sequence[Trained]) -> list[Mail]:
         """One lane's answers to all that have asked it. A sender that has nothing to offer does not answer."""
         world, stack, row = post.world, post.stack, post.world.row[lane]
-        model, mails = modular(world), []
-        grown = [u for u in range(model.initial, stack.task) if stack.alive[row, model.slot(u)]]
-        if not grown:
+        mails: list[Mail] = []
+        kept = grown(world, stack, row)
+        if not kept:
             return []
-        own = {u: self.own(post, lane, u, net) for u in grown}  # the same whoever asks
+        own = {u: self.own(post, lane, u, net) for u in kept}  # the same whoever asks
         for question in questions:
-            scores = {u: SCORES.find(self.metric).score(self.pair(post, lane, question, u, net, own[u])) for u in grown}
-            ranked = sorted((u for u in grown if self.enough(scores[u])), key=lambda u: (-scores[u], u))
+            scores = {u: SCORES.find(self.metric).score(self.pair(post, lane, question, u, net, own[u])) for u in kept}
+            ranked = sorted((u for u in kept if self.enough(scores[u])), key=lambda u: (-scores[u], u))
             wanted = ranked[: self.modules]
             if not wanted:
                 continue
@@ -160,7 +173,7 @@ class ModMod(Sharing):
             mails.append(post.reply(question, "modules", payload, count))
         return mails
 
-    def own(self, post: Post, lane: Lane, task: int, net: Any) -> Pair:
+    def own(self, post: Post, lane: Lane, task: int, net: Sequence[Trained]) -> Pair:
         """What a lane knows of one of its own tasks, as far as the metric reads it."""
         world, row = post.world, post.world.row[lane]
         known = Pair(mine=torch.tensor(world.streams[row][task].classes))
@@ -169,15 +182,16 @@ class ModMod(Sharing):
         images = held(world, post.stack, row)
         here = images.task == task
         labels = torch.from_numpy(world.streams[row][task].labels(world.bank, images.rows[here]))
-        return known._replace(own=net(row).features(images.x[here], task), own_labels=labels)
+        return known._replace(own=net[row].features(images.x[here], task), own_labels=labels)
 
-    def pair(self, post: Post, lane: Lane, question: Mail, task: int, net: Any, own: Pair) -> Pair:
+    def pair(self, post: Post, lane: Lane, question: Mail, task: int, net: Sequence[Trained], own: Pair) -> Pair:
         """The coming task of a neighbour seen through one of a lane's own, of which it knows `own`."""
         if self.asks == "classes":
             return own._replace(theirs=question.payload["classes"].long())
-        trained = net(post.world.row[lane])
+        trained = net[post.world.row[lane]]
         features = trained.features(post.world.encode(question.payload["images"], lane.seed), task)
-        logits = F.linear(features, trained.params["head.weight"][task], trained.params["head.bias"][task])
+        weight, bias = (whole(trained.params[name])[task] for name in modular(post.world).heads)
+        logits = F.linear(features, weight, bias)
         seen = own._replace(logits=logits, features=features)
         return seen._replace(labels=question.payload["labels"].long()) if self.asks == "labelled" else seen
 
@@ -192,15 +206,15 @@ class ModMod(Sharing):
         model, at = modular(world), torch.tensor(tasks)
         slots = torch.tensor([model.slot(u) for u in tasks])
         values = {name: tensor[row].cpu() for name, tensor in stack.params.items()}
-        payload = {name: values[name][slots] for name in ("module.weight", "module.bias")}
+        payload = {name: values[name][slots] for name in MODULE}
         payload["sources"] = ids(tasks)
         payload["scores"] = torch.tensor([scores[u] for u in tasks], dtype=torch.float32)
         if self.transfer_head and alike:
-            payload |= {name: values[name][at] for name in ("head.weight", "head.bias")}
+            payload |= {name: values[name][at] for name in model.heads}
             payload["classes"] = ids(np.array([world.streams[row][u].classes for u in tasks]))
         if self.transfer_structure and alike:
-            basis = values["structure"][at, : model.basis]
-            payload["structure"] = torch.cat([basis, values["structure"][at, slots][:, None]], 1)
+            basis = values[STRUCTURE][at, : model.basis]
+            payload[STRUCTURE] = torch.cat([basis, values[STRUCTURE][at, slots][:, None]], 1)
         return payload
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
@@ -211,16 +225,13 @@ class ModMod(Sharing):
         for row, offers in sorted(offered.items()):
             results = tried.get(row, [np.nan] * len(offers))
             chosen = int(np.nanargmax(results)) if row in tried else 0
-            seed, agent = stack.lanes[row]
-            stack.offers += [
-                Offered(seed, agent, stack.task, one.sender, one.source, one.score, results[at], at == chosen)
-                for at, one in enumerate(offers)
-            ]
+            told = [(one.sender, one.source, one.score, results[at], at == chosen) for at, one in enumerate(offers)]
+            stack.of(self.mode)["offers"][row, stack.task, : len(told)] = torch.tensor(told, dtype=torch.float64)
             settle(world, stack, row, [offers[chosen]], self.frozen)
-            stack.origin[row, stack.task] = torch.tensor([offers[chosen].sender, offers[chosen].source])
+            came(stack, row, offers[chosen])
         if self.leak:
             for question in questions:
-                stack.silent[world.row[question.receiver]] = True
+                dropout.switch_off(stack.of(dropout.OWNER)["off"], [world.row[question.receiver]])
 
     @property
     def asks(self) -> str:
@@ -250,16 +261,17 @@ class ModMod(Sharing):
 
     def parts(self, world: World, alike: bool) -> dict[str, Expected]:
         """What an offer consists of, from agents that are alike or not."""
-        tasks, model = world.settings.tasks, world.model
-        found = {name: Expected(torch.float32, (None, *shape)) for name, shape in shapes(world).items()}
+        tasks, model = world.settings.tasks, modular(world)
+        found = {name: Expected(torch.float32, (None, *shape)) for name, shape in body_shapes(model).items()}
         found["sources"] = Expected(torch.int32, (None,), tasks.count)
         found["scores"] = Expected(torch.float32, (None,))
         if self.transfer_head and alike:
-            found["head.weight"] = Expected(torch.float32, (None, tasks.classes, model.block.features))
-            found["head.bias"] = Expected(torch.float32, (None, tasks.classes))
+            weight, bias = model.heads
+            found[weight] = Expected(torch.float32, (None, tasks.classes, model.read))
+            found[bias] = Expected(torch.float32, (None, tasks.classes))
             found["classes"] = Expected(torch.int32, (None, tasks.classes), len(world.bank.classes))
         if self.transfer_structure and alike:
-            found["structure"] = Expected(torch.float32, (None, modular(world).basis + 1, model.depth))
+            found[STRUCTURE] = Expected(torch.float32, (None, model.basis + 1, model.depth))
         return found
 
     def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
@@ -275,3 +287,14 @@ class ModMod(Sharing):
         least = price if self.asks == "classes" else self.price(world, 1)
         count = fitting(most, each, None if budget is None else budget - least)
         return [Quote("question", asked, price), Quote("modules", count, count * each)]
+
+
+def sorted_offers(mails: Sequence[Mail]) -> list[Offer]:
+    """All modules in some mails, the best first."""
+    offers = [
+        Offer(float(mail.payload["scores"][at]), int(mail.payload["sources"][at]), mail.sender.agent, parts)
+        for mail in mails
+        for at in range(len(mail.payload["sources"]))
+        for parts in [{name: tensor[at] for name, tensor in mail.payload.items()}]
+    ]
+    return sorted(offers, key=lambda one: one.order)

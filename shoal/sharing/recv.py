@@ -1,7 +1,8 @@
-"""Recv: receivers ask for images like those they find hard; senders answer with their nearest (protocol 6)."""
+"""Recv: receivers ask for images like those they find hard; senders answer with their nearest
+(docs/protocol.md, section 6)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,14 +12,18 @@ from torch.nn import functional as F
 
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
+from shoal.fleet.evaluate import Trained, nets
 from shoal.fleet.world import World
+from shoal.learners import received
+from shoal.learners.received import Arrived
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, fitting
+from shoal.models import dropout
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
-from shoal.sharing.images import Arrived, Held, classes_of, held, ids, images_of, nets, per_lane, pixels, replies, store
+from shoal.sharing.images import Held, classes_of, held, ids, images_of, per_lane, pixels, replies, store
 from shoal.sharing.simp import sorted_in
 
 Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
@@ -36,6 +41,9 @@ class Query(NamedTuple):
 class Recv(Sharing):
     """Receiver-initiated sharing of images."""
 
+    both_ways: ClassVar[bool] = True
+    writes: ClassVar[tuple[str, ...]] = (received.OWNER, dropout.OWNER)
+    example: ClassVar[Mapping[str, Any]] = {"every": 2, "queries": 6, "nearest": 3, "memory": 12}
     mode: Literal["recv"] = "recv"
     every: PositiveInt = Field(16, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("after", description="exchange before or after every so many epochs")
@@ -96,23 +104,19 @@ class Recv(Sharing):
                 mails.append(post.mail(lane, other, "question", payload, len(payload["images"])))
         return mails
 
-    def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
-        """Who asks whom: those that can answer."""
-        return self.wants(world, sender, receiver) and (receiver, sender) in world.edges
-
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """For every question the sender's own images that are nearest to its images."""
         net = nets(post.world, post.stack)
         return replies(post.world, questions, lambda lane, mine: self.search(post, lane, mine, net))
 
-    def search(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Any) -> list[Mail]:
+    def search(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Sequence[Trained]) -> list[Mail]:
         """One lane's answers to all that have asked it."""
         world, stack, row = post.world, post.stack, post.world.row[lane]
         own = held(world, stack, row)
         asked = torch.cat([question.payload["images"] for question in questions])
         x = world.encode(asked, lane.seed)
         admissible = self.admissible(world, row, stack.task, questions)
-        near, place = nearness(self.nearest, net(row), x, own, admissible)
+        near, place = nearness(self.nearest, net[row], x, own, admissible)
         mails, first = [], 0
         for question in questions:
             count = len(question.payload["images"])
@@ -163,7 +167,7 @@ class Recv(Sharing):
             store(post, lane, arrived, self.buffer, once=False)
         if self.leak:
             for question in questions:
-                post.stack.silent[world.row[question.receiver]] = True
+                dropout.switch_off(post.stack.of(dropout.OWNER)["off"], [world.row[question.receiver]])
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         expected = {"images": images_of(world)}
@@ -193,10 +197,10 @@ class Recv(Sharing):
         ]
 
 
-def hardest(mode: Recv, post: Post, lane: Lane, net: Any) -> list[Query]:
+def hardest(mode: Recv, post: Post, lane: Lane, net: Sequence[Trained]) -> list[Query]:
     """A lane's hardest validation images, the hardest first."""
     world, stack, row = post.world, post.stack, post.world.row[lane]
-    trained, split = net(row), world.validation
+    trained, split = net[row], world.validation
     scores, places = [], []
     for task in range(stack.task + 1) if mode.scope == "all" else [stack.task]:
         size = int(split.sizes[row, task])
@@ -228,7 +232,7 @@ def score(scorer: str, logits: Tensor, labels: Tensor, rng: np.random.Generator)
     return -top[:, 0] if scorer == "confidence" else top[:, 1] - top[:, 0]
 
 
-def nearness(count: int, net: Any, x: Tensor, own: Held, admissible: Tensor) -> tuple[Tensor, Tensor]:
+def nearness(count: int, net: Trained, x: Tensor, own: Held, admissible: Tensor) -> tuple[Tensor, Tensor]:
     """For each query x[n] the `count` nearest of a lane's own images by the cosine of features, each task with its own:
     similarities [n, count], -inf where there is no admissible image, and places in `own` [n, count] (or fewer)."""
     similar = torch.full((len(x), len(own.rows)), -torch.inf)

@@ -1,7 +1,8 @@
-"""Simp: receivers ask for classes by what they are worth to them; senders answer with random images (protocol 6)."""
+"""Simp: receivers ask for classes by what they are worth to them; senders answer with random images
+(docs/protocol.md, section 6)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -10,19 +11,25 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.data.tasks import Lane
+from shoal.fleet.evaluate import Trained, nets
 from shoal.fleet.world import World
+from shoal.learners import received
+from shoal.learners.received import Arrived
 from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, fitting
 from shoal.rng import key
 from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
-from shoal.sharing.images import Arrived, classes_of, held, ids, images_of, nets, per_lane, pixels, replies, store
+from shoal.sharing.images import classes_of, held, ids, images_of, per_lane, pixels, replies, store
 
 
 class Simp(Sharing):
     """Sharing of images by class."""
 
+    both_ways: ClassVar[bool] = True
+    writes: ClassVar[tuple[str, ...]] = (received.OWNER,)
+    example: ClassVar[Mapping[str, Any]] = {"every": 2, "images": 10, "memory": 12}
     mode: Literal["simp"] = "simp"
     every: PositiveInt = Field(16, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("after", description="exchange before or after every so many epochs")
@@ -46,10 +53,6 @@ class Simp(Sharing):
     def room(self) -> int:
         return self.memory
 
-    def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
-        """Who asks whom: those that can answer."""
-        return self.wants(world, sender, receiver) and (receiver, sender) in world.edges
-
     def ask(self, post: Post) -> list[Mail]:
         """Every lane's classes and what they are worth, to all its neighbours."""
         world, net = post.world, nets(post.world, post.stack)
@@ -65,10 +68,10 @@ class Simp(Sharing):
                 mails.append(post.mail(lane, other, "question", payload, len(payload["classes"])))
         return mails
 
-    def worths(self, post: Post, lane: Lane, net: Any) -> dict[int, float]:
+    def worths(self, post: Post, lane: Lane, net: Sequence[Trained]) -> dict[int, float]:
         """What each class is worth to a lane."""
         world, stack, row = post.world, post.stack, post.world.row[lane]
-        trained, split = net(row), world.validation
+        trained, split = net[row], world.validation
         errors: dict[int, list[Tensor]] = {}
         for task in range(stack.task + 1) if self.everything(post) else [stack.task]:
             size = int(split.sizes[row, task])

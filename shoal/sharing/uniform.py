@@ -1,13 +1,14 @@
 """Uniform: everybody sends random images of its own, unasked: the control for modes that choose."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
 
 from shoal.data.tasks import Lane
 from shoal.fleet.world import World
+from shoal.learners import received
 from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, fitting
@@ -20,6 +21,8 @@ from shoal.sharing.simp import sorted_in
 class Uniform(Sharing):
     """Sharing of random images."""
 
+    writes: ClassVar[tuple[str, ...]] = (received.OWNER,)
+    example: ClassVar[Mapping[str, Any]] = {"every": 2, "images": 10, "memory": 12}
     mode: Literal["uniform"] = "uniform"
     every: PositiveInt = Field(16, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("after", description="exchange before or after every so many epochs")

@@ -18,10 +18,13 @@ Rebuffi et al. 2017: iCaRL: Incremental Classifier and Representation Learning, 
 The paper: Le, Hussing & Eaton 2024, Distributed Continual Learning.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from shoal.doors import Table
 
 Array = npt.NDArray[np.float64]
 
@@ -163,6 +166,40 @@ def gain(value: float, base: float) -> float:
     return 100.0 * (value - base) / base if base else float("nan")
 
 
+class Run(NamedTuple):
+    """What a metric reads of a run; None: not given."""
+
+    accuracy: Array  # [L, T, G, T]
+    epochs: Array  # [G]
+    initial: int
+    classes: npt.NDArray[np.integer] | None
+    others: Array | None  # [L, n]
+
+    @property
+    def curves(self) -> Array:
+        """The learning curve of every lane, [L, G]."""
+        return curve(self.accuracy, self.initial)
+
+
+# One number per lane of a run, [L], in percent but for `auc`; None where what it needs is not given. A metric of one's
+# own is a function and a line here, or an entry point: it is in every summary from then on.
+Metric = Callable[[Run], Array | None]
+BUILT_IN: dict[str, Metric | str] = {
+    "final_accuracy": lambda run: 100 * final(run.accuracy),
+    "auc": lambda run: area(run.curves, run.epochs),
+    "auc_normalised": lambda run: 100 * area(run.curves, run.epochs, normalise=True),
+    "average_accuracy": lambda run: 100 * average(run.accuracy, run.initial),
+    "forward_transfer": lambda run: 100 * zero_shot(run.accuracy, run.initial),
+    "forward_transfer_over_chance": lambda run: (
+        None if run.classes is None else 100 * forward(run.accuracy, run.initial, run.classes)
+    ),
+    "backward_transfer": lambda run: 100 * backward(run.accuracy, run.initial),
+    "forgetting": lambda run: 100 * forgetting(run.accuracy, run.initial),
+    "zero_shot_others": lambda run: None if run.others is None else 100 * unseen(run.others),
+}
+METRICS: Table[Metric] = Table("metric", BUILT_IN, "shoal.metrics", callable)
+
+
 def summary(
     accuracy: npt.ArrayLike,
     epochs: npt.ArrayLike,
@@ -177,21 +214,19 @@ def summary(
     `forward_transfer` is the zero-shot accuracy; `forward_transfer_over_chance` needs `classes`, and `zero_shot_others`
     needs `others`. The keys are always the same; what is undefined or not given is None.
     """
-    curves = curve(accuracy, initial)
-    missing = np.full(len(curves), np.nan)
-    lanes = {
-        "final_accuracy": 100 * final(accuracy),
-        "auc": area(curves, epochs),
-        "auc_normalised": 100 * area(curves, epochs, normalise=True),
-        "average_accuracy": 100 * average(accuracy, initial),
-        "forward_transfer": 100 * zero_shot(accuracy, initial),
-        "forward_transfer_over_chance": missing if classes is None else 100 * forward(accuracy, initial, classes),
-        "backward_transfer": 100 * backward(accuracy, initial),
-        "forgetting": 100 * forgetting(accuracy, initial),
-        "zero_shot_others": missing if others is None else 100 * unseen(others),
-    }
+    dense = _dense(accuracy)
+    missing = np.full(len(dense), np.nan)
+    run = Run(
+        dense,
+        np.asarray(epochs, dtype=np.float64),
+        initial,
+        None if classes is None else np.asarray(classes),
+        None if others is None else np.asarray(others, dtype=np.float64),
+    )
     table: dict[str, float | None] = {}
-    for name, values in lanes.items():
+    for name, metric in METRICS.items():
+        values = metric(run)
+        values = missing if values is None else values
         table[name] = _number(mean(values))
         table[f"{name}_se"] = _number(error(values))
         table[f"{name}_se_seeds"] = _number(error(values, seeds))

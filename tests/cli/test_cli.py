@@ -142,14 +142,14 @@ def test_list_models_names_them() -> None:
 
 
 def test_only_what_there_is_can_be_listed() -> None:
-    refused(call("list", "fish"), "cannot list `fish`; allowed: settings, sharing, graphs, models, datasets")
+    refused(call("list", "fish"), "cannot list `fish`; allowed: settings, sharing, learners, graphs")
 
 
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
         (["dataset=mnits"], ["unknown dataset `mnits`", "digits, mnist,", "did you mean `mnist`?"]),
-        (["model=mlpp"], ["`model` cannot be 'mlpp'; allowed: 'mlp', 'cnn', 'modular-mlp', 'modular-cnn'"]),
+        (["model=mlpp"], ["there is no model `mlpp`; did you mean `mlp`?", "modular-cnn"]),
         (["protocol=papr"], ["`protocol` cannot be 'papr'; allowed: 'fair', 'paper'"]),
         (["agnets=2"], ["unknown setting `agnets`; did you mean `agents`?"]),
         (["learner.epcohs=2"], ["unknown setting `learner.epcohs`; did you mean `learner.epochs`?"]),

@@ -15,9 +15,9 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from shoal.cli import commands as cli
-from shoal.cli.commands import demo
+from shoal.cli import demo
 from shoal.errors import Stopped
-from shoal.runs.execute import prepare
+from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record
 from shoal.study.paired import Gain
 from tests.command import DIGITS, call, refused
@@ -66,7 +66,7 @@ def test_the_demo_shows_what_sharing_brings_and_costs_and_finds_its_runs_again()
 
 
 def test_a_demo_that_is_stopped_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = demo.carry_out
+    real = carry_out
     stop_in = "fedavg"
 
     def interrupted(fleet, record, show):  # type: ignore[no-untyped-def]

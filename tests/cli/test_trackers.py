@@ -1,6 +1,7 @@
 """Trackers: what they are told, and that a run is the same with them, without them, and when they break."""
 
 import json
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import polars as pl
 import pytest
 from safetensors.torch import load_file
 
-from shoal.cli.commands import trackers
+from shoal.cli import trackers
 from tests.command import DIGITS, TINY, call
 
 WORDS = (*TINY, "sharing=fedavg", "sharing.every=2")
@@ -23,7 +24,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def needs(package: str) -> Any:
+def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed: an extra of its own")
 
 
@@ -127,9 +128,8 @@ def test_tensorboard_has_the_run() -> None:
     done = call("run", DIGITS, *WORDS, "--out", "run", "--track", "tensorboard")
     assert done.code == 0
     assert "failed" not in done.err
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator("run/tensorboard").Reload()
+    reading = import_module("tensorboard.backend.event_processing.event_accumulator")
+    events = reading.EventAccumulator("run/tensorboard").Reload()
     summary = json.loads(Path("run/summary.json").read_text())
     for name in SUMMARY:
         (one,) = events.Scalars(f"summary/{name}")
@@ -156,9 +156,8 @@ def test_mlflow_has_the_run() -> None:
     done = call("run", DIGITS, *WORDS, "--out", "run", "--track", "mlflow")
     assert done.code == 0
     assert "failed" not in done.err
-    from mlflow import MlflowClient
-
-    client = MlflowClient(tracking_uri=Path("run/mlflow").resolve().as_uri())
+    mlflow = import_module("mlflow")
+    client = mlflow.MlflowClient(tracking_uri=Path("run/mlflow").resolve().as_uri())
     experiment = client.get_experiment_by_name("shoal")
     (run,) = client.search_runs([experiment.experiment_id])
     summary = json.loads(Path("run/summary.json").read_text())

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def bank(name: str = "toy", count: int = 6, classes: int = 3) -> Bank:
         ({"classes": ("a", "b", "a")}, "must be different"),
     ],
 )
-def test_a_bank_that_contradicts_itself_is_refused(change: dict[str, object], message: str) -> None:
+def test_a_bank_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(bank(), **change)
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.data
 @pytest.mark.parametrize("model", ["mlp", "modular-mlp"])
 def test_agents_learn_mnist_task_by_task(model: str, real_data: Path) -> None:
     raw = {"dataset": "mnist", "model": model, "agents": 2, "tasks": {"count": 6}}
-    stack = simulate(*prepare(resolve(raw), real_data))
+    stack = simulate(prepare(resolve(raw), real_data)[0])
     own = stack.accuracy[:, 4:, :, 4:].diagonal(dim1=1, dim2=3)  # [lane, grid point, task]
     assert own[:, 0].mean() < 0.7, "a task nobody has trained is near chance"
     assert own[:, -1].mean() > 0.85
@@ -34,7 +34,7 @@ def test_agents_learn_cifar100(model: str, real_data: Path) -> None:
         "net": {"width": 16},
         "learner": {"epochs": 10, "rate": 3e-3},
     }
-    stack = simulate(*prepare(resolve(raw), real_data))
+    stack = simulate(prepare(resolve(raw), real_data)[0])
     assert stack.accuracy[:, -1, -1, :4].mean() > 0.3, "chance is 0.2"
 
 
@@ -60,15 +60,15 @@ def test_one_seed_of_mnist_ends_where_the_paper_does(model: str, real_data: Path
 
 def test_agents_gain_from_each_others_images_on_mnist(real_data: Path) -> None:
     raw = {"dataset": "mnist", "model": "mlp", "agents": 6, "tasks": {"count": 6}}
-    alone, shared = (simulate(*prepare(resolve(raw | more), real_data)) for more in ({}, {"sharing": "recv"}))
+    alone, shared = (simulate(prepare(resolve(raw | more), real_data)[0]) for more in ({}, {"sharing": "recv"}))
     assert len(shared.ledger)
     assert shared.accuracy[:, -1, -1].mean() > alone.accuracy[:, -1, -1].mean()
 
 
 def test_agents_learn_faster_with_each_others_modules_on_mnist(real_data: Path) -> None:
     raw = {"dataset": "mnist", "agents": 6, "tasks": {"count": 7}}
-    alone, shared = (simulate(*prepare(resolve(raw | more), real_data)) for more in ({}, {"sharing": "modmod"}))
-    received = shared.origin[:, :, 0] >= 0
+    alone, shared = (simulate(prepare(resolve(raw | more), real_data)[0]) for more in ({}, {"sharing": "modmod"}))
+    received = shared.of("modular")["origin"][:, :, 0] >= 0
     assert received.sum() > 5
     # The current task after 21 epochs, where a module was received: 0.58 alone, 0.77 with it.
     own = [stack.accuracy[:, :, 3].diagonal(dim1=1, dim2=2)[received].mean() for stack in (alone, shared)]

@@ -7,8 +7,11 @@ import torch
 from shoal.fleet.run import simulate
 from shoal.fleet.stack import Stack, start
 from shoal.fleet.world import World
+from shoal.learners.candidates import alive as living
 from shoal.learners.modular import Growth
-from shoal.models import Linear
+from shoal.models.mlp import Linear
+from shoal.models.modular import Modular
+from shoal.models.monolithic import Monolithic
 from shoal.rng import key
 from tests import twin
 from tests.fleets import fleet
@@ -17,9 +20,10 @@ from tests.fleets import fleet
 def twin_of(made: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
     """The twin of a lane, with the same first weights, orders and choices, and its data."""
     settings, who, model = made.settings, made.lanes[lane], made.model
+    assert isinstance(model, Modular | Monolithic)
     first = start(made)
     weights = {name: tensor[lane] for name, tensor in first.params.items() if name != "structure"}
-    if settings.modular:
+    if isinstance(model, Modular):
         weights |= {name: tensor[: model.basis] for name, tensor in weights.items() if name.startswith("module.")}
     if isinstance(model.block, Linear):
         rng, bound = key(who.seed, "projection"), model.block.pixels**-0.5
@@ -59,7 +63,7 @@ def twin_of(made: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
             renormalise=growth.hidden == "renormalise",
         ),
         weights=weights,
-        choice=first.choice[lane] if settings.modular else None,
+        choice=first.of("model")["choice"][lane] if settings.modular else None,
         candidate=candidate,
         order=order,
         keep=keep,
@@ -80,7 +84,9 @@ def twin_of(made: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
 def weights_of(stack: Stack, lane: int) -> dict[str, torch.Tensor]:
     """A lane's weights in the twin's layout: only the modules it has."""
     found = {name: tensor[lane] for name, tensor in stack.params.items()}
-    alive = stack.alive[lane].nonzero().squeeze(1)
+    if "structure" not in found:
+        return found
+    alive = living(stack)[lane].nonzero().squeeze(1)
     return found | {name: tensor[alive] for name, tensor in found.items() if name.startswith("module.")}
 
 
@@ -105,8 +111,8 @@ def test_a_lane_ends_with_the_weights_of_its_twin(model: str, learner: dict[str,
         agent, stream = twin_of(made, lane)
         table, _ = twin.run(agent, stream)
         mine, theirs = weights_of(stack, lane), agent.net.export()
-        if made.settings.modular:
-            assert {task: bool(stack.alive[lane, made.model.slot(task)]) for task in agent.kept} == agent.kept
+        if isinstance(made.model, Modular):
+            assert {task: bool(living(stack)[lane, made.model.slot(task)]) for task in agent.kept} == agent.kept
         for name in ("module.weight", "module.bias", "head.weight", "head.bias"):
             torch.testing.assert_close(mine[name], theirs[name], rtol=0, atol=2e-4)
             moved = (mine[name] - before.params[name][lane][: len(mine[name])]).abs().max()

@@ -7,25 +7,34 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.fleet import run
-from shoal.fleet.run import learn_epoch, simulate
+from shoal.fleet import members
+from shoal.fleet.lessons import learn_epoch, measure
+from shoal.fleet.run import simulate
 from shoal.fleet.stack import Stack, start
 from shoal.fleet.world import World
-from shoal.learners import grow, learn
-from shoal.models import Conv, Linear, Modular, Slots, block, dropout
+from shoal.learners import step as steps
+from shoal.learners.batches import batches, generators, pool
+from shoal.learners.candidates import alive, begin
+from shoal.models import dropout
+from shoal.models.blocks import conv
+from shoal.models.cnn import Conv
+from shoal.models.mlp import Linear
+from shoal.models.modular import Modular, Slots
 from shoal.rng import key
 from tests.fleets import colours, fleet
 
 
 def modular(dropout_basis: bool = False) -> tuple[Modular, dict[str, torch.Tensor], Slots]:
     """A modular MLP with random weights in all its slots, of which one is empty."""
-    model = Modular(Linear(64, 8), depth=3, tasks=6, classes=2, basis=4, initial=4, dropout_basis=dropout_basis)
+    model = Modular(
+        Linear(64, 8), depth=3, tasks=6, classes=2, basis=4, initial=4, dropout_basis=dropout_basis, rule="onehot"
+    )
     rng = np.random.default_rng(0)
     params = model.start(rng)
     params["module.weight"], params["module.bias"] = model.block.start(rng, model.slots)
     params["structure"] = torch.from_numpy(rng.normal(size=params["structure"].shape).astype(np.float32))
     alive = torch.tensor([True, True, True, True, False, True])
-    return model, params, Slots(torch.arange(6), alive, alive, model.choose(rng, "onehot"))
+    return model, params, Slots(torch.arange(6), alive, alive, model.choose(rng))
 
 
 def plain(params: dict[str, torch.Tensor], shares: torch.Tensor, task: int, x: torch.Tensor) -> torch.Tensor:
@@ -41,29 +50,29 @@ def test_a_modular_net_is_the_weighted_sum_of_its_modules() -> None:
     model, params, slots = modular()
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
     logits = params["structure"][5].masked_fill(~slots.counted[:, None], -torch.inf)
-    torch.testing.assert_close(model.logits(params, x, 5, slots), plain(params, logits.softmax(0), 5, x))
+    torch.testing.assert_close(model.logits(params, x, 5, slots=slots), plain(params, logits.softmax(0), 5, x))
 
 
 def test_an_initial_task_uses_one_module_per_depth() -> None:
     model, params, slots = modular()
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
     onehot = F.one_hot(slots.choice[2], 6).T.float()
-    torch.testing.assert_close(model.logits(params, x, 2, slots), plain(params, onehot, 2, x))
+    torch.testing.assert_close(model.logits(params, x, 2, slots=slots), plain(params, onehot, 2, x))
 
 
 def test_initial_structures_use_every_module() -> None:
     model, _, _ = modular()
     for seed in range(20):
-        assert len(model.choose(np.random.default_rng(seed), "onehot").unique()) == 4
-    assert model.choose(np.random.default_rng(0), "own").tolist() == [[0] * 3, [1] * 3, [2] * 3, [3] * 3]
+        assert len(model.choose(np.random.default_rng(seed)).unique()) == 4
+    assert replace(model, rule="own").choose(np.random.default_rng(0)).tolist() == [[0] * 3, [1] * 3, [2] * 3, [3] * 3]
 
 
 def test_a_batch_of_several_tasks_is_each_image_by_its_own() -> None:
     model, params, slots = modular()
     x = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
     tasks = torch.arange(6)
-    together = model.logits(params, x, tasks, slots)
-    alone = torch.cat([model.logits(params, x[t : t + 1], t, slots) for t in range(6)])
+    together = model.logits(params, x, tasks, slots=slots)
+    alone = torch.cat([model.logits(params, x[t : t + 1], t, slots=slots) for t in range(6)])
     torch.testing.assert_close(together, alone)
 
 
@@ -74,23 +83,23 @@ def test_folding_and_trimming_change_nothing(hidden: bool) -> None:
         slots = slots._replace(visible=slots.counted & (torch.arange(6) != 5))
     x = torch.randn(7, 8, generator=torch.Generator().manual_seed(0))
     for task in range(6):
-        expected = model.logits(params, x, task, slots)
+        expected = model.logits(params, x, task, slots=slots)
         less, fewer, _ = model.trim(params, slots, task=task)
-        torch.testing.assert_close(model.logits(less, x, task, fewer, fold=True), expected)
+        torch.testing.assert_close(model.logits(less, x, task, slots=fewer, fold=True), expected)
     less, fewer, _ = model.trim(params, slots)
     assert len(fewer.place) == 5
     mixed = torch.arange(7) % 6
-    torch.testing.assert_close(model.logits(less, x, mixed, fewer), model.logits(params, x, mixed, slots))
+    torch.testing.assert_close(model.logits(less, x, mixed, slots=fewer), model.logits(params, x, mixed, slots=slots))
 
 
 def test_an_empty_or_younger_slot_has_no_effect() -> None:
     model, params, slots = modular()
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
-    before = model.logits(params, x, 4, slots)
+    before = model.logits(params, x, 4, slots=slots)
     params["module.weight"][4:] = 100  # slot 4 is empty, slot 5 is younger than task 4
     params["structure"][4, 4:] = 100
-    assert torch.equal(model.logits(params, x, 4, slots), before)
-    assert not torch.equal(model.logits(params, x, 5, slots), before)
+    assert torch.equal(model.logits(params, x, 4, slots=slots), before)
+    assert not torch.equal(model.logits(params, x, 5, slots=slots), before)
 
 
 def test_hiding_renormalises_or_keeps_the_shares_of_the_rest() -> None:
@@ -109,11 +118,13 @@ def test_dropout_spares_the_basis_unless_asked() -> None:
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
     for everywhere in (False, True):
         model, params, slots = modular(everywhere)
-        shapes = model.mask_shapes(5, 6)
+        shapes = model.soft_masks(5, 6)
         assert [shape[0] for shape in shapes] == [6 if everywhere else 2] * 3
         masks = [torch.ones(shape) for shape in shapes]
-        torch.testing.assert_close(model.logits(params, x, 5, slots, masks), model.logits(params, x, 5, slots))
-        gone = model.logits(params, x, 5, slots, [torch.zeros(shape) for shape in shapes])
+        torch.testing.assert_close(
+            model.logits(params, x, 5, slots=slots, masks=masks), model.logits(params, x, 5, slots=slots)
+        )
+        gone = model.logits(params, x, 5, slots=slots, masks=[torch.zeros(shape) for shape in shapes])
         shares = model.shares(params, slots, 5)
         if not everywhere:
             shares[4:] = 0
@@ -128,7 +139,7 @@ def test_the_cached_projection_is_the_affine_map_of_every_image() -> None:
     weight = torch.from_numpy(rng.uniform(-1 / 8, 1 / 8, (8, 64)).astype(np.float32))
     bias = torch.from_numpy(rng.uniform(-1 / 8, 1 / 8, 8).astype(np.float32))
     flat = torch.from_numpy(images).reshape(3000, 64).float() / 16
-    torch.testing.assert_close(block.project(images, 16, key(0, "projection")), flat @ weight.T + bias)
+    torch.testing.assert_close(block.encode(images, 16, 0), flat @ weight.T + bias)
 
 
 def test_three_channels_are_as_good_as_fifty_with_zeros() -> None:
@@ -172,19 +183,19 @@ def test_masked_adam_is_adam_on_what_it_touches_and_nothing_elsewhere() -> None:
     for step in range(12):
         gradient = torch.randn(lanes, 3, 16, 16, generator=generator)
         active = torch.rand(lanes, 3, generator=generator) > 0.4 if step % 3 else None
-        before = stack.params[name].clone(), stack.first[name].clone(), stack.second[name].clone()
-        learn.adam(stack, name, part, gradient, 0.01, active)
+        before = stack.params[name].clone(), stack.of("mean")[name].clone(), stack.of("var")[name].clone()
+        steps.adam(stack, name, part, gradient, 0.01, active)
         for lane in range(lanes):
             for unit in range(3):
                 if active is None or active[lane, unit]:
                     twins[lane][unit].grad = gradient[lane, unit]
                     adams[lane][unit].step()
                 else:
-                    for group, old in zip((stack.params, stack.first, stack.second), before, strict=True):
+                    for group, old in zip((stack.params, stack.of("mean"), stack.of("var")), before, strict=True):
                         assert torch.equal(group[name][lane, unit], old[lane, unit])
                 torch.testing.assert_close(stack.params[name][lane, unit], twins[lane][unit].data)
                 state = adams[lane][unit].state[twins[lane][unit]]
-                assert stack.steps[name][lane, unit] == (state["step"] if state else 0)
+                assert stack.of("steps")[name][lane, unit] == (state["step"] if state else 0)
         assert torch.equal(stack.params[name][:, 3:], before[0][:, 3:])
 
 
@@ -192,9 +203,9 @@ def test_assimilation_moves_the_candidate_the_structure_and_the_head_alone() -> 
     made = fleet("modular-mlp")
     stack = start(made)
     stack.task = 4
-    grow.begin(made, stack, 4)
+    begin(made, stack)
     before = {name: tensor.clone() for name, tensor in stack.params.items()}
-    learn_epoch([(made, stack)], 4, 0)
+    learn_epoch([(made, stack)], 0)
     for name, tensor in stack.params.items():
         moved = (tensor != before[name]).flatten(2).any(2)
         assert moved[:, 4].all(), name
@@ -206,13 +217,13 @@ def test_adaptation_moves_living_modules_alone() -> None:
     made = fleet("modular-mlp")
     stack = start(made)
     stack.task = 5
-    grow.begin(made, stack, 5)  # slot 4 stays empty
+    begin(made, stack)  # slot 4 stays empty
     before = {name: tensor.clone() for name, tensor in stack.params.items()}
-    learn_epoch([(made, stack)], 5, made.settings.learner.epochs - 1)
+    learn_epoch([(made, stack)], made.settings.learner.epochs - 1)
     assert torch.equal(stack.params["structure"], before["structure"])
     assert torch.equal(stack.params["head.weight"], before["head.weight"])
     moved = (stack.params["module.weight"] != before["module.weight"]).flatten(2).any(2)
-    assert torch.equal(moved, stack.alive)
+    assert torch.equal(moved, alive(stack))
 
 
 @pytest.mark.parametrize("adaptation", ["last", 2, "never"])
@@ -222,12 +233,12 @@ def test_accuracies_that_are_not_measured_again_have_not_changed(
     rules = {"adaptation": adaptation, "accept": 0.0, "epochs": 12}
     saved = simulate(fleet("modular-mlp", learner=rules))
 
-    def measure(world: World, stack: Stack, point: int, growing: bool) -> None:
+    def again(world: World, stack: Stack, point: int, during: bool) -> None:
         stack.moved[:] = True  # test everything again
-        run.measure_as_needed(world, stack, point, growing)
+        measure(world, stack, point, during)
 
-    monkeypatch.setattr(run, "measure_as_needed", run.measure, raising=False)
-    monkeypatch.setattr(run, "measure", measure)
+    monkeypatch.setattr(members, "measure", again)
+    monkeypatch.setattr("shoal.fleet.lessons.measure", again)
     fresh = simulate(fleet("modular-mlp", learner=rules))
     torch.testing.assert_close(saved.accuracy, fresh.accuracy, rtol=0, atol=0, equal_nan=True)
 
@@ -238,11 +249,11 @@ def test_replay_memory_holds_distinct_training_images_with_their_labels() -> Non
     for lane in range(len(stack.lanes)):
         for task in range(6):
             held = made.inputs[made.train.rows[lane, task]]
-            match = (stack.memory[lane, task][:, None] == held).all(-1)
+            match = (stack.of("memory")["x"][lane, task][:, None] == held).all(-1)
             assert (match.sum(1) == 1).all()
             assert match.any(0).sum() == 8
             labels = made.train.labels[lane, task].expand(8, -1)[match]
-            assert torch.equal(labels, stack.memory_labels[lane, task])
+            assert torch.equal(labels, stack.of("memory")["y"][lane, task])
 
 
 def test_the_current_task_counts_by_the_rule() -> None:
@@ -257,12 +268,12 @@ def test_the_current_task_counts_by_the_rule() -> None:
 def test_a_lane_with_fewer_images_stops_early_and_is_left_alone() -> None:
     made = fleet("mlp")
     stack = start(made)
-    whole = learn.pool(made, stack, 0, past=False)
+    whole = pool(made, stack, 0, past=False)
     short = whole._replace(sizes=[16, 40, 40])  # one batch of 16 for lane 0, three for the others
     parts = {name: (slice(0, tensor.shape[1]),) for name, tensor in stack.params.items()}
     after = []
-    for batch in learn.batches(short, learn.generators(stack, "test"), 16):
-        learn.step(made, stack, batch, parts, 0, {})
+    for batch in batches(short, generators(stack, "test"), 16):
+        steps.step(made, stack, batch, parts, 0, {})
         after.append({name: tensor.clone() for name, tensor in stack.tensors.items()})
     assert len(after) == 3
     for name, tensor in after[0].items():
@@ -272,8 +283,8 @@ def test_a_lane_with_fewer_images_stops_early_and_is_left_alone() -> None:
 
 
 def test_many_modules_still_get_a_place_each() -> None:
-    model = Modular(Linear(64, 8), depth=4, tasks=6, classes=2, basis=16, initial=4, dropout_basis=False)
-    assert len(model.choose(np.random.default_rng(0), "onehot").unique()) == 16
+    model = Modular(Linear(64, 8), depth=4, tasks=6, classes=2, basis=16, initial=4, dropout_basis=False, rule="onehot")
+    assert len(model.choose(np.random.default_rng(0)).unique()) == 16
 
 
 def test_a_lane_that_diverges_is_named() -> None:
@@ -289,4 +300,4 @@ def test_a_stack_of_other_lanes_is_refused() -> None:
 def test_images_that_are_not_square_need_an_mlp() -> None:
     tall = colours()
     with pytest.raises(ValueError, match=r"a cnn reads square images, `colours` has 16 x 8; use an mlp"):
-        block(fleet("cnn").settings, replace(tall, images=tall.images[..., :8]))
+        conv(fleet("cnn").settings.net, replace(tall, images=tall.images[..., :8]))

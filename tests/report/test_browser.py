@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,9 +248,13 @@ def test_a_large_page_works(browser: Any, tmp_path: Path) -> None:
     assert marks(browser, "g0-learning-curves", "line") == 15
     button = browser.find_element("css selector", "#g0-learning-curves .every")
     hidden = "return document.querySelector('#g0-learning-curves .plot').classList.contains('empty')"
+
+    def shows(empty: bool) -> bool:
+        return bool(browser.execute_script(hidden)) is empty
+
     for name, empty in (("none", True), ("all", False)):
         assert button.text == name
         button.click()
-        wait(lambda empty=empty: browser.execute_script(hidden) is empty, "the button")
+        wait(partial(shows, empty), "the button")
     assert marks(browser, "g0-learning-curves", "line") == 15
     assert errors(browser) == []

@@ -95,6 +95,7 @@ def test_gains_are_paired_over_seeds(group: compare.Group) -> None:
     assert gain.mean == pytest.approx(single.mean())
     assert gain.error == pytest.approx(abs(single[0] - single[1]) / 2)  # of two numbers, that is s / sqrt(2)
     assert gain.seeds == 2
+    assert gain.error is not None
     assert gain.interval == pytest.approx((gain.mean - 12.706 * gain.error, gain.mean + 12.706 * gain.error), rel=1e-4)
 
 
@@ -134,7 +135,7 @@ def test_the_network_shows_traffic_and_refused_mail(group: compare.Group, shown:
     edges = [row for row in picture.edges if row["run"] == "fedavg"]
     assert {(row["sender"], row["receiver"]) for row in edges} == {("0", "1"), ("1", "0")}
     sent = ledger.filter(pl.col("verdict") == "accepted")
-    assert sum(row["megabytes"] for row in edges) == pytest.approx(sent["bytes"].sum() / 2 / 1e6, rel=1e-3)
+    assert sum(row["megabytes"] for row in edges) == pytest.approx(int(sent["bytes"].sum()) / 2 / 1e6, rel=1e-3)
     assert sum(row["refused"] for row in edges) == (ledger["verdict"] == "edge at rest").sum() / 2 > 0
     assert {row["why"] for row in edges} == {"edge at rest"}
     assert not any(row["refused"] for row in picture.edges if row["run"] == "recv")

@@ -1,15 +1,18 @@
 """The paper's counting rule, from settings and ledger alone, is that of the mail itself."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from shoal.data.tasks import Lane
+from shoal.fleet.run import simulate
 from shoal.mail.mail import ACCEPTED, Mail
 from shoal.reproduce.counting import SIZES, counted, image, quoted
 from shoal.sharing.modes import MODES
 from shoal.sharing.plan import plan
-from tests.fleets import fleet
-from tests.sharing.test_sharing import MODELS, MODULE, PIXELS, exchanges, model_of, ready, suited, tables_of
+from tests.fleets import MODULE, PIXELS, entries, exchanges, fleet, model_of, models_of, ready, tables_of
+from tests.sharing.test_sharing import small
 
 
 def by_hand(mail: Mail, asked: dict[str, Mail], modes: dict[str, Any], pixels: int, module: int) -> Any:
@@ -25,9 +28,7 @@ def by_hand(mail: Mail, asked: dict[str, Mail], modes: dict[str, Any], pixels: i
     return sum(tensor.numel() for name, tensor in mail.payload.items() if name in names)
 
 
-CASES: list[tuple[str, str, dict[str, Any]]] = [
-    (model, mode, {}) for model in MODELS for mode in MODES if suited(model, mode)
-] + [
+CASES: list[tuple[str, str, dict[str, Any]]] = [(model, mode, {}) for mode in MODES for model in models_of(mode)] + [
     (model_of(mode), mode, {"graph": "ring", "budget": budget, "every": every})
     for mode in (*MODES, "recv+fedavg", "recv+modmod+fedavg")
     for budget, every in ((700, 2), (40, 1))
@@ -62,3 +63,35 @@ def test_modules_count_as_large_as_their_senders_are() -> None:
     wide = fleet("modular-mlp", net={"width": 24}, sharing=tables_of("modmod", 1))
     lines = [quoted(wide, line) for line in plan([wide]) if line.kind == "modules"]
     assert lines == [24 * 24 + 24]
+
+
+# What the paper counts for each directed edge and exchange
+
+MODULES = {"mlp": 4, "modular-mlp": 4, "cnn": 3, "modular-cnn": 4}  # layers, or the basis
+PAPER: dict[str, Callable[[int, int], int]] = {  # of the floats of an image, and of all that is averaged
+    "recv": lambda size, whole: 6 * (3 + 1) * size,  # q (k + 1) H W C
+    "simp": lambda size, whole: 10 // 5 * 6 * size,  # as recv, with q = b/5 and k = 5
+    "uniform": lambda size, whole: 10 * size,
+    "fedavg": lambda size, whole: whole,
+    "fedprox": lambda size, whole: whole,
+    "fedcurv": lambda size, whole: 2 * whole,
+    "fedfish": lambda size, whole: whole,
+}
+
+
+@pytest.mark.parametrize("mode", PAPER)
+@pytest.mark.parametrize("model", MODULES)
+def test_the_ledger_has_the_papers_price_of_every_edge_and_exchange(model: str, mode: str) -> None:
+    made = small(model, mode)
+    stack, base = simulate(made), model.removeprefix("modular-")
+    price = PAPER[mode](PIXELS[base], MODULES[model] * MODULE[base])
+    (shared,) = made.settings.sharing
+    assert shared.every != "task"
+    epochs = [0, shared.every] if shared.when == "before" else [shared.every, 2 * shared.every]
+    want = {(*edge, task, epoch): price for edge in made.edges for task in (1, 2) for epoch in epochs}
+    found: dict[tuple[Any, ...], int] = {}
+    for row, paid in zip(entries(stack.ledger), counted(made.settings, stack.ledger).tolist(), strict=True):
+        ends = Lane(row["seed"], row["sender"]), Lane(row["seed"], row["receiver"])
+        at = (*ends, row["task"], row["epoch"])
+        found[at] = found.get(at, 0) + paid
+    assert found == want

@@ -121,8 +121,10 @@ def test_cells_of_several_families_are_the_same_runs() -> None:
 
 
 def test_a_family_is_trained_once_and_serves_the_others(tiny: None) -> None:
-    words = ("--dataset", "mnist", "--dataset", "kmnist", "--method", "fedavg", "--model", "monolithic", "--out", "out")
-    words = (*words, "--protocol", "fair", "--seeds", "2")
+    words = [
+        *("--dataset", "mnist", "--dataset", "kmnist", "--method", "fedavg", "--model", "monolithic", "--out", "out"),
+        *("--protocol", "fair", "--seeds", "2"),
+    ]
     done = call("reproduce", "budget", *words, "--json")
     assert done.code == 0, done.err
     rows = [json.loads(line) for line in done.out.splitlines()]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from shoal.fleet.run import Moment
 from shoal.fleet.stack import Stack
 from shoal.runs import common_starts as starts
 from shoal.runs.execute import carry_out, prepare
@@ -36,9 +37,9 @@ def run(chosen: Settings, folder: Path, kept: Path | None) -> tuple[dict[str, by
     seen: list[Stack] = []
     tasks: list[int] = []
 
-    def show(stacks: tuple[Stack, ...]) -> None:
-        seen.append(stacks[0])
-        tasks.append(stacks[0].task)
+    def show(moment: Moment) -> None:
+        seen.append(moment.stacks[0])
+        tasks.append(moment.task)
 
     record = create(folder, chosen)
     carry_out(prepare(chosen), record, show, kept)
@@ -47,22 +48,21 @@ def run(chosen: Settings, folder: Path, kept: Path | None) -> tuple[dict[str, by
 
 @pytest.mark.parametrize("model", ["mlp", "modular-mlp"])
 def test_a_run_from_a_kept_start_is_the_run_without(model: str, tmp_path: Path) -> None:
-    later = {"accept": 0.3} if model.startswith("modular-") else {}
+    later: dict[str, Any] = {"accept": 0.3} if model.startswith("modular-") else {}
     starts_ = tmp_path / "starts"
     run(settings(model=model), tmp_path / "first", starts_)
     (kept,) = starts_.iterdir()
-    for number, changes in enumerate(
-        [
-            {"sharing": [FEDAVG | {"mode": "recv"}, FEDAVG], "learner": {"fresh_adam": True} | later},
-            {
-                "sharing": [FEDAVG | {"mode": "fedprox"}],
-                "agents": 4,
-                "network": "ring",
-                "protocol": "paper",
-                "tasks": {"common": True},
-            },
-        ]
-    ):
+    others: list[dict[str, Any]] = [
+        {"sharing": [FEDAVG | {"mode": "recv"}, FEDAVG], "learner": {"fresh_adam": True} | later},
+        {
+            "sharing": [FEDAVG | {"mode": "fedprox"}],
+            "agents": 4,
+            "network": "ring",
+            "protocol": "paper",
+            "tasks": {"common": True},
+        },
+    ]
+    for number, changes in enumerate(others):
         chosen = settings(model=model, **changes)
         from_kept, tasks = run(chosen, tmp_path / f"kept{number}", starts_)
         unbroken, every = run(chosen, tmp_path / f"plain{number}", None)
@@ -73,6 +73,7 @@ def test_a_run_from_a_kept_start_is_the_run_without(model: str, tmp_path: Path) 
 
 def test_what_a_start_depends_on_is_in_its_identity() -> None:
     own = starts.identity(settings())
+    changes: dict[str, Any]
     for changes in (
         {"sharing": "modmod"}, {"network": "ring"}, {"agents": 5}, {"learner": {"adaptation": "never"}},
         {"learner": {"hidden": "keep", "current": "max"}}, {"machine": {"threads": 2, "checkpoint": 1.0}},

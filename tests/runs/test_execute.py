@@ -12,7 +12,7 @@ import pytest
 from safetensors import safe_open
 
 from shoal.errors import Stopped
-from shoal.fleet.run import Watch, train
+from shoal.fleet.run import Moment, Watch, train
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.runs import execute as session
@@ -219,13 +219,13 @@ def test_a_polite_kill_saves_and_the_run_ends_the_same(
     def disturbed(fleet: Sequence[World], stacks: Sequence[Stack] | None, watch: Watch) -> tuple[Stack, ...]:
         epochs = 0
 
-        def tell(stacks: tuple[Stack, ...]) -> None:
+        def tell(moment: Moment) -> None:
             nonlocal epochs, stops
             epochs += 1
             if epochs == 2 and stops < 3:
                 stops += 1
                 signal.raise_signal(number)
-            watch(stacks)
+            watch(moment)
 
         return train(fleet, stacks, tell)
 
@@ -247,8 +247,8 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     settings = read(DIGITS, [*TINY, "machine.checkpoint=1000.0"])
     record = create(tmp_path / "run", settings)
 
-    def impatient(stacks: tuple[Stack, ...]) -> None:
-        if stacks[0].epoch == 3:
+    def impatient(moment: Moment) -> None:
+        if moment.epoch == 3:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
 
@@ -278,7 +278,7 @@ def test_the_time_of_all_sessions_is_counted(tmp_path: Path) -> None:
     record = create(tmp_path / "run", settings)
     record.seconds = 1000.0
 
-    def stop(stacks: tuple[Stack, ...]) -> None:
+    def stop(moment: Moment) -> None:
         signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(Stopped):

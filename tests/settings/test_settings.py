@@ -52,7 +52,7 @@ def refusal(raw: dict[str, Any]) -> str:
 class Loud(Uniform):
     """A mode that is in no table."""
 
-    mode: Literal["loud"] = "loud"
+    mode: Literal["loud"] = "loud"  # type: ignore[assignment]
     volume: int = 3
 
 
@@ -229,7 +229,11 @@ def test_a_key_like_no_other_gets_the_list() -> None:
         ({"agents": {"x": 1}}, "`agents` cannot be {'x': 1}; allowed: a whole number above 0"),
         ({"seed": -1}, "`seed` cannot be -1; allowed: a whole number at least 0 and below 4294967296"),
         ({"seed": 2**32}, "`seed` cannot be 4294967296; allowed: a whole number at least 0 and below 4294967296"),
-        ({"model": "mlpp"}, "`model` cannot be 'mlpp'; allowed: 'mlp', 'cnn', 'modular-mlp', 'modular-cnn'"),
+        (
+            {"model": "mlpp"},
+            "there is no model `mlpp`; did you mean `mlp`? allowed: mlp, cnn, modular-mlp, modular-cnn, "
+            "or one of yours as package.module:Name",
+        ),
         ({"protocol": "papr"}, "`protocol` cannot be 'papr'; allowed: 'fair', 'paper'"),
         ({"tasks": {"classes": 1}}, "`tasks.classes` cannot be 1; allowed: a whole number at least 2"),
         ({"tasks": {"common": "yes"}}, "`tasks.common` cannot be 'yes'; allowed: true or false"),
@@ -318,7 +322,8 @@ def test_settings_are_frozen() -> None:
 def another(name: str, field: Any) -> object:
     """A value of a setting that is allowed and not the default."""
     special: dict[str, object] = {
-        "dataset": "mnist", "learner.adaptation": 5, "machine.device": "cuda", "machine.data": "elsewhere",
+        "dataset": "mnist", "model": "modular-cnn", "tasks.scenario": "split", "learner.adaptation": 5,
+        "machine.device": "cuda", "machine.data": "elsewhere",
         "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],
         "sharing": [{"mode": "recv"}], "start": 6, "budget": 100, "min_similarity": 0.5, "metric": "leep",
         "kinds": [{"name": "flat", "agents": [1]}],

@@ -18,20 +18,25 @@ from torch.nn import functional as F
 
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
+from shoal.fleet.engine import parted
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import Stack, remember, start
+from shoal.fleet.stack import MODEL, Stack, start
 from shoal.fleet.world import World
-from shoal.learners.learn import Batch, Pool, batch_size, gathered, pool, slots
+from shoal.learners.batches import Batch, Pool, batch_size, gathered, pool
+from shoal.learners.fisher import fisher
+from shoal.learners.memory import remember
+from shoal.learners.received import Arrived, digest, slot
+from shoal.learners.step import Frame
 from shoal.mail.mail import ACCEPTED, NOT_FINITE, OUT_OF_RANGE, WRONG_SHAPE, Expected, Mail, fault
-from shoal.mail.post import Post, deliver
-from shoal.models import Slots
+from shoal.mail.post import Post
+from shoal.models.contract import body_units
+from shoal.models.params import MODULE as NAMES
 from shoal.rng import key
 from shoal.settings.reading import resolve
 from shoal.sharing import federated as federated_modes
 from shoal.sharing.clock import due
 from shoal.sharing.federated import FedCurv, FedFish, FedProx, normalised, scale
-from shoal.sharing.fisher import NAMES, fisher, units
-from shoal.sharing.images import Arrived, Held, digest, held, slot, store
+from shoal.sharing.images import Held, held, store
 from shoal.sharing.recv import Query, Recv, nearness, score
 from shoal.sharing.simp import Simp, quotas
 from tests.fleets import exchange, fleet
@@ -109,10 +114,8 @@ def test_queries_are_the_hardest_of_all_tasks_or_of_the_current_one() -> None:
 def logits_of(world: World, stack: Stack, row: int, x: Tensor, task: int, params: Any = None) -> Tensor:
     """The plain net of one lane."""
     params = params or {name: tensor[row] for name, tensor in stack.params.items()}
-    if not world.settings.modular:
-        return world.model.logits(params, x, task)  # type: ignore[call-arg]
-    used = slots(world, stack, stack.alive.shape[1])["slots"]
-    return world.model.logits(params, x, task, slots=Slots(*(part[row] for part in used)))  # type: ignore[call-arg]
+    usage = parted(world.model.usage(stack.of(MODEL), stack.task), [1] * len(stack.lanes), single=True)[row]
+    return world.model.logits(params, x, task, **usage)
 
 
 # Recv: what is near
@@ -136,7 +139,7 @@ OWN = Held(
 def test_the_nearest_are_by_cosine_each_task_with_its_own_features() -> None:
     queries = torch.tensor([[2.0, 1], [0, 1], [1, 1]])
     admissible = torch.tensor([[True, False], [False, True], [False, False]])
-    near, place = nearness(2, Seen(), queries, OWN, admissible)
+    near, place = nearness(2, cast(Any, Seen()), queries, OWN, admissible)
     # (2,1): with (1,0) 2/sqrt 5 = 0.8944, with (0,2) 1/sqrt 5 = 0.4472, with (3,3) 3/sqrt 10 = 0.9487.
     # (0,1) in task 1 is (1,0): with (0,-1) 0, with (1,0) 1. The third may be searched for nowhere.
     torch.testing.assert_close(near[:2], torch.tensor([[0.948683, 0.894427], [1.0, 0.0]]), rtol=0, atol=1e-5)
@@ -146,7 +149,7 @@ def test_the_nearest_are_by_cosine_each_task_with_its_own_features() -> None:
 
 def test_where_there_are_fewer_images_than_asked_for_the_rest_is_empty() -> None:
     admissible = torch.tensor([[True, False], [True, True]])
-    near, _ = nearness(7, Seen(), torch.tensor([[2.0, 1], [2.0, 1]]), OWN, admissible)
+    near, _ = nearness(7, cast(Any, Seen()), torch.tensor([[2.0, 1], [2.0, 1]]), OWN, admissible)
     assert near.isfinite().sum(1).tolist() == [3, 5]
     assert near[near.isfinite().logical_not()].eq(-torch.inf).all()
 
@@ -185,7 +188,7 @@ def test_an_answer_is_the_nearest_own_images_of_every_query() -> None:
         def features(
             x: Tensor, params: dict[str, Tensor] = params
         ) -> Tensor:  # in all tasks the same: a monolithic net
-            return world.model.features(params, x, 0)  # type: ignore[call-arg]
+            return world.model.features(params, x, 0)
 
         mine, theirs = features(own.x), features(world.encode(question.payload["images"], 0))
         returned = features(world.encode(answer.payload["images"], 0))
@@ -208,7 +211,7 @@ def test_if_not_all_fits_every_query_still_gets_its_nearest() -> None:
     world, _, post = ready({"mode": "recv", "queries": 6, "nearest": 3, "prefilter": "none"}, network=network)
     mode = world.settings.sharing[0]
     # A quarter of the budget is for the question: 1560/4 = 390, which are 6 queries of 64 (their class is not sent).
-    deliver([post], [mode.ask(post)])
+    post.receive([mail for mail, _ in post.send(mode.ask(post))])
     questions = post.collect(asked=True)
     assert {len(mail.payload["images"]) for mail in questions} == {6}
     for answer in mode.answer(post, questions):
@@ -243,10 +246,12 @@ def test_received_images_are_filtered_and_labelled(receive: str, labels: str, wa
     question = post.mail(lane, world.lanes[1], "question", {}, 1)
     post.send([question])
     mode.absorb(post, [], [post.reply(question, "answer", payload, 3)])
-    assert stack.shared_fill[0].tolist() == [len(want), 0, 0, 0]
-    assert stack.shared_labels[0, task, : len(want)].tolist() == want
-    assert torch.equal(stack.shared[0, task, : len(want)], world.encode(world.images(rows), 0)[: len(want)])
-    assert stack.shared_fill[1:].sum() == 0
+    assert stack.of("received")["fill"][0].tolist() == [len(want), 0, 0, 0]
+    assert stack.of("received")["y"][0, task, : len(want)].tolist() == want
+    assert torch.equal(
+        stack.of("received")["x"][0, task, : len(want)], world.encode(world.images(rows), 0)[: len(want)]
+    )
+    assert stack.of("received")["fill"][1:].sum() == 0
 
 
 def test_true_labels_must_be_sent() -> None:
@@ -277,13 +282,13 @@ def test_a_class_is_worth_its_cross_entropy_or_the_error_of_its_last_task() -> N
             one = int(world.bank.labels[row])
             losses.setdefault(one, []).append(-log(said[task.classes.index(one)]))
     want = {one: sum(parts) / len(parts) for one, parts in losses.items()}
-    assert Simp().worths(post, lane, lambda row: net) == pytest.approx(want)
+    assert Simp().worths(post, lane, [cast(Any, net)] * 3) == pytest.approx(want)
     current = {one: -log(p) for one, p in zip(second.classes, (0.8, 0.2), strict=True)}
-    assert Simp(scope="current").worths(post, lane, lambda row: net) == pytest.approx(current)
+    assert Simp(scope="current").worths(post, lane, [cast(Any, net)] * 3) == pytest.approx(current)
     # Of two equal or unequal chances the first is taken: wrong are the images of the second class.
     wrong = [np.mean(world.bank.labels[task.validation] == task.classes[1]) for task in (first, second)]
     errors = {**dict.fromkeys(first.classes, wrong[0]), **dict.fromkeys(second.classes, wrong[1])}
-    assert Simp(worth="task").worths(post, lane, lambda row: net) == pytest.approx(errors)
+    assert Simp(worth="task").worths(post, lane, [cast(Any, net)] * 3) == pytest.approx(errors)
 
 
 @pytest.mark.parametrize(
@@ -436,21 +441,21 @@ def test_buffers_hold_what_came_and_no_more_than_their_room(
         store(post, world.lanes[0], arrived, rule, once)
         for row, task in items:
             came[task].append(row)
-    assert stack.shared_fill.sum() <= 5 * 4
-    assert stack.shared_fill[1:].sum() == 0
+    assert stack.of("received")["fill"].sum() <= 5 * 4
+    assert stack.of("received")["fill"][1:].sum() == 0
     images = world.encode(world.images(np.arange(31)), 0)
     for task, all_ in came.items():
-        fill = int(stack.shared_fill[0, task])
+        fill = int(stack.of("received")["fill"][0, task])
         assert fill == min(5, len(set(all_)) if once else len(all_))
-        assert stack.shared_seen[0, task] >= fill
+        assert stack.of("received")["seen"][0, task] >= fill
         places = []
         for place in range(fill):
-            (row,) = (images == stack.shared[0, task, place]).all(1).nonzero().flatten().tolist()
+            (row,) = (images == stack.of("received")["x"][0, task, place]).all(1).nonzero().flatten().tolist()
             assert row in all_
-            assert stack.shared_labels[0, task, place] == row % 4
+            assert stack.of("received")["y"][0, task, place] == row % 4
             places.append(row)
             if once:
-                assert stack.shared_marks[0, task, place] == digest(world.images(np.array([row]))[0])
+                assert stack.of("received")["marks"][0, task, place] == digest(world.images(np.array([row]))[0])
         if once:
             assert len(set(places)) == fill  # no image twice
 
@@ -467,11 +472,11 @@ def test_an_image_goes_to_every_task_so_far_that_has_its_class() -> None:
     payload = {"images": world.images(rows), "labels": torch.arange(10, dtype=torch.int32)}
     mode.absorb(post, [], [Mail(world.lanes[1], lane, "uniform", "images", payload, 10)])
     encoded = world.encode(world.images(rows), 0)
-    assert stack.shared_fill[0].tolist() == [4, 4, 4, 0]  # task 3 has not come
+    assert stack.of("received")["fill"][0].tolist() == [4, 4, 4, 0]  # task 3 has not come
     for task in range(3):
         classes = sorted(stream[task].classes)
-        assert torch.equal(stack.shared[0, task, :4], encoded[classes])
-        assert stack.shared_labels[0, task, :4].tolist() == [stream[task].classes.index(one) for one in classes]
+        assert torch.equal(stack.of("received")["x"][0, task, :4], encoded[classes])
+        assert stack.of("received")["y"][0, task, :4].tolist() == [stream[task].classes.index(one) for one in classes]
 
 
 # What is received is learned with the head of its own task
@@ -481,7 +486,7 @@ def test_an_image_goes_to_every_task_so_far_that_has_its_class() -> None:
 def test_received_images_train_through_the_head_of_the_task_they_are_for(mode: str) -> None:
     world, stack, _ = ready({"mode": mode, "when": "before"})
     exchange(world, stack)
-    fills = stack.shared_fill
+    fills = stack.of("received")["fill"]
     assert fills.sum() > 0
     held_ = pool(world, stack, 2, past=True)
     own = 4 * 6 + 2 * 4  # the training set of four classes, and two memories of four
@@ -492,8 +497,8 @@ def test_received_images_train_through_the_head_of_the_task_they_are_for(mode: s
         for task in range(3):
             for place in range(int(fills[row, task])):
                 assert held_.task[row, at] == task
-                assert torch.equal(held_.x[row, at], stack.shared[row, task, place])
-                assert held_.y[row, at] == stack.shared_labels[row, task, place]
+                assert torch.equal(held_.x[row, at], stack.of("received")["x"][row, task, place])
+                assert held_.y[row, at] == stack.of("received")["y"][row, task, place]
                 at += 1
     # A modular net that assimilates takes those of the current task alone, an initial one nothing.
     current = pool(world, stack, 2, past=False)
@@ -512,12 +517,12 @@ def test_a_labelled_image_has_its_true_label_in_the_task_it_trains() -> None:
     checked = 0
     for row in range(3):
         for task in range(3):
-            for place in range(int(stack.shared_fill[row, task])):
-                image = known.get(stack.shared[row, task, place].numpy().tobytes())
+            for place in range(int(stack.of("received")["fill"][row, task])):
+                image = known.get(stack.of("received")["x"][row, task, place].numpy().tobytes())
                 if image is not None:
                     checked += 1
                     label = every[image.tobytes()]
-                    assert world.streams[row][task].classes[int(stack.shared_labels[row, task, place])] == label
+                    assert world.streams[row][task].classes[int(stack.of("received")["y"][row, task, place])] == label
     assert checked > 10
 
 
@@ -547,7 +552,7 @@ def test_a_batch_is_as_large_as_without_what_was_received() -> None:
     world, stack, _ = ready({"mode": "uniform", "when": "before"}, learner={"batch": 64})
     before = batch_size(world, pool(world, stack, 2, past=True))
     exchange(world, stack)
-    assert stack.shared_fill.sum() > 0
+    assert stack.of("received")["fill"].sum() > 0
     assert batch_size(world, pool(world, stack, 2, past=True)) == before == 32
 
 
@@ -574,9 +579,9 @@ def test_everybody_takes_the_mean_over_itself_and_its_neighbours(mode: str) -> N
     assert stack.moved.all()
     for name in ("head.weight", "head.bias"):
         assert torch.equal(stack.params[name], before.params[name])
-    for group in ("first", "second", "steps"):
-        for name, tensor in getattr(stack, group).items():
-            assert torch.equal(tensor, getattr(before, group)[name])
+    for group in ("mean", "var", "steps"):
+        for name, tensor in stack.of(group).items():
+            assert torch.equal(tensor, before.of(group)[name])
 
 
 def test_added_modules_and_structures_stay_ones_own() -> None:
@@ -649,8 +654,14 @@ ONE = batch_of([0, 0], [1.0, 1.0])
 def prox(weight: Tensor, bias: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Three modules, of which two are shared and anchored at zero."""
     free = {"module.weight": weight.requires_grad_(), "module.bias": bias.requires_grad_()}
-    kept = {"fedprox.anchor.module.weight": torch.zeros(2, 2, 2), "fedprox.anchor.module.bias": torch.zeros(2, 2)}
-    return free, kept | {"fedprox.on": torch.tensor(1.0)}
+    kept = {"anchor.module.weight": torch.zeros(2, 2, 2), "anchor.module.bias": torch.zeros(2, 2)}
+    return free, kept | {"on": torch.tensor(1.0)}
+
+
+def framed(free: dict[str, Tensor], state: dict[str, Tensor], batch: Batch) -> Frame:
+    """One agent in the middle of a step, of a net whose modules are shared."""
+    model = cast(Any, SimpleNamespace(body=dict.fromkeys(NAMES, 2)))
+    return Frame(model, cast(Any, free), free, {}, batch, state)
 
 
 @pytest.mark.parametrize(("squared", "total"), [(True, 29.0), (False, 7.0)])
@@ -660,7 +671,7 @@ def test_the_penalty_of_fedprox_is_half_mu_times_the_distance(squared: bool, tot
     weight = torch.stack([torch.ones(2, 2), torch.zeros(2, 2), torch.full((2, 2), 9.0)])
     free, kept = prox(weight, torch.tensor([[3.0, 4.0], [0.0, 0.0], [9.0, 9.0]]))
     mode = FedProx(mu=0.5, squared=squared)
-    found = mode.penalty(free, kept, ONE)
+    found = mode.penalty(framed(free, kept, ONE))
     assert found.item() == pytest.approx(0.25 * total)
     weights, biases = torch.autograd.grad(found, list(free.values()))
     # mu (w - a), or mu/2 (w - a)/|w - a|; nothing, and nothing infinite, where there is no distance.
@@ -668,7 +679,7 @@ def test_the_penalty_of_fedprox_is_half_mu_times_the_distance(squared: bool, tot
     torch.testing.assert_close(biases[0], torch.tensor([3.0, 4.0]) * (0.5 if squared else 0.25 / 5))
     assert not weights[1:].any()
     assert not biases[1:].any()
-    assert mode.penalty(free, kept | {"fedprox.on": torch.tensor(0.0)}, ONE) == 0
+    assert mode.penalty(framed(free, kept | {"on": torch.tensor(0.0)}, ONE)) == 0
 
 
 @pytest.mark.parametrize("squared", [True, False])
@@ -677,7 +688,7 @@ def test_at_no_distance_the_pull_is_zero_under_vmap_too(squared: bool) -> None:
     mode = FedProx(squared=squared)
 
     def pull(weight: Tensor) -> Tensor:
-        return mode.penalty({**free, "module.weight": weight}, kept, ONE)
+        return mode.penalty(framed({**free, "module.weight": weight}, kept, ONE))
 
     found = torch.func.vmap(torch.func.grad(pull))(torch.zeros(4, 3, 2, 2))
     assert torch.equal(found, torch.zeros(4, 3, 2, 2))
@@ -696,7 +707,7 @@ def test_the_papers_scaling_counts_tasks_and_divides_by_images() -> None:
     mapped = torch.func.vmap(lambda one: scale("task", one))(many)
     torch.testing.assert_close(mapped, torch.tensor([2 / 3, 1 / 4]))
     free, kept = prox(torch.ones(3, 2, 2), torch.zeros(3, 2))
-    once, scaled = (FedProx(scaling=rule).penalty(free, kept, batch) for rule in ("once", "task"))
+    once, scaled = (FedProx(scaling=rule).penalty(framed(free, kept, batch)) for rule in ("once", "task"))
     assert scaled.item() == pytest.approx(once.item() * 2 / 3)
 
 
@@ -704,9 +715,9 @@ def test_the_anchor_of_fedprox_is_the_mean() -> None:
     world, stack, _ = ready({"mode": "fedprox"}, network={"graph": "edges", "edges": LINE[:2]})
     level(stack, [1.0, 2.0, 6.0])
     exchange(world, stack)
-    assert stack.kept["fedprox.on"].tolist() == [1, 1, 0]
+    assert stack.of("fedprox")["on"].tolist() == [1, 1, 0]
     for name in NAMES:
-        anchor = stack.kept[f"fedprox.anchor.{name}"]
+        anchor = stack.of("fedprox")[f"anchor.{name}"]
         assert (anchor[:2] == 1.5).all()
         assert torch.equal(anchor[:2], stack.params[name][:2])
 
@@ -728,17 +739,17 @@ def test_the_pull_of_fedcurv_is_the_sum_over_neighbours() -> None:
     for name in NAMES:
         mean = (own[name] + letters[0].payload[name] + letters[1].payload[name]) / 3
         torch.testing.assert_close(stack.params[name][0], mean)
-    assert stack.kept["fedcurv.on"].tolist() == [1, 0, 0]
+    assert stack.of("fedcurv")["on"].tolist() == [1, 0, 0]
     free = {name: torch.from_numpy(rng.normal(size=own[name].shape)).float().requires_grad_() for name in NAMES}
-    kept = {name: tensor[0] for name, tensor in stack.kept.items()}
-    found = torch.autograd.grad(mode.penalty(free, kept, ONE), list(free.values()))
+    kept = {name: tensor[0] for name, tensor in stack.of("fedcurv").items()}
+    found = torch.autograd.grad(mode.penalty(framed(free, kept, ONE)), list(free.values()))
     for name, gradient in zip(NAMES, found, strict=True):
         naive = sum(
             2 * 0.7 * mail.payload[f"fisher.{name}"] * (free[name].detach() - mail.payload[name]) for mail in letters
         )
         torch.testing.assert_close(gradient, naive, rtol=1e-5, atol=1e-5)
-    others = {name: tensor[1] for name, tensor in stack.kept.items()}
-    assert mode.penalty(free, others, ONE) == 0
+    others = {name: tensor[1] for name, tensor in stack.of("fedcurv").items()}
+    assert mode.penalty(framed(free, others, ONE)) == 0
 
 
 # The Fisher diagonal
@@ -767,7 +778,7 @@ def test_the_fisher_diagonal_is_that_of_a_plain_loop(model: str, engine: str, ru
     world, stack = trained(model, engine)
     found = fisher(world, stack, rule, samples=9)
     held_ = pool(world, stack, stack.task, past=True)
-    count = units(world)
+    count = body_units(world.model)
     assert (found["module.weight"] > 0).any(-1).any(-1).all() or model.endswith("cnn")
     for row, lane in enumerate(world.lanes):
         order = torch.from_numpy(key(*lane, "fisher", stack.task, stack.epoch).permutation(held_.sizes[row]))
@@ -924,7 +935,7 @@ def letter(**changes: Tensor) -> dict[str, Tensor]:
         ({name: tensor[:0] for name, tensor in letter().items()}, ACCEPTED),
     ],
 )
-def test_a_receiver_judges_what_arrives(changes: dict[str, Tensor], verdict: int) -> None:
+def test_a_receiver_judges_what_arrives(changes: dict[str, Tensor], verdict: str) -> None:
     assert fault(letter(**changes), EXPECTED) == verdict
 
 

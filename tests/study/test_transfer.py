@@ -18,6 +18,7 @@ from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
+from shoal.learners.candidates import alive
 from shoal.rng import key
 from shoal.runs.record import FORMAT
 from shoal.sharing.modmod import ModMod
@@ -97,7 +98,7 @@ def test_a_receiver_ranks_its_own_offers_alone() -> None:
 def test_pairs_are_tasks_and_earlier_modules_of_others() -> None:
     world = fleet("modular-mlp", agents=2, tasks={"count": 7}, learner={"epochs": 1, **ALL})
     stack = simulate(world)
-    stack.alive[0, 5] = False  # agent 0's task 5
+    alive(stack)[0, 5] = False  # agent 0's task 5
     assert routes_of(world, stack) == [
         Route(0, 5, 1, 4), Route(0, 6, 1, 4), Route(0, 6, 1, 5), Route(1, 5, 0, 4), Route(1, 6, 0, 4)
     ]  # fmt: skip
@@ -116,16 +117,18 @@ def test_learning_again_ends_where_the_run_did(common: bool) -> None:
     routes = routes_of(world, stack)
     found = delivered(world, stack, routes, 6, quiet)
     taken = [
-        route for route in routes if stack.origin[route.agent, route.task].tolist() == [route.sender, route.source]
+        route
+        for route in routes
+        if stack.of("modular")["origin"][route.agent, route.task].tolist() == [route.sender, route.source]
     ]
     assert len(taken) == 6
     for route in taken:
-        assert found[route][0] == pytest.approx(float(stack.trial[route.agent, route.task, 0]))
+        assert found[route][0] == pytest.approx(float(stack.of("modular")["trial"][route.agent, route.task, 0]))
     alone = fleet("modular-mlp", tasks=world.settings.tasks.model_dump(), learner=world.settings.learner.model_dump())
     stack = simulate(alone)
     found = delivered(alone, stack, routes, 6, quiet)
     for route in routes:
-        assert found[route][1] == pytest.approx(float(stack.trial[route.agent, route.task, 0]))
+        assert found[route][1] == pytest.approx(float(stack.of("modular")["trial"][route.agent, route.task, 0]))
     assert len({fresh for _, fresh in found.values()}) > 2
 
 
@@ -144,7 +147,7 @@ def by_hand(world: World, stack: Stack, route: Route, epochs: int, batch: int) -
     logits[:basis] = sent["structure"][route.sender, route.source, :basis]
     logits[slot] = sent["structure"][route.sender, route.source, source]
     weight, offset = (sent[f"module.{name}"][route.sender, source].clone() for name in ("weight", "bias"))
-    own = [slot for slot in range(slot) if stack.alive[agent, slot]]
+    own = [slot for slot in range(slot) if alive(stack)[agent, slot]]
     modules = [(stack.params["module.weight"][agent, one], stack.params["module.bias"][agent, one]) for one in own]
 
     def net(x: torch.Tensor, shown: bool) -> torch.Tensor:
@@ -163,10 +166,10 @@ def by_hand(world: World, stack: Stack, route: Route, epochs: int, batch: int) -
     x, y = world.inputs[world.train.rows[agent, task]], world.train.labels[agent, task]
     for epoch in range(epochs):
         order = key(0, agent, "batches", "assimilate", task, epoch).permutation(len(x))
-        for at in np.split(order, range(batch, len(x), batch)):
+        for some in np.split(order, range(batch, len(x), batch)):
             for shown in (True, False):
                 adam.zero_grad()
-                F.cross_entropy(net(x[at], shown), y[at]).backward()
+                F.cross_entropy(net(x[some], shown), y[some]).backward()
                 adam.step()
     size = int(world.validation.sizes[agent, task])
     x, y = world.inputs[world.validation.rows[agent, task]][:size], world.validation.labels[agent, task][:size]
@@ -226,13 +229,13 @@ def test_a_pair_alone_is_as_among_all_and_nothing_is_changed() -> None:
 def test_what_has_come_for_a_task_since_is_not_there_before_it() -> None:
     world = fleet("modular-mlp", learner=ALL, sharing=[{"mode": "recv", "every": 2}])
     stack = simulate(world)
-    assert stack.shared_fill[:, 5].any()
+    assert stack.of("received")["fill"][:, 5].any()
     past = before(world, stack, 5)
-    assert not past.shared_fill.any()
-    assert not past.alive[:, 5:].any()
-    assert past.alive[:, :5].all()
+    assert not past.of("received")["fill"].any()
+    assert not alive(past)[:, 5:].any()
+    assert alive(past)[:, :5].all()
     assert (past.params["structure"][:, 5] == 1).all()
-    assert not any(tensor.any() for tensor in past.first.values())
+    assert not any(tensor.any() for tensor in past.of("mean").values())
 
 
 def test_an_offer_is_what_a_sender_would_send() -> None:

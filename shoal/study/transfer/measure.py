@@ -20,22 +20,21 @@ from shoal.data.tasks import JOINT
 from shoal.doors import is_door
 from shoal.errors import SettingsError, UserError
 from shoal.fleet.engine import keep_memory
-from shoal.fleet.evaluate import accuracy
+from shoal.fleet.evaluate import accuracy, nets
 from shoal.fleet.run import one_thread
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, device_of, lanes_of
-from shoal.learners.grow import plant
+from shoal.learners import received
+from shoal.learners.candidates import Offer, alive, forgetful, modular, plant, rehearse, settle
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
+from shoal.models.modular import STRUCTURE
 from shoal.rng import key
 from shoal.runs.execute import prepare
 from shoal.runs.record import FORMAT, RecordError, content, reopen
 from shoal.settings.groups import Settings
-from shoal.sharing.images import nets
 from shoal.sharing.modmod import ModMod
-from shoal.sharing.offers import Offer, modular, settle
 from shoal.sharing.scores import SCORES
-from shoal.sharing.tryout import rehearse
 from shoal.study.metrics import error
 
 ROWS = 64  # lanes that learn at once
@@ -174,8 +173,8 @@ def seed_of(folder: Path, settings: Settings, seed: int | None) -> int:
 
 def routes_of(world: World, stack: Stack) -> list[Route]:
     """Every task with every module that another agent grew for an earlier task and kept."""
-    model, agents = modular(world), range(len(world.lanes))
-    kept = {(b, u) for b in agents for u in range(model.initial, model.tasks) if stack.alive[b, model.slot(u)]}
+    model, agents, there = modular(world), range(len(world.lanes)), alive(stack)
+    kept = {(b, u) for b in agents for u in range(model.initial, model.tasks) if there[b, model.slot(u)]}
     receivers = [(a, t) for a in agents for t in range(model.initial, model.tasks)]
     return [Route(a, t, b, u) for a, t in receivers for b, u in sorted(kept) if b != a and u < t]
 
@@ -229,14 +228,13 @@ def before(world: World, stack: Stack, task: int) -> Stack:
     model, common = modular(world), world.settings.tasks.common
     past = stack.take(range(len(stack.lanes)), stack.lanes)
     past.task = task
-    past.alive[:, model.slot(task) :] = False
-    past.shared_fill.zero_()
-    past.memory = past.memory[:, :, :0]
-    past.forget_moments()
+    alive(past)[:, model.slot(task) :] = False
+    past.of(received.OWNER)["fill"].zero_()
+    forgetful(past).forget_moments()
     for row, lane in enumerate(stack.lanes):
         # With a common start all agents are copies of the joint agent, heads of tasks to come included.
         first = model.start(key(lane.seed, JOINT if common else lane.agent, "weights"))
-        for name in ("structure", "head.weight", "head.bias"):
+        for name in (STRUCTURE, *model.heads):
             past.params[name][row, task] = first[name][task].to(world.device)
     return past
 
@@ -254,7 +252,7 @@ def learned(world: World, past: Stack, offers: Sequence[tuple[int, Offer | None]
     there, copies = world.piece(rows), past.take(rows, [past.lanes[row] for row in rows])
     for at, (_, offer) in enumerate(offers):
         if offer is None:
-            plant(there, copies, at, task)
+            plant(there, copies, at)
         else:
             settle(there, copies, at, [offer])
     rehearse(there, copies, epochs)

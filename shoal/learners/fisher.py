@@ -1,0 +1,172 @@
+"""How much every weight matters to a lane: the diagonal of its empirical Fisher information over what agents of its
+model have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import combinations_with_replacement
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.fleet.engine import crew, each
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners.batches import Batch, batch_size, batches, generators, pool
+from shoal.learners.growth import cuts, slots
+from shoal.learners.step import Part, Tensors, gradients, read, together
+from shoal.learners.usual import usage_of
+from shoal.models.contract import Model, Usage
+from shoal.models.mlp import Linear
+from shoal.models.modular import Modular
+from shoal.models.monolithic import Monolithic
+from shoal.models.params import MODULE
+
+
+def snapshot(world: World, stack: Stack) -> Tensors:
+    """What agents have in common, of all lanes as it is now, [L, units, ...]."""
+    return {name: stack.params[name][:, :units].clone() for name, units in world.model.body.items()}
+
+
+def fisher(world: World, stack: Stack, rule: str, samples: int) -> Tensors:
+    """The diagonal of every lane's empirical Fisher information over what agents have in common, [L, units, ...]: of
+    what it trains on, without dropout."""
+    if rule == "frozen" or not world.edges:
+        return {name: torch.zeros_like(tensor) for name, tensor in snapshot(world, stack).items()}
+    work = by_batch if rule == "batch" else partial(by_sample, samples=samples)
+    pieces: list[Tensors] = crew(stack.pieces(world), lambda piece: work(*piece))
+    return {name: torch.cat([piece[name] for piece in pieces]) for name in world.model.body}
+
+
+def by_batch(world: World, stack: Stack) -> Tensors:
+    """The mean over batches of the squared gradient of the batch's loss, which is the sum over its tasks of their mean
+    cross-entropy, as in the paper's code."""
+    held = pool(world, stack, stack.task, past=True)
+    total = {name: torch.zeros_like(tensor) for name, tensor in snapshot(world, stack).items()}
+    steps = torch.zeros(len(stack.lanes), device=world.device)
+    rngs = generators(stack, "fisher", stack.task, stack.epoch)
+    parts, usage, shown = frame(world, stack)
+    function = partial(task_loss, world.model, parts, world.engine == "loop")
+    for batch in batches(held, rngs, batch_size(world, held)):
+        for name, gradient in gradients(world, stack, function, (batch, usage), parts, shown).items():
+            total[name] += gradient.square()  # zero for a lane without an image in this batch
+        steps += batch.weight.any(1)
+    return {name: tensor / steps.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in total.items()}
+
+
+def errors(
+    model: Model, parts: Mapping[str, Part], trim: bool, free: Tensors, fixed: Tensors, batch: Batch, usage: Usage
+) -> Tensor:
+    """One agent's cross-entropy [B] of each image by the head of its task, without dropout."""
+    params = together(model, parts, free, fixed)
+    if trim:
+        params, usage = model.trimmed(params, usage, None)
+    return F.cross_entropy(model.logits(params, batch.x, batch.task, **usage), batch.y, reduction="none")
+
+
+def task_loss(
+    model: Model, parts: Mapping[str, Part], trim: bool, free: Tensors, fixed: Tensors, batch: Batch, usage: Usage
+) -> Tensor:
+    """One agent's sum over the tasks of a batch of their mean cross-entropy."""
+    found = errors(model, parts, trim, free, fixed, batch, usage)
+    same = (batch.task[:, None] == batch.task[None]) * batch.weight
+    return (found * batch.weight / same.sum(1).clamp(min=1)).sum()
+
+
+def by_sample(world: World, stack: Stack, samples: int) -> Tensors:
+    """The mean over some random images of the squared gradient of each one's own cross-entropy."""
+    held = pool(world, stack, stack.task, past=True)
+    rngs = generators(stack, "fisher", stack.task, stack.epoch)
+    batch = next(iter(batches(held, rngs, min(samples, held.own))))
+    model = world.model
+    if isinstance(model, Modular | Monolithic) and isinstance(model.block, Linear):
+        return by_products(world, stack, model, model.block, batch)
+    parts, usage, shown = frame(world, stack)
+    own = snapshot(world, stack)
+    function = partial(sample_squares, model, parts, world.engine == "loop")
+    flat = each(function, world.engine)(own, read(stack, shown), batch, usage)
+    sizes = [tensor[0].numel() for tensor in own.values()]
+    return {name: part.view_as(own[name]) for name, part in zip(own, flat.split(sizes, 1), strict=True)}
+
+
+@dataclass(frozen=True)
+class Probed(Linear):
+    """MLP modules that add a probe to what comes before their ReLU, and note what they read.
+
+    The gradient of the sum of all losses at the probes is that of every image on its own, because images are columns.
+    """
+
+    probes: tuple[Tensor, ...] = ()  # [C, H, B], one for every time that shared modules run
+    pieces: int = 1  # of the modules, which run one after the other; the first are shared
+    notes: list[Tensor] = field(default_factory=list)
+
+    def run(self, weight: Tensor, bias: Tensor, h: Tensor) -> Tensor:
+        self.notes.append(h)
+        time, piece = divmod(len(self.notes) - 1, self.pieces)
+        count, width, inner = weight.shape
+        z = torch.addmm(bias.reshape(count * width, 1), weight.reshape(count * width, inner), h)
+        z = z.reshape(count, width, h.shape[1])
+        return torch.relu(z + self.probes[time] if piece == 0 else z)
+
+
+def by_products(world: World, stack: Stack, model: Modular | Monolithic, block: Linear, batch: Batch) -> Tensors:
+    """`by_sample` for MLPs, without a gradient for each image.
+
+    A module's gradient for one image is the sum over depths k of d_k h_k^T, with d_k the gradient before the ReLU and
+    h_k what it read. The sum over images of its square is the sum over k and l of (d_k d_l) (h_k h_l)^T: products.
+    """
+    modular, count = isinstance(model, Modular), model.body[MODULE[0]]
+    _, usage, shown = frame(world, stack)
+    shape = (len(stack.lanes), model.depth, count if modular else 1, block.width, batch.y.shape[1])
+    probes = torch.zeros(shape, device=world.device, requires_grad=True)
+
+    def one(probes: Tensor, params: Tensors, batch: Batch, usage: Usage) -> tuple[Tensor, Tensor]:
+        cut: dict[str, Tensor | list[Tensor]] = dict(params)
+        pieces = 1
+        if modular and len(params[MODULE[0]]) > count:
+            cut |= {name: [params[name][:count], params[name][count:]] for name in MODULE}
+            pieces = 2
+        probed = Probed(block.pixels, block.width, probes.unbind(), pieces)
+        logits = replace(model, block=probed).logits(cut, batch.x, batch.task, **usage)
+        found = F.cross_entropy(logits, batch.y, reduction="none")
+        return (found * batch.weight).sum(), torch.stack(probed.notes[::pieces])
+
+    losses, reads = torch.func.vmap(one)(probes, read(stack, shown), batch, usage)
+    (pulls,) = torch.autograd.grad(losses.sum(), probes)
+    reads = reads.detach()
+    images = batch.weight.sum(1).clamp(min=1)
+    if modular:
+        bias, weight = pulls.sum(1).square().sum(-1), pulls.new_zeros(())
+        for k, other in combinations_with_replacement(range(model.depth), 2):
+            both = (pulls[:, k] * pulls[:, other]).flatten(1, 2) @ (reads[:, k] * reads[:, other]).mT
+            weight = weight + (1 if k == other else 2) * both
+        weight = weight.unflatten(1, (count, -1)).clamp(min=0)  # rounding can make a sum of squares negative
+    else:
+        alone = pulls.squeeze(2)
+        weight, bias = alone.square() @ reads.square().mT, alone.square().sum(-1)
+    return dict(zip(MODULE, (weight / images.view(-1, 1, 1, 1), bias / images.view(-1, 1, 1)), strict=True))
+
+
+def sample_squares(
+    model: Model, parts: Mapping[str, Part], trim: bool, free: Tensors, fixed: Tensors, batch: Batch, usage: Usage
+) -> Tensor:
+    """One agent's mean squared gradient, all shared tensors in a row."""
+
+    def error(free: Tensors, one: Batch) -> Tensor:
+        alone = Batch(*(part[None] for part in one))
+        return errors(model, parts, trim, free, fixed, alone, usage)[0]
+
+    every = torch.func.vmap(torch.func.grad(error), in_dims=(None, 0))(free, batch)
+    rows = torch.cat([every[name].flatten(1) for name in free], 1)
+    return batch.weight @ rows.square() / batch.weight.sum().clamp(min=1)
+
+
+def frame(world: World, stack: Stack) -> tuple[dict[str, Part], Usage, dict[str, Part]]:
+    """Which parts have gradients, and how the net is used: all slots that the current task may have."""
+    model = world.model
+    parts: dict[str, Part] = {name: (slice(0, units),) for name, units in model.body.items()}
+    if not isinstance(model, Modular):
+        return parts, usage_of(world, stack), {}
+    width = min(model.slot(max(stack.task, model.initial)) + 1, model.slots)
+    return parts, dict(slots(world, stack, width)), cuts(width, width)

@@ -1,0 +1,109 @@
+"""The epochs of modular growth: initial tasks, assimilation with component dropout, adaptation on replay
+(docs/protocol.md, section 3)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.fleet.stack import MODEL, Stack
+from shoal.fleet.world import World
+from shoal.learners.batches import batch_size, batches, generators, pool
+from shoal.learners.candidates import FROZEN, growing, modular, one_of, trying
+from shoal.learners.step import Part, step
+from shoal.learners.usual import initial_epoch, masks
+from shoal.models.heads import NAMES as HEADS
+from shoal.models.modular import STRUCTURE, Modular, Slots
+from shoal.models.params import MODULE
+
+
+def slots(world: World, stack: Stack, width: int, hidden: Tensor | None = None) -> dict[str, Slots]:
+    """How the first `width` slots are used; `hidden` [L, C] are left out."""
+    renormalise = growing(world).hidden == "renormalise"
+    return {"slots": modular(world).used(stack.of(MODEL), stack.task, width, hidden, renormalise)}
+
+
+def cuts(modules: int, counted: int) -> dict[str, Part]:
+    """What a step reads: the first `modules` modules are computed, `counted` slots take part."""
+    return {**dict.fromkeys(MODULE, (slice(0, modules),)), STRUCTURE: (slice(None), slice(0, counted))}
+
+
+def initial(world: World, stack: Stack, epoch: int) -> None:
+    """One pass over the initial tasks, each of which uses one module at each depth."""
+    model = modular(world)
+    used = slots(world, stack, model.basis)
+    initial_epoch(world, stack, epoch, model.initial_masks, dict(used), cuts(model.basis, model.basis))
+
+
+def assimilate(world: World, stack: Stack, epoch: int) -> None:
+    """Component dropout: each batch once with a candidate module and once without.
+
+    Trained are the task's structure and head, and, in the step that sees it, the candidate. Several take turns.
+    """
+    model, task = modular(world), stack.task
+    held = pool(world, stack, task, past=False)
+    size = batch_size(world, held)
+    slot = model.slot(task)
+    width = slot + 1 + model.spare
+    own = slice(task, task + 1)
+    without: dict[str, Part] = {STRUCTURE: (own, slice(0, width)), **dict.fromkeys(HEADS, (own,))}
+    last = slice(slot, width)
+    with_: dict[str, Part] = {**dict.fromkeys(MODULE, (last,)), **without}
+    rngs, further = generators(stack, "dropout", task, epoch), generators(stack, "dropout", "spare", task, epoch)
+    tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
+    hidden = slots(world, stack, width, tried)
+    for turn, batch in enumerate(batches(held, generators(stack, "batches", "assimilate", task, epoch), size)):
+        if turn == 0 or model.spare:
+            chosen = one_of(tried, turn)
+            shown, free = slots(world, stack, width, tried & ~chosen), (chosen & ~frozen)[:, last]
+        dropped = trial_masks(world, stack, rngs, further, size, slot)
+        step(world, stack, batch, with_, task, shown | dropped, cuts(width, width), dict.fromkeys(MODULE, free))
+        dropped = masks(world, stack, rngs, model.soft_masks(size, slot))
+        step(world, stack, batch, without, task, hidden | dropped, cuts(slot, width))
+
+
+def adapt(world: World, stack: Stack, epoch: int) -> None:
+    """One pass over the new task and all memories that trains the modules alone, with and without the candidate.
+
+    Differs: several candidates take turns, as everywhere; the paper's code repeats the pass for each.
+    """
+    model, task = modular(world), stack.task
+    stack.moved[:] = True
+    held = pool(world, stack, task, past=True)
+    size = batch_size(world, held)
+    slot = model.slot(task)
+    width = slot + 1 + model.spare
+    rngs, further = generators(stack, "dropout", task, epoch), generators(stack, "dropout", "spare", task, epoch)
+    tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
+    alive = stack.of(MODEL)["alive"]
+    for turn, batch in enumerate(batches(held, generators(stack, "batches", "adapt", task, epoch), size)):
+        for modules, hidden in ((width, tried & ~one_of(tried, turn)), (slot, tried)):
+            if modules == width:
+                dropped = trial_masks(world, stack, rngs, further, size, slot)
+            else:
+                dropped = masks(world, stack, rngs, model.soft_masks(size, slot))
+            computed = slice(0, modules)
+            parts: dict[str, Part] = dict.fromkeys(MODULE, (computed,))
+            free = (alive & ~hidden & ~frozen)[:, computed]
+            usage = slots(world, stack, width, hidden) | dropped
+            step(world, stack, batch, parts, None, usage, cuts(modules, width), dict.fromkeys(MODULE, free))
+
+
+def trial_masks(
+    world: World,
+    stack: Stack,
+    rngs: Sequence[np.random.Generator],
+    further: Sequence[np.random.Generator],
+    size: int,
+    slot: int,
+) -> dict[str, list[Tensor]]:
+    """The masks over all slots up to the task's own and the spare ones behind it, which draw from generators of their
+    own: that there is room for them must not change what the others drop."""
+    model: Modular = modular(world)
+    own = masks(world, stack, rngs, model.soft_masks(size, slot + 1))
+    if not own or not model.spare:
+        return own
+    more = masks(world, stack, further, model.block.shapes(model.spare, size, model.depth))
+    axis = model.block.axis + 1
+    return {"masks": [torch.cat(pair, axis) for pair in zip(own["masks"], more["masks"], strict=True)]}

@@ -1,0 +1,92 @@
+"""Received images: what others have sent for each task, which agents learn from as from their own."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from shoal.data.tasks import Lane
+    from shoal.fleet.stack import Stack
+    from shoal.fleet.world import World
+
+OWNER = "received"
+
+
+class Arrived(NamedTuple):
+    """A received image that its receiver has a use for."""
+
+    image: Tensor
+    label: int  # local
+    task: int
+
+
+def init(world: "World") -> dict[str, Tensor]:
+    """Received inputs for each task x[L, T, room, ...] and their labels y; a digest of each image; how many there are
+    (`fill` [L, T]) and how many there have been (`seen`)."""
+    settings, inputs = world.settings, world.inputs
+    room = (len(world.lanes), settings.tasks.count, max((mode.room for mode in settings.sharing), default=0))
+    return {
+        "x": torch.zeros(*room, *inputs.shape[1:], dtype=inputs.dtype, device=world.device),
+        "y": torch.zeros(room, dtype=torch.int64, device=world.device),
+        "marks": torch.zeros(room, dtype=torch.int64),
+        "fill": torch.zeros(room[:2], dtype=torch.int64),
+        "seen": torch.zeros(room[:2], dtype=torch.int64),
+    }
+
+
+def store(
+    world: "World",
+    stack: "Stack",
+    lane: "Lane",
+    arrived: Sequence[Arrived],
+    rule: str,
+    once: bool,
+    rng: np.random.Generator,
+) -> None:
+    """Put received images into the buffers of their tasks.
+
+    `reservoir` keeps each of all that ever came with equal chance (Vitter 1985); `replace` overwrites a random place
+    when the buffer is full, so that late images win. `once` leaves out images that the buffer holds already.
+    """
+    state, row = stack.of(OWNER), world.row[lane]
+    room = state["y"].shape[2]
+    if not arrived or not room:
+        return
+    # Views of rows, written in place; numbers on the host are quickest in numpy.
+    fill, seen, marks = (state[name][row].numpy() for name in ("fill", "seen", "marks"))
+    luck = rng.random(len(arrived))
+    placed: dict[tuple[int, int], int] = {}
+    for at, (image, _, task) in enumerate(arrived):
+        mark = digest(image) if once else 0
+        if once and mark in marks[task, : fill[task]]:
+            continue
+        seen[task] += 1
+        place = slot(int(fill[task]), int(seen[task]), room, float(luck[at]), rule)
+        if place is None:
+            continue
+        fill[task] = max(fill[task], place + 1)
+        marks[task, place] = mark
+        placed[task, place] = at
+    if not placed:
+        return
+    chosen = [arrived[at] for at in placed.values()]
+    tasks, places = (torch.tensor(one, device=world.device) for one in zip(*placed, strict=True))
+    state["x"][row, tasks, places] = world.encode(torch.stack([one.image for one in chosen]), lane.seed)
+    state["y"][row, tasks, places] = torch.tensor([one.label for one in chosen], device=world.device)
+
+
+def slot(fill: int, seen: int, room: int, luck: float, rule: str) -> int | None:
+    """The place for the `seen`-th image in a buffer that holds `fill`, or None; `luck` is uniform in [0, 1)."""
+    if fill < room:
+        return fill
+    place = int(luck * (seen if rule == "reservoir" else room))
+    return place if place < room else None
+
+
+def digest(image: Tensor) -> int:
+    """Eight bytes that name an image."""
+    return int.from_bytes(blake2b(image.numpy().tobytes(), digest_size=8).digest(), "little", signed=True)
