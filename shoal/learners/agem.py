@@ -1,0 +1,77 @@
+"""A-GEM (Chaudhry et al. 2019, arXiv:1812.00420)."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from shoal.errors import SettingsError
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners import memory
+from shoal.learners.batches import Batch, generators
+from shoal.learners.contract import Learner
+from shoal.learners.plain import plain_only
+from shoal.learners.step import Part, Tensors, gradients, objective
+from shoal.learners.usual import usage_of, usual_epoch
+from shoal.settings.groups import Settings
+
+
+class AGEM(Learner):
+    """Averaged gradient episodic memory: no step may raise the loss on what is remembered.
+
+    It learns the new task alone; where its gradient g points against the gradient r on a batch of memories,
+    g <- g - (g r / r r) r.
+    """
+
+    method: Literal["agem"] = "agem"
+    reference: PositiveInt = Field(128, description="remembered images that every step is compared with")
+
+    def suits(self, settings: Settings) -> None:
+        plain_only(self, settings)
+        if settings.learner.memory == 0:
+            raise SettingsError(
+                "the learner `agem` compares every step with remembered images, but learner.memory = 0 keeps none; "
+                "raise learner.memory"
+            )
+
+    def epoch(self, world: World, stack: Stack, epoch: int) -> None:
+        usual_epoch(world, stack, epoch, past=False, change=partial(self.compare, world, stack, epoch))
+
+    def compare(
+        self, world: World, stack: Stack, epoch: int, batch: Batch, number: int
+    ) -> Callable[[Tensors], Tensors]:
+        """What is done to the gradients of the `number`-th step of an epoch."""
+        past = self.remembered(stack, epoch, number)
+        parts: dict[str, Part] = {name: (slice(0, units),) for name, units in world.model.body.items()}
+        function = partial(objective, world.model, parts, None, world.engine == "loop", ())
+        wanted = gradients(world, stack, function, (past, usage_of(world, stack), []), parts, {})
+        return lambda found: projected(found, wanted)
+
+    def remembered(self, stack: Stack, epoch: int, number: int) -> Batch:
+        """A random batch of every lane's memories of earlier tasks."""
+        kept, task = stack.of(memory.OWNER), stack.task
+        size = kept["y"].shape[2]
+        count = min(self.reference, task * size)
+        rngs = generators(stack, "agem", task, epoch, number)
+        picks = torch.stack([torch.from_numpy(rng.permutation(task * size)[:count]) for rng in rngs])
+        at, lane = picks.to(kept["y"].device), torch.arange(len(rngs), device=kept["y"].device)[:, None]
+        x, y = kept["x"][:, :task].flatten(1, 2)[lane, at], kept["y"][:, :task].flatten(1)[lane, at]
+        return Batch(x, y, torch.ones(y.shape, device=y.device), at // size)
+
+
+def projected(found: Tensors, wanted: Tensors) -> Tensors:
+    """Every lane's gradients without what points against those that are `wanted`; heads are their tasks' own, and stay
+    as they are."""
+    both = dot(found, wanted)
+    share = torch.where(both < 0, both / dot(wanted, wanted).clamp(min=torch.finfo(both.dtype).tiny), 0)
+    changed = {name: found[name] - share.view(-1, *[1] * (one.ndim - 1)) * one for name, one in wanted.items()}
+    return found | changed
+
+
+def dot(one: Tensors, other: Tensors) -> Tensor:
+    """The inner product [L] of two gradients, over all that the second has."""
+    return torch.stack([(one[name] * tensor).flatten(1).sum(1) for name, tensor in other.items()]).sum(0)

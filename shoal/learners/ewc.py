@@ -1,0 +1,75 @@
+"""EWC (Kirkpatrick et al. 2017, arXiv:1612.00796), and its online form (Schwarz et al. 2018, arXiv:1805.06370)."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveInt
+from torch import Tensor
+
+from shoal.fleet.engine import parted
+from shoal.fleet.stack import MODEL, Stack
+from shoal.fleet.world import World
+from shoal.learners.contract import Learner
+from shoal.learners.plain import plain_only
+from shoal.learners.step import Frame, Part, Tensors, trains_body
+from shoal.rng import key
+from shoal.settings.groups import Settings
+
+
+class EWC(Learner):
+    """Elastic weight consolidation: weights that mattered to earlier tasks are held where they were.
+
+    It learns the new task alone, and pays strength/2 times the sum over weights of F (w - w_before)^2.
+    F is the diagonal of the Fisher information of an earlier task, exact over its classes: the mean over images of
+    sum_c p(c|x) (d log p(c|x) / dw)^2. Sums of F and of F w over tasks are all that the gradient needs.
+    """
+
+    method: Literal["ewc"] = "ewc"
+    strength: NonNegativeFloat = Field(100.0, description="how hard weights are held; choose it on validation data")
+    online: bool = Field(False, description="one anchor, the weights after the last task, or one for each task")
+    decay: float = Field(1.0, ge=0, le=1, description="how much of F is kept from task to task (online)")
+    samples: PositiveInt = Field(64, description="training images of a task that F is measured on")
+
+    def suits(self, settings: Settings) -> None:
+        plain_only(self, settings)
+
+    def end(self, world: World, stack: Stack) -> None:
+        """Note what mattered to the task, or to each of the initial tasks, and where it was."""
+        state, initial = stack.of(self.owner), world.settings.tasks.initial
+        tasks = range(initial) if stack.task == initial - 1 else [stack.task]
+        found = [[self.importance(world, stack, row, task) for task in tasks] for row in range(len(stack.lanes))]
+        for name, units in world.model.body.items():
+            now = stack.params[name][:, :units]
+            new = torch.stack([sum((one[name] for one in lane), torch.zeros_like(now[0])) for lane in found])
+            before, moment = (state.get(f"{word}.{name}", torch.zeros_like(now)) for word in ("sum", "moment"))
+            state[f"sum.{name}"] = total = (self.decay * before if self.online else before) + new
+            state[f"moment.{name}"] = total * now if self.online else moment + new * now
+
+    def importance(self, world: World, stack: Stack, row: int, task: int) -> Tensors:
+        """How much the weights of one lane matter to one of its tasks, shaped as what agents have in common."""
+        model, lane = world.model, stack.lanes[row]
+        at = key(*lane, "ewc", task).permutation(int(world.train.sizes[row, task]))[: self.samples]
+        x = world.inputs[world.train.rows[row, task, torch.from_numpy(at).to(world.device)]]
+        fixed = {name: tensor[row] for name, tensor in stack.params.items()}
+        usage = parted(model.usage(stack.of(MODEL), task), [1] * len(stack.lanes), single=True)[row]
+
+        def logs(free: Tensors, image: Tensor) -> Tensor:
+            return model.logits(fixed | free, image[None], task, **usage)[0].log_softmax(0)
+
+        free = {name: fixed[name] for name in model.body}
+        slopes = torch.func.vmap(torch.func.jacrev(logs), in_dims=(None, 0))(free, x)
+        chance = torch.func.vmap(logs, in_dims=(None, 0))(free, x).exp()  # [n, classes]
+        return {name: torch.einsum("nc,nc...->...", chance, one.square()) / len(x) for name, one in slopes.items()}
+
+    def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
+        return len(stack.of(self.owner)) > 0 and trains_body(world, parts)
+
+    def penalty(self, frame: Frame) -> Tensor:
+        """One agent's strength/2 times the sum of F (w - w_before)^2, as its tangent: a step needs no more."""
+        total = frame.batch.weight.new_zeros(())
+        for name in frame.model.body:
+            value = frame.free[name]
+            slope = frame.state[f"sum.{name}"] * value.detach() - frame.state[f"moment.{name}"]
+            total = total + (value * slope).sum()
+        return self.strength * total

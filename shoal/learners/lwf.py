@@ -1,0 +1,52 @@
+"""LwF (Li & Hoiem 2016, arXiv:1606.09282)."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+from torch import Tensor
+
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners.contract import Learner
+from shoal.learners.plain import plain_only
+from shoal.learners.step import Frame, Part, trains_body
+from shoal.models import heads
+from shoal.settings.groups import Settings
+
+
+class LwF(Learner):
+    """Learning without forgetting: earlier heads go on saying what they said of the new task's images.
+
+    It learns the new task alone, and distils the net of the last task's end into the one that learns: the sum over
+    earlier tasks of the cross-entropy between what their heads said and say, at a temperature.
+    """
+
+    method: Literal["lwf"] = "lwf"
+    strength: NonNegativeFloat = Field(1.0, description="how much what earlier heads said counts")
+    temperature: PositiveFloat = Field(2.0, description="of what heads say")
+
+    def suits(self, settings: Settings) -> None:
+        plain_only(self, settings)
+
+    def end(self, world: World, stack: Stack) -> None:
+        """Keep the net as it is now."""
+        for name, tensor in stack.params.items():
+            stack.of(self.owner)[name] = tensor.clone()
+
+    def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
+        return len(stack.of(self.owner)) > 0 and trains_body(world, parts)
+
+    def penalty(self, frame: Frame) -> Tensor:
+        """One agent's sum over earlier tasks of CE(softmax(z_before / T), softmax(z / T)), the mean over images."""
+        model, batch = frame.model, frame.batch
+        before = frame.state
+        quiet = {name: one for name, one in frame.usage.items() if name != "masks"}  # a teacher has no dropout
+        old = heads.every(before, model.features(before, batch.x, batch.task, **quiet))
+        new = heads.every(frame.params, model.features(frame.params, batch.x, batch.task, training=True, **frame.usage))
+        said = (old / self.temperature).softmax(-1)
+        lost = -(said * (new / self.temperature).log_softmax(-1)).sum(-1)  # [B, T]
+        earlier = torch.arange(lost.shape[1], device=lost.device) < batch.task[:, None]
+        total = (lost * earlier).sum(1)
+        return self.strength * (total * batch.weight).sum() / batch.weight.sum().clamp(min=1)
