@@ -1,0 +1,152 @@
+"""Nets of a stranger: any `nn.Module` learns, shares and is averaged like ours."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shoal import data
+from shoal.errors import SettingsError
+from shoal.fleet.run import simulate
+from shoal.fleet.world import World, world
+from shoal.models.table import MODELS
+from shoal.models.wrapped import wrapped
+from shoal.settings.reading import resolve
+from tests.fleets import colours
+
+
+class Convolutions(nn.Module):
+    """A small convolutional net with group normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8)
+        self.second = nn.Conv2d(8, 8, 3, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.norm(self.first(x)))
+        return torch.relu(self.second(nn.functional.max_pool2d(h, 2)))
+
+
+class Attention(nn.Module):
+    """A tiny transformer over the rows of an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.place = nn.Linear(8, 16), nn.Parameter(torch.randn(8, 16) / 4)
+        self.read, self.leave = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.norm, self.wide, self.narrow = nn.LayerNorm(16), nn.Linear(16, 32), nn.Linear(32, 16)
+        self.last = nn.Linear(16, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x.squeeze(1)) + self.place
+        q, k, v = self.read(self.norm(h)).chunk(3, -1)
+        h = h + self.leave((q @ k.mT / 4).softmax(-1) @ v)
+        h = h + self.narrow(torch.relu(self.wide(self.norm(h))))
+        out: Tensor = self.last(h.mean(1))
+        return out
+
+
+class Normalised(nn.Module):
+    """A net that keeps running statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(64, 16), nn.BatchNorm1d(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.norm(self.layer(x.flatten(1))))
+
+
+class Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.drop = nn.Linear(64, 16), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.drop(self.layer(x.flatten(1)))
+        return found
+
+
+NETS = {
+    "convolutions": wrapped(Convolutions),
+    "attention": wrapped(Attention, own=True),
+    "normalised": wrapped(Normalised),
+    "dropping": wrapped(Dropping),
+}
+
+
+@pytest.fixture(autouse=True)
+def nets() -> Iterator[None]:
+    """The nets of this file, in the table while its tests run."""
+    for name, entry in NETS.items():
+        MODELS.add(name, entry)
+    yield
+    for name in NETS:
+        MODELS.remove(name)
+
+
+def small(model: str, **changes: Any) -> World:
+    raw: dict[str, Any] = {
+        "model": model,
+        "agents": 3,
+        "tasks": {"count": 4, "classes": 2, "initial": 2, "train": 16, "validation": 5},
+        "learner": {"epochs": 8, "batch": 8, "memory": 8, "rate": 5e-3},
+        **changes,
+    }
+    return world(resolve(raw), colours() if model == "convolutions" else data.load("digits"))
+
+
+@pytest.mark.parametrize("mode", [None, "recv", "fedavg"])
+@pytest.mark.parametrize("model", ["convolutions", "attention"])
+def test_a_net_of_ones_own_learns_alone_and_with_others(model: str, mode: str | None) -> None:
+    made = small(model, sharing=[{"mode": mode, "every": 4}] if mode else [])
+    stack = simulate(made)
+    assert stack.accuracy[:, -1, -1].mean() > 0.7  # of two classes
+    assert bool(len(stack.ledger)) == bool(mode)
+    if mode == "fedavg":  # once averaged, all have trained on from the same weights
+        bodies = [stack.params[name] for name in made.model.body]
+        assert (stack.ledger.column("items") == 1).all()
+        assert stack.ledger.column("floats")[0] == 1 + sum(tensor[0].numel() for tensor in bodies)
+
+
+@pytest.mark.parametrize("model", ["convolutions", "attention"])
+def test_loop_and_vmap_agree(model: str) -> None:
+    """For an epoch: over many steps rounding grows."""
+    few = {"epochs": 1, "batch": 8, "memory": 8, "rate": 5e-3}
+    one, two = (simulate(small(model, learner=few, machine={"engine": engine})) for engine in ("loop", "vmap"))
+    # The bias of attention's keys changes nothing: its gradient is rounding, which Adam makes steps of.
+    gaps = torch.cat([(tensor - two.params[name]).abs().flatten() for name, tensor in one.params.items()])
+    assert (gaps > 1e-4).float().mean() < 0.03
+
+
+def test_the_modules_own_last_layer_becomes_the_heads() -> None:
+    made = small("attention")
+    assert made.model.read == 16
+    assert not any("last" in name for name in made.model.body)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_running_statistics_are_every_lanes_own(threads: int) -> None:
+    stack = simulate(small("normalised", machine={"threads": threads}))
+    kept = stack.of("model")
+    assert (kept["norm.num_batches_tracked"] > 0).all()
+    means = kept["norm.running_mean"]
+    assert not torch.equal(means[0], means[1])
+    if threads == 1:
+        return
+    one = simulate(small("normalised", machine={"threads": 1}))
+    for name, tensor in one.tensors.items():
+        torch.testing.assert_close(tensor, stack.tensors[name], rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+def test_a_net_with_running_statistics_is_not_for_vmap() -> None:
+    with pytest.raises(SettingsError, match=r"which vmap cannot write; use machine\.engine"):
+        small("normalised", machine={"engine": "vmap"})
+
+
+def test_dropout_of_its_own_is_refused() -> None:
+    with pytest.raises(SettingsError, match="draws its dropout from torch"):
+        small("dropping")
