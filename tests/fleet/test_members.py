@@ -1,0 +1,179 @@
+"""Members in processes of their own: the same bits, the same ledger, and no process left behind."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.contracts.fleets import difference
+from shoal.data import load
+from shoal.errors import SettingsError, UserError
+from shoal.fleet.processes import Process
+from shoal.fleet.run import Moment, train
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import worlds
+from shoal.runs.record import Record
+from shoal.settings.groups import Settings
+from shoal.settings.reading import resolve
+from shoal.sharing.modes import MODES
+from tests.command import ROOT
+
+HYBRID = ("recv", "modmod", "fedavg")
+RAW: dict[str, Any] = {
+    "model": "modular-mlp",
+    "agents": 4,
+    "tasks": {"count": 4, "classes": 4, "initial": 2, "train": 6, "validation": 4},
+    "net": {"width": 8},
+    "learner": {"epochs": 3, "batch": 16, "memory": 4, "accept": -1.0},
+    "sharing": [{"mode": name, **MODES[name].example} for name in HYBRID],
+    "network": {"graph": "ring", "budget": 300, "every": 3},
+}
+FLAT = {"name": "flat", "agents": [1, 2], "model": "mlp", "learner": {"method": "replay"}}
+# A fleet with a common start, hybrid over links with limits; one of several kinds, two seeds, each agent from its own.
+FLEETS: dict[str, tuple[int, dict[str, Any]]] = {
+    "a common start, of which two processes have a part": (2, {}),
+    "kinds, and seeds that are cut": (3, {"kinds": [FLAT], "seeds": 2, "tasks": {**RAW["tasks"], "common": False}}),
+    "alone": (2, {"sharing": []}),
+}
+
+
+def settings_of(workers: int, **changes: Any) -> Settings:
+    """A fleet here, or dealt to so many processes."""
+    machine = {"members": "processes", "workers": workers} if workers else {"members": "here"}
+    return resolve({**RAW, **changes, "machine": machine})
+
+
+def same(found: tuple[Stack, ...], want: tuple[Stack, ...]) -> None:
+    assert [stack.lanes for stack in found] == [stack.lanes for stack in want]
+    for stack, other in zip(found, want, strict=True):
+        assert difference(stack, other) == ""
+        assert [mail.id for mail in stack.inbox] == [mail.id for mail in other.inbox]
+    assert np.array_equal(found[0].ledger.rows, want[0].ledger.rows)
+    assert found[0].ledger.words == want[0].ledger.words
+
+
+def nobody_is_left() -> bool:
+    return not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_a_fleet_that_is_dealt_to_processes_ends_as_in_one(name: str, tmp_path: Path) -> None:
+    """Also one that was stopped in the middle of a task, saved, and goes on in another number of processes."""
+    workers, changes = FLEETS[name]
+    here, dealt = (settings_of(count, **changes) for count in (0, workers))
+    assert here.identity() == dealt.identity()
+    kept: list[tuple[Stack, ...]] = []
+
+    def watch(moment: Moment) -> None:
+        if (moment.task, moment.epoch) in ((1, 2), (3, 1)):  # joint agents still learn for all, and later
+            record = Record(tmp_path, dealt)
+            record.save(moment.stacks)
+            kept.append(record.load(torch.device("cpu")) or ())
+
+    want = train(worlds(here, load("digits")))
+    assert bool(len(want[0].ledger)) == bool(here.sharing)
+    if here.sharing:
+        assert len(set(want[0].ledger.column("verdict").tolist())) > 1
+        assert set(want[0].ledger.column("mode").tolist()) == set(HYBRID)
+    same(train(worlds(dealt, load("digits")), watch=watch), want)
+    assert nobody_is_left()
+    early, late = kept
+    assert early[0].lanes != late[0].lanes or not here.tasks.common
+    same(train(worlds(here, load("digits")), early), want)
+    if here.sharing:
+        same(train(worlds(settings_of(5 - workers, **changes), load("digits")), late), want)
+        assert nobody_is_left()
+
+
+def test_a_worker_that_is_killed_is_one_sentence() -> None:
+    def kill(moment: Moment) -> None:
+        if moment.task == 2:
+            worker = multiprocessing.active_children()[0]
+            assert worker.pid is not None
+            os.kill(worker.pid, signal.SIGKILL)
+
+    with pytest.raises(UserError) as caught:
+        train(worlds(settings_of(2), load("digits")), watch=kill)
+    assert str(caught.value) == (
+        "a worker process has ended in the middle of its work (exit code -9); what was saved before is whole: start "
+        "the run again to go on from there"
+    )
+    assert nobody_is_left()
+
+
+def test_what_goes_wrong_in_a_worker_is_said_as_here() -> None:
+    said = []
+    for workers in (0, 2):
+        diverging = settings_of(workers, learner={**RAW["learner"], "rate": 1e30}, sharing=[])
+        with pytest.raises(SettingsError, match=r"diverged at task .* lower learner\.rate") as caught:
+            train(worlds(diverging, load("digits")))
+        said.append(str(caught.value))
+        assert nobody_is_left()
+    assert said[0] == said[1]
+
+
+PARENT = """
+import multiprocessing, sys
+from tests.fleet.test_members import settings_of
+from shoal.data import load
+from shoal.fleet.run import train
+from shoal.fleet.world import worlds
+
+def watch(moment):
+    print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+    sys.stdin.read()
+
+if __name__ == "__main__":
+    train(worlds(settings_of(2), load("digits")), watch=watch)
+"""
+
+
+def test_workers_end_with_whoever_started_them(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    parent = subprocess.Popen(
+        [sys.executable, tmp_path / "parent.py"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert parent.stdout is not None
+    assert parent.stdin is not None
+    workers = [int(word) for word in parent.stdout.readline().split()]
+    assert len(workers) == 2
+    parent.kill()
+    parent.wait()
+    parent.stdin.close()
+    parent.stdout.close()
+    for _ in range(100):
+        if not any(alive(worker) for worker in workers):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"of {workers} some are still there")
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_worker_that_cannot_begin_leaves_nobody_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second worker is sent settings that it cannot read."""
+    honest, count, before = Process.tell, [0], os.environ.get("OMP_NUM_THREADS")
+
+    def tell(self: Process, verb: str, *arguments: Any) -> None:
+        count[0] += verb == "open"
+        honest(self, verb, *(arguments[:-1] if count[0] == 2 and verb == "open" else arguments))
+
+    monkeypatch.setattr(Process, "tell", tell)
+    with pytest.raises(TypeError, match="uses"):
+        train(worlds(settings_of(2), load("digits")))
+    assert nobody_is_left()
+    assert os.environ.get("OMP_NUM_THREADS") == before
