@@ -1,0 +1,144 @@
+"""The laws of learners."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from shoal.contracts.fleets import Run, difference, engines_agree, fleet, ran, saved, settings_of
+from shoal.contracts.law import finishes, law
+from shoal.data.tasks import Lane
+from shoal.errors import SettingsError
+from shoal.fleet.run import simulate
+from shoal.fleet.stack import PARAMS, Stack
+from shoal.fleet.world import World
+from shoal.learners.contract import Learner
+from shoal.learners.table import LEARNERS
+from shoal.mail.mail import ACCEPTED
+from shoal.models.table import MODELS
+
+TASKS: dict[str, Any] = {"count": 4, "classes": 3, "initial": 2, "train": 10, "validation": 5}
+LANES = (Lane(0, 0), Lane(0, 1), Lane(0, 2))
+# What others send: images, which are learned from, and weights, which are replaced.
+SHARED: tuple[dict[str, Any], ...] = ({"mode": "recv", "every": 2}, {"mode": "fedavg", "every": 2})
+
+
+def check(learner: str | type[Learner] | Learner, model: str | None = None) -> None:
+    """All laws."""
+    said = said_of(learner)
+    what = f"`{said['method']}`"
+    with finishes(what):
+        case = Case(what, said, model or model_of(said))
+        for one in LAWS:
+            one(case)
+
+
+def said_of(learner: str | type[Learner] | Learner) -> dict[str, Any]:
+    """What names a learner in settings, with its own settings or its example."""
+    if isinstance(learner, Learner):
+        return {**{name: getattr(learner, name) for name in learner.model_fields_set}, "method": learner.door}
+    kind = LEARNERS.find(learner) if isinstance(learner, str) else learner
+    method = kind.model_fields["method"].default
+    return {**kind.example, "method": learner if isinstance(learner, str) else LEARNERS.door(method, kind)}
+
+
+def model_of(said: dict[str, Any]) -> str:
+    """The first model that a learner can teach."""
+    for model in MODELS:
+        try:
+            settings_of(model, learner=said)
+        except SettingsError as error:
+            why = error
+        else:
+            return model
+    raise why
+
+
+@dataclass
+class Case:
+    """A learner under test, with the runs that several laws ask for."""
+
+    what: str
+    said: dict[str, Any]
+    model: str
+
+    def raw(self, **changes: Any) -> dict[str, Any]:
+        learner = {"epochs": 5, "batch": 8, "memory": 6, **self.said, **changes.pop("learner", {})}
+        return {"agents": 3, "tasks": {**TASKS, **changes.pop("tasks", {})}, "learner": learner, **changes}
+
+    def small(self, lanes: tuple[Lane, ...] = LANES, **changes: Any) -> World:
+        return fleet(self.model, lanes, **self.raw(**changes))
+
+    @cached_property
+    def run(self) -> Run:
+        """A small fleet, at its end."""
+        return ran(self.small())
+
+    def same(self, one: Stack, other: Stack, sentence: str) -> None:
+        name = difference(one, other)
+        law(not name, f"{self.what}: {sentence}, but `{name}` differs")
+
+
+# The laws
+
+
+def it_learns_something(case: Case) -> None:
+    """Three classes: a guess is right in a third of all cases."""
+    more: dict[str, Any] = {"net": {"width": 32, "dropout": 0.1}, "tasks": {"train": 30, "count": 3}}
+    last = simulate(case.small(learner={"epochs": 20, "batch": 16, "rate": 5e-3}, **more)).accuracy[:, -1, -1]
+    now, all_tasks = float(last[:, -1].mean()), float(last.mean())
+    law(now > 0.7, f"{case.what}: after 20 epochs a task is learned, but its accuracy is {now:.0%} of three classes")
+    law(all_tasks > 0.5, f"{case.what}: not all is forgotten, but at the end all tasks together have {all_tasks:.0%}")
+
+
+def the_same_seed_is_the_same_run(case: Case) -> None:
+    again = simulate(case.small())
+    case.same(again, case.run.stack, "the same seed is the same run, bit for bit (draw from `shoal.rng.key` alone)")
+
+
+def a_lane_does_not_depend_on_its_neighbours(case: Case) -> None:
+    lane = LANES[1]
+    sentence = "an agent learns alone what it learns beside others"
+    case.same(simulate(case.small((lane,))), case.run.rows([lane]), sentence)
+
+
+def the_number_of_threads_changes_nothing(case: Case) -> None:
+    """As many lanes as make two pieces of a stack; what is written to a piece is in the stack."""
+    least = case.run.world.model.least
+    lanes = tuple(Lane(seed, agent) for seed in range(max(1, least)) for agent in range(2))
+    few: dict[str, Any] = {"learner": {"epochs": 2}, "tasks": {"count": 3}, "agents": 2, "seeds": max(1, least)}
+    one, two = (case.small(lanes, **few, machine={"threads": threads}) for threads in (1, 2))
+    law(len(two.pieces) == 2, f"{case.what}: two threads have two pieces of the stack")
+    case.same(simulate(one), simulate(two), "in pieces of a stack, side by side, agents learn as in one")
+
+
+def stopped_and_resumed_it_ends_the_same(case: Case) -> None:
+    run = case.run
+    for state in run.states[1::3]:
+        sentence = f"stopped at task {state.task}, epoch {state.epoch}, saved and resumed it ends where it would have"
+        (stack,) = saved(run.world.settings, [state])
+        case.same(simulate(run.world, stack), run.stack, sentence)
+
+
+def loop_and_vmap_agree(case: Case) -> None:
+    engines_agree(case.what, case.run, case.model, (PARAMS,), **case.raw())
+
+
+def it_learns_with_what_others_send(case: Case) -> None:
+    for mode in SHARED:
+        stack = simulate(case.small(sharing=[mode]))
+        accepted = int(stack.ledger.among("verdict", [ACCEPTED]).sum())
+        law(accepted > 0, f"{case.what}: no mail of `{mode['mode']}` was accepted, so there is nothing to test")
+        name = difference(stack, case.run.stack, lambda name: not name.startswith(f"{PARAMS}/"))
+        law(bool(name), f"{case.what}: agents learn from what they receive by `{mode['mode']}`")
+
+
+LAWS: tuple[Callable[[Case], None], ...] = (
+    the_same_seed_is_the_same_run,
+    a_lane_does_not_depend_on_its_neighbours,
+    the_number_of_threads_changes_nothing,
+    stopped_and_resumed_it_ends_the_same,
+    loop_and_vmap_agree,
+    it_learns_with_what_others_send,
+    it_learns_something,  # takes longest
+)

@@ -1,0 +1,467 @@
+"""The laws of sharing modes."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.contracts.fleets import (
+    Run,
+    bank_of,
+    difference,
+    engines_agree,
+    fleet,
+    ran,
+    saved,
+    settings_of,
+    shared_only,
+)
+from shoal.contracts.law import finishes, law
+from shoal.data.tasks import Lane
+from shoal.errors import SettingsError
+from shoal.fleet.members import Crew, Here, Posted
+from shoal.fleet.run import simulate, train
+from shoal.fleet.stack import PARAMS, Stack
+from shoal.fleet.world import World, worlds
+from shoal.learners import received
+from shoal.mail.ledger import COLUMNS
+from shoal.mail.mail import ACCEPTED, LOST, OVER_BUDGET, Expected, Mail, pack
+from shoal.models.table import MODELS
+from shoal.sharing.clock import due
+from shoal.sharing.contract import Sharing
+from shoal.sharing.exchange import meet
+from shoal.sharing.modes import MODES
+
+# Two components, and agent 4 alone; of the second seed the first component.
+PAIRS = ((0, 1), (1, 0), (2, 3), (3, 2))
+FIRST, SECOND, LONELY = (Lane(0, 0), Lane(0, 1)), (Lane(1, 0), Lane(1, 1)), Lane(0, 4)
+LANES = (*FIRST, Lane(0, 2), Lane(0, 3), LONELY, *SECOND)
+# Three stacks whose agents differ in nothing; every edge goes from one stack to another.
+KINDS = ({"name": "odd", "agents": [3, 1]}, {"name": "zero", "agents": [0]})
+
+
+def check(modes: Sequence[str | type[Sharing] | Sharing], model: str | None = None) -> None:
+    """All laws, for modes that act together."""
+    made = tuple(made_of(one) for one in modes)
+    what = " with ".join(f"`{one.mode}`" for one in made)
+    with finishes(what):
+        case = Case(what, made, model or model_of(made))
+        for one in LAWS:
+            one(case)
+
+
+def made_of(mode: str | type[Sharing] | Sharing) -> Sharing:
+    """A mode as it acts in a small fleet: as given, or by its own example."""
+    if isinstance(mode, Sharing):
+        return mode
+    kind = MODES.find(mode) if isinstance(mode, str) else mode
+    return kind.model_validate(dict(kind.example))
+
+
+def model_of(modes: Sequence[Sharing]) -> str:
+    """The first model that all modes suit."""
+    models = suited(modes)
+    if not models:
+        settings_of(next(iter(MODELS)), sharing=modes)  # says why not
+    return models[0]
+
+
+def suited(modes: Sequence[Sharing]) -> list[str]:
+    """The models that all modes suit."""
+    return [model for model in MODELS if serves(model, modes)]
+
+
+def serves(model: str, modes: Sequence[Sharing]) -> bool:
+    try:
+        settings_of(model, sharing=tuple(modes))
+    except SettingsError:
+        return False
+    return True
+
+
+@dataclass
+class Case:
+    """Modes under test, in fleets of one model, and the runs that several laws ask for."""
+
+    what: str
+    modes: tuple[Sharing, ...]
+    model: str
+    runs: dict[str, Run] = field(default_factory=dict)
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        return tuple(one.owner for one in self.modes)
+
+    def small(self, lanes: Sequence[Lane], shared: bool = True, **changes: Any) -> World:
+        """A fleet that exchanges several times after its first task."""
+        return fleet(self.model, lanes, **self.raw(shared, **changes))
+
+    def raw(self, shared: bool = True, **changes: Any) -> dict[str, Any]:
+        sharing = self.modes if shared else ()
+        return {"agents": 5, "seeds": 2, "network": edges(PAIRS), "sharing": sharing, **changes}
+
+    @cached_property
+    def all(self) -> Run:
+        """All lanes, sharing."""
+        return ran(self.small(LANES))
+
+    @cached_property
+    def alone(self) -> Run:
+        """All lanes, each alone."""
+        return ran(self.small(LANES, shared=False))
+
+    @cached_property
+    def first(self) -> Run:
+        """Two agents, sharing, and nobody else."""
+        return ran(self.small(FIRST))
+
+    def flowed(self, stack: Stack, where: str) -> None:
+        """Mail of every mode has been accepted: a law about mail says nothing where there is none."""
+        accepted = stack.ledger.among("verdict", [ACCEPTED])
+        for one in self.modes:
+            law(
+                bool((accepted & stack.ledger.among("mode", [one.mode])).any()),
+                f"`{one.mode}`: no mail was accepted {where}, so there is nothing to test; give it an `example` with "
+                "which it acts within four epochs and two tasks",
+            )
+
+    def same(self, one: Stack, other: Stack, sentence: str, ledger: bool = True) -> None:
+        name = difference(one, other)
+        law(not name, f"{self.what}: {sentence}, but `{name}` differs")
+        if ledger:
+            law(rows(one) == rows(other), f"{self.what}: {sentence}, but the ledger differs")
+
+    def as_alone(self, stack: Stack, lanes: Sequence[Lane], sentence: str) -> None:
+        mine = stack.take([stack.lanes.index(lane) for lane in lanes], lanes)
+        name = difference(mine, self.alone.rows(lanes), shared_only(self.owners))
+        law(not name, f"{self.what}: {sentence}, but `{name}` differs")
+
+
+def edges(pairs: Sequence[tuple[int, int]], **limits: Any) -> dict[str, Any]:
+    return {"graph": "edges", "edges": [{"sender": a, "receiver": b, **limits} for a, b in pairs]}
+
+
+def rows(stack: Stack, lanes: Sequence[Lane] | None = None) -> list[tuple[Any, ...]]:
+    """The ledger, or what some lanes have sent, with words."""
+    columns = {name: stack.ledger.column(name).tolist() for name in COLUMNS}
+    senders = list(zip(columns["seed"], columns["sender"], strict=True))
+    found = list(zip(*columns.values(), strict=True))
+    return [row for row, sender in zip(found, senders, strict=True) if lanes is None or sender in lanes]
+
+
+# The laws
+
+
+def mail_changes_what_is_learned(case: Case) -> None:
+    case.flowed(case.all.stack, "in a small fleet")
+    for pair in (FIRST, SECOND):  # one of two may have nothing that the other wants
+        name = difference(case.all.rows(pair), case.alone.rows(pair), shared_only(case.owners))
+        law(bool(name), f"{case.what}: mail was accepted, but agents learn what they learn alone")
+
+
+def the_ledger_weighs_what_was_packed(case: Case) -> None:
+    ledger, posted = case.all.stack.ledger, case.all.posted
+    law(len(ledger) == len(posted) > 0, f"{case.what}: the ledger has a row for every mail")
+    law(len({mail.id for mail, _ in posted}) == len(posted), f"{case.what}: two mails have the same id")
+    found = zip(*(ledger.column(name).tolist() for name in ("floats", "bytes", "verdict")), strict=True)
+    for (mail, verdict), row in zip(posted, found, strict=True):
+        numbers = sum(tensor.numel() for tensor in mail.payload.values())
+        want = numbers, len(pack(mail)[1]), verdict
+        law(row == want, f"{case.what}: the ledger says {row} of a mail that is {want} (floats, bytes, verdict)")
+        law(mail.sender.seed == mail.receiver.seed, f"{case.what}: mail went from one seed to another")
+        law((mail.sender.agent, mail.receiver.agent) in PAIRS, f"{case.what}: mail went where there is no edge")
+    carried = sum(use.total for use in ledger.uses.values())
+    paid = int(ledger.column("floats")[ledger.crossed].sum())
+    law(carried == paid, f"{case.what}: edges have carried {carried} floats, and {paid} were paid for")
+
+
+def the_same_seed_is_the_same_run(case: Case) -> None:
+    again = simulate(case.small(FIRST))
+    case.flowed(again, "between two agents")
+    case.same(again, case.first.stack, "the same seed is the same run, bit for bit (draw from `shoal.rng.key` alone)")
+
+
+def strangers_do_not_leak(case: Case) -> None:
+    sentence = "agents that exchange nothing with others learn as if these were not there"
+    case.same(case.all.rows(FIRST), case.first.stack, sentence, ledger=False)
+    law(rows(case.all.stack, FIRST) == rows(case.first.stack), f"{case.what}: {sentence}, but the ledger differs")
+
+
+def seeds_are_independent(case: Case) -> None:
+    apart, sentence = simulate(case.small(SECOND)), "a seed does not depend on other seeds"
+    case.flowed(apart, "in the second seed")
+    case.same(case.all.rows(SECOND), apart, sentence, ledger=False)
+    law(rows(case.all.stack, SECOND) == rows(apart), f"{case.what}: {sentence}, but the ledger differs")
+
+
+def an_agent_without_edges_is_alone(case: Case) -> None:
+    case.as_alone(case.all.stack, [LONELY], "an agent without edges learns as alone among others that share")
+    law(not rows(case.all.stack, [LONELY]), f"{case.what}: an agent without edges has sent mail")
+
+
+def without_edges_all_are_alone(case: Case) -> None:
+    stack = simulate(case.small(FIRST, network={"graph": "disconnected"}))
+    case.as_alone(stack, FIRST, "without edges all learn as alone")
+    law(len(stack.ledger) == 0, f"{case.what}: without edges the ledger is empty")
+
+
+def with_a_budget_of_zero_all_are_alone(case: Case) -> None:
+    broke = tuple(one.model_copy(update={"budget": 0}) for one in case.modes)
+    for change in ({"network": edges(PAIRS, budget=0)}, {"sharing": broke}):
+        stack = simulate(case.small(FIRST, **change))
+        case.as_alone(stack, FIRST, "with a budget of zero all learn as alone")
+        verdicts = set(stack.ledger.column("verdict").tolist())
+        law(verdicts == {OVER_BUDGET}, f"{case.what}: with a budget of zero all mail is refused, got {verdicts}")
+
+
+def an_edge_leads_one_way(case: Case) -> None:
+    """Whether mail flows depends on the mode: one that asks cannot be answered."""
+    stack = simulate(case.small(FIRST, network=edges([(0, 1)])))
+    case.as_alone(stack, FIRST[:1], "an agent that receives nothing learns as alone")
+    law(all(row[3:5] == (0, 1) for row in rows(stack)), f"{case.what}: mail went against the direction of its edge")
+
+
+def stopped_and_resumed_it_ends_the_same(case: Case) -> None:
+    run = case.first
+    case.flowed(run.stack, "between two agents")
+    for state in run.states[2::3]:
+        (stack,) = saved(run.world.settings, [state])
+        sentence = f"stopped at task {state.task}, epoch {state.epoch}, saved and resumed it ends where it would have"
+        law(stack.ledger.uses == state.ledger.uses, f"{case.what}: {sentence}, but edges forget what they carried")
+        case.same(simulate(run.world, stack), run.stack, sentence)
+
+
+def cut_into_stacks_it_ends_the_same(case: Case) -> None:
+    settings = settings_of(case.model, **case.raw(kinds=[dict(kind) for kind in KINDS]))
+    parts = worlds(settings, bank_of(case.model), LANES)
+    law(len(parts) == len(KINDS) + 1, f"{case.what}: the fleet is cut into stacks")
+    found = train(parts)
+    for part, stack in zip(parts, found, strict=True):
+        sentence = "a fleet that is cut into several stacks ends as in one (agents learn of others through mail alone)"
+        case.same(stack, case.all.rows(part.lanes), sentence, ledger=False)
+    one, whole = found[0].ledger, case.all.stack.ledger
+    law(
+        np.array_equal(one.rows, whole.rows) and one.words == whole.words,
+        f"{case.what}: cut into several stacks, the ledger has the same rows in the same order",
+    )
+    case.flowed(found[0], "from stack to stack")
+
+
+def quotes_are_upper_bounds(case: Case) -> None:
+    world = case.all.world
+    quoted = [one.floats for mode in case.modes for one in mode.quote(world, None)]
+    within_quotes(case, case.all, None)
+    half = max(1, max(quoted, default=0) // 2)
+    within_quotes(case, ran(case.small(FIRST, network=edges(PAIRS, budget=half))), half)
+
+
+def within_quotes(case: Case, run: Run, budget: int | None) -> None:
+    quotes = {(mode.mode, one.kind): one for mode in case.modes for one in mode.quote(run.world, budget)}
+    spent: dict[tuple[Any, ...], int] = {}
+    for mail, verdict in run.posted:
+        quote = quotes.get((mail.mode, mail.kind))
+        law(quote is not None, f"`{mail.mode}`: mail of kind `{mail.kind}` was sent, but not quoted")
+        if quote is None or verdict == OVER_BUDGET:
+            continue
+        law(
+            mail.items <= quote.items and mail.floats <= quote.floats,
+            f"`{mail.mode}`: a quote is an upper bound, but with a budget of {budget} mail of kind `{mail.kind}` had "
+            f"{mail.items} items and {mail.floats} floats where {quote.items} and {quote.floats} were quoted",
+        )
+        moment = mail.sender, mail.receiver, mail.task, mail.epoch
+        spent[moment] = spent.get(moment, 0) + mail.floats
+    law(
+        budget is None or max(spent.values(), default=0) <= budget,
+        f"{case.what}: an edge carried more than its budget of {budget} at one exchange",
+    )
+
+
+def bad_mail_is_as_if_it_had_never_come(case: Case) -> None:
+    """Each kind of mail from agent 1 to agent 0 is damaged in turn, and nobody else's."""
+    for mode in case.modes:
+        tested = 0
+        for state in case.first.states:
+            kinds = sent_kinds(case, mode, state)
+            for kind in kinds:
+                tested += harmed(case, mode, state, kind)
+            if "answer" in kinds.values():
+                break
+        law(tested > 0, f"`{mode.mode}`: no mail came from agent 1 to agent 0, so there is nothing to test")
+
+
+def sent_kinds(case: Case, mode: Sharing, state: Stack) -> dict[str, str]:
+    """The kinds of mail from agent 1 to agent 0 at the exchange that comes after a moment, and who sends them."""
+    _, posted = met(case, mode, state)
+    kinds = {mail.kind for mail, verdict in posted if ours(mail, mode) and verdict == ACCEPTED}
+    return {kind: "ask" if kind in mode.asking else "answer" for kind in sorted(kinds)}
+
+
+def harmed(case: Case, mode: Sharing, state: Stack, kind: str) -> int:
+    """How many ways to damage mail of a kind there are; each of them must be refused, and nothing else."""
+    lost, _ = met(case, mode, state, kind, lambda mail: None)
+    ways = 0
+    for how in HARM:
+        done: list[Mail] = []
+
+        def spoil(mail: Mail, how: str = how, done: list[Mail] = done) -> Mail:
+            expected = mode.expects(case.first.world, mail.kind, mail.sender)
+            payload = HARM[how](dict(mail.payload), expected)
+            done += [] if payload is None else [mail]
+            return mail if payload is None else replace(mail, payload=payload)
+
+        end, posted = met(case, mode, state, kind, spoil)
+        if not done:
+            continue
+        verdicts = {verdict for mail, verdict in posted if ours(mail, mode) and mail.kind == kind}
+        law(ACCEPTED not in verdicts, f"`{mode.mode}`: mail of kind `{kind}` is accepted where {how}")
+        name = difference(end, lost)
+        law(
+            not name,
+            f"`{mode.mode}`: bad mail is as if it had never come, but `{name}` differs after mail of kind `{kind}` "
+            f"where {how}",
+        )
+        ways += 1
+    return ways
+
+
+def ours(mail: Mail, mode: Sharing) -> bool:
+    return (mail.mode, mail.sender, mail.receiver) == (mode.mode, FIRST[1], FIRST[0])
+
+
+def met(
+    case: Case,
+    mode: Sharing,
+    state: Stack,
+    kind: str = "",
+    change: Callable[[Mail], Mail | None] = lambda mail: mail,
+) -> tuple[Stack, list[tuple[Mail, str]]]:
+    """A copy of a stack after the exchange that is due, and what was posted, with some of it changed on the way."""
+    world, stack, posted = case.first.world, deepcopy(state), []
+    settings = world.settings
+    if stack.task >= settings.tasks.count or mode not in due(settings, stack.task, stack.epoch):
+        return stack, []
+    here = Here([world], [stack])
+
+    def changed(mail: Mail) -> Mail | None:
+        return change(mail) if ours(mail, mode) and mail.kind == kind else mail
+
+    crew = Crew((world,), [Intercepted(here, changed)], here.ledger, joint=False)
+    meet(crew, settings, stack.task, stack.epoch, observe=lambda mail, verdict: posted.append((mail, verdict)))
+    return stack, posted
+
+
+class Intercepted:
+    """A member whose mail is changed, or lost, after it has left."""
+
+    def __init__(self, here: Here, change: Callable[[Mail], Mail | None]) -> None:
+        self.here, self.lanes, self.change, self.verb = here, here.lanes, change, ""
+
+    def tell(self, verb: str, *arguments: Any) -> None:
+        self.verb = verb
+        self.here.tell(verb, *arguments)
+
+    def told(self) -> Any:
+        value = self.here.told()
+        return [self.under_way(*one) for one in value] if self.verb in ("ask", "answer") else value
+
+    def under_way(self, mail: Mail, verdict: str) -> Posted:
+        changed = self.change(mail) if verdict == ACCEPTED else mail
+        return (mail, LOST) if changed is None else (changed, verdict)
+
+
+# Ways to damage mail: the payload that no honest sender would send, or None where it has nothing of that sort.
+
+Payload = dict[str, Tensor]
+Wanted = Mapping[str, Expected]
+
+
+def missing(payload: Payload, expected: Wanted) -> Payload | None:
+    return dict(list(payload.items())[1:]) if payload else None
+
+
+def unknown(payload: Payload, expected: Wanted) -> Payload | None:
+    return {**payload, "a gift": torch.zeros(1)}
+
+
+def other_type(payload: Payload, expected: Wanted) -> Payload | None:
+    for name, tensor in payload.items():
+        return {**payload, name: tensor.to(torch.float16)}
+    return None
+
+
+def other_shape(payload: Payload, expected: Wanted) -> Payload | None:
+    for name, tensor in payload.items():
+        return {**payload, name: tensor[..., None]}
+    return None
+
+
+def shorter(payload: Payload, expected: Wanted) -> Payload | None:
+    long = [name for name, want in expected.items() if want.shape[:1] == (None,) and len(payload[name])]
+    return {**payload, long[0]: payload[long[0]][:-1]} if len(long) > 1 else None
+
+
+def no_number(payload: Payload, expected: Wanted) -> Payload | None:
+    for name, tensor in payload.items():
+        if tensor.is_floating_point() and tensor.numel():
+            return {**payload, name: torch.full_like(tensor, torch.nan)}
+    return None
+
+
+def too_large(payload: Payload, expected: Wanted) -> Payload | None:
+    for name, below in bounded(payload, expected):
+        return {**payload, name: torch.full_like(payload[name], below)}
+    return None
+
+
+def negative(payload: Payload, expected: Wanted) -> Payload | None:
+    for name, _ in bounded(payload, expected):
+        return {**payload, name: torch.full_like(payload[name], -1)}
+    return None
+
+
+def bounded(payload: Payload, expected: Wanted) -> Iterator[tuple[str, int]]:
+    """The whole numbers with a sign that must lie below something."""
+    for name, want in expected.items():
+        if want.below is not None and want.dtype.is_signed and payload[name].numel():
+            yield name, want.below
+
+
+HARM: dict[str, Callable[[Payload, Wanted], Payload | None]] = {
+    "a tensor is missing": missing,
+    "a tensor is unknown": unknown,
+    "a tensor has another type": other_type,
+    "a tensor has another shape": other_shape,
+    "a tensor is shorter than the others": shorter,
+    "numbers are none": no_number,
+    "a number is too large": too_large,
+    "a number is negative": negative,
+}
+
+
+def loop_and_vmap_agree(case: Case) -> None:
+    case.flowed(case.first.stack, "between two agents")
+    owners = (PARAMS, received.OWNER, *case.owners)
+    engines_agree(case.what, case.first, case.model, owners, **case.raw())
+
+
+LAWS: tuple[Callable[[Case], None], ...] = (
+    mail_changes_what_is_learned,
+    the_ledger_weighs_what_was_packed,
+    the_same_seed_is_the_same_run,
+    strangers_do_not_leak,
+    seeds_are_independent,
+    an_agent_without_edges_is_alone,
+    without_edges_all_are_alone,
+    with_a_budget_of_zero_all_are_alone,
+    an_edge_leads_one_way,
+    stopped_and_resumed_it_ends_the_same,
+    cut_into_stacks_it_ends_the_same,
+    quotes_are_upper_bounds,
+    bad_mail_is_as_if_it_had_never_come,
+    loop_and_vmap_agree,
+)
