@@ -662,7 +662,3 @@ def report(summary: dict[str, Any], json: bool) -> None:
 
 def dumps(content: dict[str, Any]) -> str:
     return json.dumps(content)
-
-
-if __name__ == "__main__":
-    main()
