@@ -27,7 +27,7 @@ from tests.fleets import colours
 
 FILE = Path(__file__).with_name("golden.json")
 MODELS = ("mlp", "modular-mlp", "cnn", "modular-cnn")
-TASKS: dict[str, Any] = {"count": 3, "classes": 4, "initial": 1, "train": 6, "validation": 4}
+TASKS: dict[str, Any] = {"draw": "agent", "count": 3, "classes": 4, "initial": 1, "train": 6, "validation": 4}
 
 
 def shared(*modes: str) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def cases() -> dict[str, dict[str, Any]]:
         for mode in ("", *MODES):
             if mode != "modmod" or "modular" in model:
                 found[f"{model} {mode or 'alone'}"] = plain(model, *([mode] if mode else []))
-    four = {"count": 6, "classes": 2, "initial": 4, "train": 10, "validation": 5}
+    four = {"draw": "agent", "count": 6, "classes": 2, "initial": 4, "train": 10, "validation": 5}
     for model in ("mlp", "modular-mlp"):
         for mode in ("", *MODES, "recv modmod fedavg"):
             if "modmod" not in mode or "modular" in model:
@@ -85,6 +85,8 @@ def cases() -> dict[str, dict[str, Any]]:
         "tryouts": plain("modular-mlp", agents=4, **grown) | {"sharing": [tried]},
         "kinds": plain("modular-mlp", "recv", "modmod", "fedavg", agents=4, kinds=kinds, tasks=four),
         "leaks": plain("modular-mlp", tasks=four) | {"sharing": [{**shared("recv")[0], "leak": True}]},
+        "drawn for the fleet": plain("modular-mlp", "recv", tasks={**four, "draw": "fleet"}),
+        "drawn as by the authors": plain("mlp", "fedavg", protocol="paper", tasks={**four, "draw": "authors"}),
         "other dropout": plain("mlp", net={"dropout": 0.3}),
         "dropout on the basis": plain("modular-mlp", net={"dropout_basis": True, "initial_structure": "own"})
         | {"tasks": four},

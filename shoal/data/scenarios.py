@@ -5,66 +5,61 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from shoal.data.bank import Bank
+from shoal.data.draws import Choose, Lot, Random, lots, source_of
 from shoal.data.tasks import JOINT, Lane, Stream, Task
 from shoal.doors import Table
 from shoal.errors import SettingsError
-from shoal.rng import key
-from shoal.settings.groups import Tasks
-
-TRAIN_SHARE = 0.8  # of an agent's shuffled pool; the rest is its validation pool
+from shoal.settings.groups import Settings, Tasks
 
 # The stream of every lane; that of a seed's joint agent is its common start alone.
-Scenario = Callable[[Bank, Tasks, Sequence[Lane]], tuple[Stream, ...]]
-# The classes of each of a lane's tasks, from the ids of those that its data has.
-Choose = Callable[[np.ndarray, Tasks, Lane], list[tuple[int, ...]]]
+Scenario = Callable[[Bank, Settings, Sequence[Lane]], tuple[Stream, ...]]
 
 
-def streams(bank: Bank, tasks: Tasks, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+def streams(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
     """The stream of every lane, by the scenario that the settings name."""
-    return SCENARIOS.find(tasks.scenario)(bank, tasks, lanes)
+    return SCENARIOS.find(settings.tasks.scenario)(bank, settings, lanes)
 
 
 def by_classes(choose: Choose) -> Scenario:
     """The scenario in which a lane meets the classes that are chosen for it, on its own split of the images."""
 
-    def make(bank: Bank, tasks: Tasks, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+    def make(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+        tasks, lot = settings.tasks, lots(bank, settings, choose)
         seeds = {lane.seed for lane in lanes}
-        starts = {seed: common_start(bank, tasks, seed, choose) for seed in seeds} if tasks.common else {}
+        starts = {seed: common_start(bank, tasks, seed, lot) for seed in seeds} if tasks.common else {}
 
         def stream(lane: Lane) -> Stream:
             if lane.agent == JOINT:
                 return starts[lane.seed]
             if not tasks.common:
-                return own(bank, tasks, lane, choose)
-            return Stream(starts[lane.seed].tasks + own(bank, tasks, lane, choose, first=tasks.initial).tasks)
+                return own(bank, tasks, lane, lot(lane))
+            return Stream(starts[lane.seed].tasks + own(bank, tasks, lane, lot(lane), first=tasks.initial).tasks)
 
         return tuple(stream(lane) for lane in lanes)
 
     return make
 
 
-def common_start(bank: Bank, tasks: Tasks, seed: int, choose: Choose) -> Stream:
+def common_start(bank: Bank, tasks: Tasks, seed: int, lot: Callable[[Lane], Lot]) -> Stream:
     """The initial tasks that replace those of every agent of a seed (docs/protocol.md, section 1).
 
     With several sources, initial task i is agent i's own, so that the sources mix.
     """
     if len(bank.sources) == 1:
-        return own(bank, tasks, Lane(seed, JOINT), choose)[: tasks.initial]
-    return Stream(tuple(own(bank, tasks, Lane(seed, i), choose, first=i)[0] for i in range(tasks.initial)))
+        joint = Lane(seed, JOINT)
+        return own(bank, tasks, joint, lot(joint))[: tasks.initial]
+    firsts = [Lane(seed, agent) for agent in range(tasks.initial)]
+    return Stream(tuple(own(bank, tasks, lane, lot(lane), first=lane.agent)[0] for lane in firsts))
 
 
-def own(bank: Bank, tasks: Tasks, lane: Lane, choose: Choose, first: int = 0) -> Stream:
-    """One agent's own stream from task `first` on: its own split of the training images, its own classes
-    (docs/protocol.md, section 1).
+def own(bank: Bank, tasks: Tasks, lane: Lane, lot: Lot, first: int = 0) -> Stream:
+    """One agent's own stream from task `first` on, of what it has drawn (docs/protocol.md, section 1).
 
-    Agent i of a bank with several sources meets source i mod their number only. "64 per class" is not stratified: the
-    first 128 images of the shuffled pool that belong to the task's classes, as in the paper's code.
+    "64 per class" is not stratified: the first 128 images of the shuffled pool that belong to the task's classes, as in
+    the paper's code.
     """
-    source = max(lane.agent, 0) % len(bank.sources)
-    mine = bank.source == source
-    shuffled = key(*lane, "split").permutation(np.flatnonzero(mine & ~bank.test))
-    cut = int(TRAIN_SHARE * len(shuffled))
-    held = {"train": shuffled[:cut], "validation": shuffled[cut:], "test": np.flatnonzero(mine & bank.test)}
+    test = np.flatnonzero((bank.source == source_of(bank, lane)) & bank.test)
+    held = {"train": lot.train, "validation": lot.validation, "test": test}
     labels = {name: bank.labels[rows] for name, rows in held.items()}
 
     def members(name: str, classes: tuple[int, ...], each: int | None) -> np.ndarray:
@@ -80,7 +75,6 @@ def own(bank: Bank, tasks: Tasks, lane: Lane, choose: Choose, first: int = 0) ->
             )
         return rows[:want]
 
-    every = choose(np.unique(bank.labels[mine]), tasks, lane)
     return Stream(
         tuple(
             Task(
@@ -89,14 +83,13 @@ def own(bank: Bank, tasks: Tasks, lane: Lane, choose: Choose, first: int = 0) ->
                 validation=members("validation", classes, None if tasks.validation == "all" else tasks.validation),
                 test=members("test", classes, None),
             )
-            for classes in every[first:]
+            for classes in lot.classes[first:]
         )
     )
 
 
-def drawn(ids: np.ndarray, tasks: Tasks, lane: Lane) -> list[tuple[int, ...]]:
+def drawn(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
     """Classes at random: independent draws, or (without replacement) one permutation cut into groups."""
-    rng = key(*lane, "classes")
     need = enough(ids, tasks)
     if tasks.replacement:
         found = [rng.choice(ids, tasks.classes, replace=False) for _ in range(tasks.count)]
@@ -105,7 +98,7 @@ def drawn(ids: np.ndarray, tasks: Tasks, lane: Lane) -> list[tuple[int, ...]]:
     return [tuple(int(c) for c in group) for group in found]
 
 
-def in_order(ids: np.ndarray, tasks: Tasks, lane: Lane) -> list[tuple[int, ...]]:
+def in_order(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
     """Classes in their order, the same for all agents: the first few, the next few and, if they may come back, from
     the first again."""
     enough(ids, tasks)

@@ -33,7 +33,7 @@ def switches(model: str, dataset: str, modes: tuple[str, ...]) -> Groups:
     learner = {"fresh_adam": fresh, "hidden": "keep", "current": "max"}
     if dataset == "cifar100" and "modmod" in modes:  # these two rows alone
         learner["adaptation"] = "never"
-    return {"tasks": {"common": common}, "net": net, "learner": learner}
+    return {"tasks": {"common": common, "draw": "authors"}, "net": net, "learner": learner}
 
 
 def mode_settings(mode: str, dataset: str, modular: bool, initial: int, modes: tuple[str, ...]) -> dict[str, Any]:

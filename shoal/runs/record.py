@@ -269,7 +269,7 @@ def reopen(folder: Path) -> Record:
         )
     try:
         raw = parsed(folder / "settings.toml")
-        settings = resolve(upgraded(raw) if made.get("format") in (1, 2, 3) else raw)
+        settings = resolve(upgraded(raw))
     except SettingsError as error:
         raise RecordError(f"{folder / 'settings.toml'}: {error}") from None
     return Record(folder, settings)

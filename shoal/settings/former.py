@@ -12,7 +12,10 @@ GROWTH: dict[str, Any] = {"adaptation": "last", "accept": 0.05, "hidden": "renor
 def upgraded(raw: dict[str, Any]) -> dict[str, Any]:
     """The settings.toml of a run of 0.1, made readable; what is newer stays as it is."""
     kinds = [trimmed(kind, raw) for kind in raw.get("kinds", ())]
-    return trimmed(raw, raw) | ({"kinds": kinds} if kinds else {})
+    tasks = raw.get("tasks", {})
+    # Before there was a choice, every agent split the images for itself.
+    drawn = {"tasks": {"draw": "agent", **tasks}} if isinstance(tasks, dict) else {}
+    return trimmed(raw, raw) | drawn | ({"kinds": kinds} if kinds else {})
 
 
 def trimmed(table: dict[str, Any], fleet: dict[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,12 @@ class Tasks(Part):
         description="which classes agents meet: drawn at random, or split, in order and the same for all",
         json_schema_extra=LATER,
     )
+    draw: Literal["agent", "fleet", "authors"] = Field(
+        "agent",
+        description="who splits the training images: every agent for itself, the fleet once for all (nobody validates "
+        "on what another trains on), or the paper's code, number by number",
+        json_schema_extra=LATER,
+    )
     count: PositiveInt = Field(10, description="tasks per agent")
     classes: int = Field(2, ge=2, description="classes per task")
     train: PositiveInt = Field(64, description="training images per class (nominal: the draw is not stratified)")

@@ -13,7 +13,7 @@ EXAMPLE = "modular-mlp", "mnist"  # the model and dataset that lists show a prot
 def fair(model: str, dataset: str, modes: tuple[str, ...], initial: int) -> Groups:
     """One setting for every row: common start, persistent Adam, clean softmax, test data never chooses."""
     learner = {"fresh_adam": False, "hidden": "renormalise", "current": "validation"}
-    return {"tasks": {"common": True}, "net": usual_net(model), "learner": learner, "sharing": {}}
+    return {"tasks": {"common": True, "draw": "fleet"}, "net": usual_net(model), "learner": learner, "sharing": {}}
 
 
 def paper(model: str, dataset: str, modes: tuple[str, ...], initial: int) -> Groups:

@@ -5,10 +5,12 @@ import pytest
 
 from shoal import data
 from shoal.data import Bank, join
+from shoal.data.draws import lots
 from shoal.data.scenarios import common_start, drawn, in_order, own, streams
 from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.errors import SettingsError
-from shoal.settings.groups import Tasks
+from shoal.rng import key
+from shoal.settings.groups import Settings, Tasks
 from shoal.settings.reading import resolve
 from tests.fleets import colours
 
@@ -25,7 +27,11 @@ def mixed() -> Bank:
 
 def stream_of(bank: Bank, tasks: Tasks, lane: Lane) -> Stream:
     """A lane's own stream."""
-    return own(bank, tasks, lane, drawn)
+    return own(bank, tasks, lane, lots(bank, fleet(tasks), drawn)(lane))
+
+
+def fleet(tasks: Tasks, agents: int = 8) -> Settings:
+    return Settings(agents=agents).model_copy(update={"tasks": tasks})
 
 
 def test_a_stream_is_a_sequence() -> None:
@@ -84,27 +90,27 @@ def test_agents_and_seeds_have_their_own_splits_and_classes() -> None:
 
 
 def test_with_replacement_classes_come_back_and_differ_within_a_task() -> None:
-    found = drawn(np.arange(10), Tasks(count=50), Lane(0, 0))
+    found = drawn(np.arange(10), Tasks(count=50), Lane(0, 0), key(0))
     assert all(len(set(classes)) == 2 for classes in found)
     assert len({c for classes in found for c in classes}) == 10
     # Uniform over ordered pairs: each class is in a fifth of the tasks, on average.
-    many = drawn(np.arange(10), Tasks(count=5000), Lane(0, 0))
+    many = drawn(np.arange(10), Tasks(count=5000), Lane(0, 0), key(0))
     share = np.bincount(np.array(many).ravel(), minlength=10) / 5000
     np.testing.assert_allclose(share, 0.2, atol=0.02)
 
 
 def test_without_replacement_no_class_comes_back() -> None:
     rule = Tasks(count=20, classes=5, replacement=False)
-    found = drawn(np.arange(100), rule, Lane(0, 0))
+    found = drawn(np.arange(100), rule, Lane(0, 0), key(0))
     assert sorted(c for classes in found for c in classes) == list(range(100))
 
 
 def test_more_tasks_than_classes_allow_is_refused() -> None:
     rule = Tasks(count=6, classes=2, replacement=False)
     with pytest.raises(ValueError, match=r"needs 12 classes, the data has 10; ask for fewer"):
-        drawn(np.arange(10), rule, Lane(0, 0))
+        drawn(np.arange(10), rule, Lane(0, 0), key(0))
     with pytest.raises(ValueError, match=r"tasks\.classes = 11 needs 11 classes, the data has 10"):
-        drawn(np.arange(10), Tasks(classes=11), Lane(0, 0))
+        drawn(np.arange(10), Tasks(classes=11), Lane(0, 0), key(0))
 
 
 def test_more_images_than_there_are_is_refused() -> None:
@@ -123,7 +129,7 @@ def test_all_validation_images_can_be_asked_for() -> None:
 def test_a_common_start_replaces_the_first_tasks_of_every_agent() -> None:
     digits = bank()
     rule = SMALL.model_copy(update={"common": True})
-    first, second, joint, elsewhere = streams(digits, rule, [Lane(0, 0), Lane(0, 1), Lane(0, JOINT), Lane(1, 0)])
+    first, second, joint, elsewhere = streams(digits, fleet(rule), [Lane(0, 0), Lane(0, 1), Lane(0, JOINT), Lane(1, 0)])
     assert len(joint) == rule.initial
     for t in range(rule.initial):
         assert first[t] is second[t] is joint[t]
@@ -134,7 +140,7 @@ def test_a_common_start_replaces_the_first_tasks_of_every_agent() -> None:
 
 def test_without_a_common_start_every_task_is_the_agents_own() -> None:
     digits = bank()
-    (first,) = streams(digits, SMALL.model_copy(update={"common": False}), [Lane(0, 0)])
+    (first,) = streams(digits, fleet(SMALL.model_copy(update={"common": False})), [Lane(0, 0)])
     assert [task.classes for task in first] == [task.classes for task in stream_of(digits, SMALL, Lane(0, 0))]
 
 
@@ -149,7 +155,7 @@ def test_mixed_sources_have_class_ids_of_their_own() -> None:
 def test_a_mixed_common_start_takes_task_i_from_agent_i() -> None:
     three = mixed()
     rule = Tasks(count=6, train=8, validation=4)
-    start = common_start(three, rule, 0, drawn)
+    start = common_start(three, rule, 0, lots(three, fleet(rule), drawn))
     assert [task.classes[0] // 10 for task in start] == [0, 1, 2, 0]
     for i, task in enumerate(start):
         assert task.classes == stream_of(three, rule, Lane(0, i))[i].classes
@@ -161,20 +167,69 @@ def test_a_task_that_nobody_meets_is_no_reason_to_refuse() -> None:
     rule = Tasks(count=8, train=32, validation=15, common=True)
     with pytest.raises(ValueError, match=r"tasks\.validation = 15 per class .* agent 2 of seed 11"):
         stream_of(digits, rule, Lane(11, 2))
-    (stream,) = streams(digits, rule, [Lane(11, 2)])
+    (stream,) = streams(digits, fleet(rule), [Lane(11, 2)])
     assert len(stream) == 8
 
 
 def test_a_split_scenario_has_classes_in_their_order_for_everyone() -> None:
     rule = SMALL.model_copy(update={"scenario": "split", "count": 6, "common": False})
-    first, second = streams(bank(), rule, [Lane(0, 0), Lane(3, 5)])
+    first, second = streams(bank(), fleet(rule), [Lane(0, 0), Lane(3, 5)])
     assert [task.classes for task in first] == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (0, 1)]
     assert [task.classes for task in second] == [task.classes for task in first]
     assert not np.array_equal(first[0].train, second[0].train)
     with pytest.raises(ValueError, match="needs 12 classes, the data has 10"):
-        in_order(np.arange(10), rule.model_copy(update={"replacement": False}), Lane(0, 0))
+        in_order(np.arange(10), rule.model_copy(update={"replacement": False}), Lane(0, 0), key(0))
 
 
 def test_an_unknown_scenario_is_one_sentence() -> None:
     with pytest.raises(SettingsError, match=r"there is no scenario `splt`; did you mean `split`\?"):
         resolve({"tasks": {"scenario": "splt"}})
+
+
+def test_the_authors_draws_come_from_one_stream_of_numbers_agent_after_agent() -> None:
+    """Written out as the paper's code has it: a permutation and the classes of each agent, the common start's last."""
+    digits, rule = bank(), SMALL.model_copy(update={"draw": "authors", "common": True})
+    lanes = [Lane(5, agent) for agent in (2, 0, 1, JOINT)]
+    found = dict(zip(lanes, streams(digits, fleet(rule, agents=3), lanes), strict=True))
+    rows = np.flatnonzero(~digits.test)
+    np.random.seed(5)  # noqa: NPY002
+    pools, classes = [], []
+    for _ in range(4):
+        pools.append(rows[np.random.permutation(len(rows))])  # noqa: NPY002
+        classes.append([tuple(np.random.choice(10, 2, replace=False)) for _ in range(rule.count)])  # noqa: NPY002
+    for agent in range(3):
+        stream = found[Lane(5, agent)]
+        assert [task.classes for task in stream] == classes[3][:4] + classes[agent][4:]
+        train = pools[agent][: int(0.8 * len(rows))]
+        for task in stream[4:]:
+            assert list(task.train) == list(train[np.isin(digits.labels[train], task.classes)][:40])
+    assert found[Lane(5, JOINT)][0] is found[Lane(5, 0)][0]
+
+
+def test_the_authors_common_start_of_several_sources_draws_nothing_more() -> None:
+    three, rule = mixed(), Tasks(count=6, train=8, validation=4, draw="authors")
+    start = common_start(three, rule, 0, lots(three, fleet(rule), drawn))
+    own_starts = rule.model_copy(update={"common": False})
+    alone = streams(three, fleet(own_starts), [Lane(0, agent) for agent in range(4)])
+    assert [task.classes for task in start] == [stream[i].classes for i, stream in enumerate(alone)]
+
+
+def test_a_fleet_that_splits_once_never_validates_on_what_another_trains_on() -> None:
+    digits = bank()
+    rule = Tasks(count=8, train=30, validation=15, common=False, draw="fleet")
+    lanes = [Lane(0, agent) for agent in range(8)]
+    every = streams(digits, fleet(rule), lanes)
+    train = {int(row) for stream in every for task in stream for row in task.train}
+    held = {int(row) for stream in every for task in stream for row in task.validation}
+    assert not train & held
+    apart = streams(digits, fleet(rule.model_copy(update={"draw": "agent"})), lanes)
+    assert {int(row) for stream in apart for task in stream for row in task.train} & {
+        int(row) for stream in apart for task in stream for row in task.validation
+    }
+    assert not np.array_equal(every[0][0].train, every[1][0].train)
+
+
+def test_a_fleet_draws_other_classes_on_another_dataset() -> None:
+    rule = Tasks(count=6, train=8, validation=4, common=False, draw="fleet")
+    red, green = (streams(colours(name), fleet(rule), [Lane(0, 0)])[0] for name in ("red", "green"))
+    assert [task.classes for task in red] != [task.classes for task in green]

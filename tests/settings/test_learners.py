@@ -153,7 +153,8 @@ def test_runs_are_called_what_they_were_called_by_the_first_version() -> None:
     rows = list(csv.DictReader((ROOT / "docs" / "table1.csv").read_text().splitlines()))
     assert len(rows) > 100
     for row in rows:
-        settings = table1.settings(row["dataset"], row["model"], row["method"], row["protocol"], int(row["seeds"]))
+        now = table1.settings(row["dataset"], row["model"], row["method"], row["protocol"], int(row["seeds"]))
+        settings = now.model_copy(update={"tasks": now.tasks.model_copy(update={"draw": "agent"})})  # as it was then
         assert settings.identity() == row["identity"], row
 
 
@@ -196,7 +197,8 @@ def test_a_run_of_the_first_version_is_found_and_can_be_read(tmp_path: Path) -> 
 
 def test_only_settings_of_growth_of_nets_that_do_not_grow_are_left_out() -> None:
     learner = {**GROWTH, "epochs": 3}
-    assert upgraded({"learner": learner}) == {"learner": learner}
-    assert upgraded({"model": "cnn", "learner": learner}) == {"model": "cnn", "learner": {"epochs": 3}}
-    chosen = {"model": "cnn", "learner": {"method": "modular", "accept": 0.1}}
+    then = {"tasks": {"draw": "agent"}}
+    assert upgraded({"learner": learner}) == {"learner": learner, **then}
+    assert upgraded({"model": "cnn", "learner": learner}) == {"model": "cnn", "learner": {"epochs": 3}, **then}
+    chosen = {"model": "cnn", "learner": {"method": "modular", "accept": 0.1}, "tasks": {"draw": "fleet"}}
     assert upgraded(chosen) == chosen
