@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shoal.data.sources import Data
     from shoal.fleet.run import simulate, train
     from shoal.fleet.stack import Stack
     from shoal.runs.execute import carry_out, prepare
@@ -15,6 +16,7 @@ __version__ = "0.1.0"
 
 # The public names, imported when they are first used: torch alone takes two seconds.
 HOMES = {
+    "Data": "shoal.data.sources",
     "Settings": "shoal.settings.groups",
     "Stack": "shoal.fleet.stack",
     "carry_out": "shoal.runs.execute",
@@ -27,6 +29,7 @@ HOMES = {
     "train": "shoal.fleet.run",
 }
 __all__ = [
+    "Data",
     "Settings",
     "Stack",
     "__version__",

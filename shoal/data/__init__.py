@@ -11,11 +11,13 @@ from shoal.data.dataset import DataError, Dataset, Download, File
 from shoal.data.digits import DIGITS
 from shoal.data.download import Progress
 from shoal.data.idx import FASHIONMNIST, KMNIST, MNIST
+from shoal.data.sources import Data, is_source, read
 from shoal.doors import Table, is_door
 
 __all__ = [
     "DATASETS",
     "Bank",
+    "Data",
     "DataError",
     "Dataset",
     "Download",
@@ -74,6 +76,8 @@ def find(name: str, folder: Path | None = None) -> Path | None:
     Searched are `folder` (`--data`), `$SHOAL_DATA`, the user cache, in this order. A dataset that is shipped lies in
     the package. The parts of a joined dataset may lie in different folders: then this is the folder of the first part.
     """
+    if is_source(name):
+        return Path()
     dataset = pick(name)
     if dataset.parts:
         found = [find(part, folder) for part in dataset.parts]
@@ -84,7 +88,10 @@ def find(name: str, folder: Path | None = None) -> Path | None:
 
 
 def load(name: str, folder: Path | None = None) -> Bank:
-    """The bank of a dataset, from the folder that `find` names; every byte is checked against the published md5."""
+    """The bank of a dataset, from the folder that `find` names; every byte is checked against the published md5. Data
+    of one's own (`csv:PATH`, ...) is read from where its name says."""
+    if is_source(name):
+        return read(name).bank
     dataset = pick(name)
     if dataset.parts:
         return join([load(part, folder) for part in dataset.parts], name)

@@ -1,6 +1,7 @@
 """Scenarios: which classes each lane meets, when, and on which images. A scenario is a function that makes streams."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from shoal.data.draws import Choose, Lot, Random, lots, source_of
 from shoal.data.tasks import JOINT, Lane, Stream, Task
 from shoal.doors import Table
 from shoal.errors import SettingsError
+from shoal.rng import key
 from shoal.settings.groups import Settings, Tasks
 
 # The stream of every lane; that of a seed's joint agent is its common start alone.
@@ -16,8 +18,74 @@ Scenario = Callable[[Bank, Settings, Sequence[Lane]], tuple[Stream, ...]]
 
 
 def streams(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
-    """The stream of every lane, by the scenario that the settings name."""
-    return SCENARIOS.find(settings.tasks.scenario)(bank, settings, lanes)
+    """The stream of every lane, by the scenario that the settings name; all as long as `tasks.count`, with nothing at
+    the end of those that have fewer tasks."""
+    tasks = settings.tasks
+    found = SCENARIOS.find(tasks.scenario)(bank, settings, lanes)
+    for lane, stream in zip(lanes, found, strict=True):
+        fits(bank, tasks, lane, stream)
+    made = (headed(bank, tasks, blurred(tasks, lane, stream)) for lane, stream in zip(lanes, found, strict=True))
+    return tuple(
+        stream if lane.agent == JOINT else stream.padded(tasks.count) for lane, stream in zip(lanes, made, strict=True)
+    )
+
+
+def even(tasks: Tasks) -> bool:
+    """Have all tasks the same number of training images?"""
+    return isinstance(tasks.train, int) and getattr(SCENARIOS.find(tasks.scenario), "even", False)
+
+
+def fits(bank: Bank, tasks: Tasks, lane: Lane, stream: Stream) -> None:
+    """Raise if a stream is not as the settings say."""
+    who = "the common start" if lane.agent == JOINT else f"agent {lane.agent}"
+    if len(stream) > tasks.count:
+        raise SettingsError(
+            f"{who} of seed {lane.seed} has {len(stream)} tasks in `{bank.name}`, tasks.count is {tasks.count}; say "
+            f"tasks.count={len(stream)} or more"
+        )
+    if lane.agent != JOINT and len(stream) < tasks.initial:
+        raise SettingsError(
+            f"{who} of seed {lane.seed} has {len(stream)} tasks in `{bank.name}`, and tasks.initial = {tasks.initial} "
+            f"are learned together at the start; say tasks.initial={max(1, len(stream))}"
+        )
+    for at, task in enumerate(stream):
+        if len(task.classes) > tasks.classes:
+            raise SettingsError(
+                f"task {at + 1} of {who} of seed {lane.seed} has {len(task.classes)} classes in `{bank.name}`, "
+                f"tasks.classes is {tasks.classes}; say tasks.classes={len(task.classes)} or more"
+            )
+        for name, rows in (("training", task.train), ("validation", task.validation), ("test", task.test)):
+            if not len(rows):
+                raise SettingsError(
+                    f"task {at + 1} of {who} of seed {lane.seed} has no {name} rows in `{bank.name}`; join it with "
+                    "another task, leave it out, or give it more rows"
+                )
+
+
+def headed(bank: Bank, tasks: Tasks, stream: Stream) -> Stream:
+    """The stream with one head for all classes of the data, if heads grow."""
+    if tasks.heads != "grow":
+        return stream
+    return Stream(tuple(replace(task, outputs=tuple(range(len(bank.classes)))) for task in stream))
+
+
+def blurred(tasks: Tasks, lane: Lane, stream: Stream) -> Stream:
+    """The stream without sharp boundaries: a share of every task's training images is dealt anew among all of them."""
+    if not tasks.blur or lane.agent == JOINT:
+        return stream
+    rng = key(*lane, "blur")
+    places = [rng.permutation(len(task.train))[: round(tasks.blur * len(task.train))] for task in stream]
+    loose = rng.permutation(np.concatenate([task.train[at] for task, at in zip(stream, places, strict=True)]))
+    made, first = [], 0
+    for task, at in zip(stream, places, strict=True):
+        train = task.train.copy()
+        train[at] = loose[first : first + len(at)]
+        first += len(at)
+        made.append(replace(task, train=train))
+    return Stream(tuple(made))
+
+
+# Scenarios that say which classes a task has
 
 
 def by_classes(choose: Choose) -> Scenario:
@@ -37,6 +105,7 @@ def by_classes(choose: Choose) -> Scenario:
 
         return tuple(stream(lane) for lane in lanes)
 
+    make.even = True  # type: ignore[attr-defined]
     return make
 
 
@@ -62,9 +131,9 @@ def own(bank: Bank, tasks: Tasks, lane: Lane, lot: Lot, first: int = 0) -> Strea
     held = {"train": lot.train, "validation": lot.validation, "test": test}
     labels = {name: bank.labels[rows] for name, rows in held.items()}
 
-    def members(name: str, classes: tuple[int, ...], each: int | None) -> np.ndarray:
+    def members(name: str, classes: tuple[int, ...], each: int | str) -> np.ndarray:
         rows: np.ndarray = held[name][np.isin(labels[name], classes)]
-        if each is None:
+        if isinstance(each, str):
             return rows
         want = each * len(classes)
         if len(rows) < want:
@@ -80,8 +149,8 @@ def own(bank: Bank, tasks: Tasks, lane: Lane, lot: Lot, first: int = 0) -> Strea
             Task(
                 classes,
                 train=members("train", classes, tasks.train),
-                validation=members("validation", classes, None if tasks.validation == "all" else tasks.validation),
-                test=members("test", classes, None),
+                validation=members("validation", classes, tasks.validation),
+                test=members("test", classes, "all"),
             )
             for classes in lot.classes[first:]
         )
@@ -118,5 +187,209 @@ def enough(ids: np.ndarray, tasks: Tasks) -> int:
     return need
 
 
-BUILT_IN: dict[str, Scenario | str] = {"drawn": by_classes(drawn), "split": by_classes(in_order)}
+def overlapping(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+    """Each task of an agent has, with a chance of `tasks.overlap`, the classes that all agents have at that time, and
+    else classes that no other agent has."""
+    tasks, agents = settings.tasks, settings.agents
+    if tasks.overlap < 1 and len(bank.classes) < agents * tasks.classes:
+        raise SettingsError(
+            f"with tasks.overlap = {tasks.overlap:g} every agent has classes of its own: {agents} agents x "
+            f"tasks.classes = {tasks.classes} need {agents * tasks.classes}, `{bank.name}` has {len(bank.classes)}; take "
+            f"{len(bank.classes) // tasks.classes} agents or fewer, or tasks.overlap = 1"
+        )
+
+    def choose(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
+        whole = tasks.model_copy(update={"replacement": True})
+        shared = drawn(ids, whole, lane, key(lane.seed, "overlap", bank.name))
+        if tasks.overlap == 1:
+            return shared
+        private = np.array_split(key(lane.seed, "private", bank.name).permutation(ids), agents)[max(lane.agent, 0)]
+        mine = drawn(private, whole, lane, rng)
+        luck = key(*lane, "overlap", bank.name).random(tasks.count)
+        return [both if one < tasks.overlap else own for both, own, one in zip(shared, mine, luck, strict=True)]
+
+    return by_classes(choose)(bank, settings, lanes)
+
+
+overlapping.even = True  # type: ignore[attr-defined]
+
+
+# Scenarios that say which rows an agent has
+
+
+def by_rows(deal: Callable[[np.ndarray, np.ndarray, Settings, np.random.Generator], list[np.ndarray]]) -> Scenario:
+    """The scenario in which every training row belongs to one agent, as it is dealt, and its tasks are made of the
+    classes that it has, in random order. Agents have different numbers of tasks and rows."""
+
+    def make(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+        tasks, agents, sources = settings.tasks, settings.agents, len(bank.sources)
+        if tasks.common:
+            raise SettingsError(
+                f"with tasks.scenario = {tasks.scenario!r} every agent has rows of its own; say tasks.common=false"
+            )
+        dealt: dict[tuple[int, int], list[np.ndarray]] = {}
+
+        def stream(lane: Lane) -> Stream:
+            source = source_of(bank, lane)
+            if (lane.seed, source) not in dealt:
+                rows = np.flatnonzero((bank.source == source) & ~bank.test)
+                share = settings.model_copy(update={"agents": len(range(source, agents, sources))})
+                rng = key(lane.seed, "deal", bank.sources[source])
+                dealt[lane.seed, source] = deal(rows, bank.labels[rows], share, rng)
+            mine = key(*lane, "order").permutation(dealt[lane.seed, source][lane.agent // sources])
+            counts = {int(one): int((bank.labels[mine] == one).sum()) for one in np.unique(bank.labels[mine])}
+            # Of a class with one row there is nothing to validate on.
+            ids = key(*lane, "classes").permutation([one for one, count in counts.items() if count > 1])
+            groups = [tuple(int(c) for c in ids[at : at + tasks.classes]) for at in range(0, len(ids), tasks.classes)]
+            groups = [group for group in groups if len(group) > 1][: tasks.count]
+            if not groups:
+                raise SettingsError(
+                    f"agent {lane.agent} of seed {lane.seed} was dealt {len(mine)} rows of `{bank.name}` with fewer than "
+                    "two classes to tell apart; use fewer agents, or a deal that is less uneven"
+                )
+            return Stream(tuple(task_of(bank, mine[np.isin(bank.labels[mine], one)], one, source) for one in groups))
+
+        return tuple(stream(lane) for lane in lanes)
+
+    return make
+
+
+def task_of(bank: Bank, rows: np.ndarray, classes: tuple[int, ...], source: int) -> Task:
+    """A task of some shuffled training rows: of every class a fifth, and one at least, is for validation."""
+    held = []
+    for one in classes:
+        same = rows[bank.labels[rows] == one]
+        held.append(same[: max(1, len(same) // 5)] if len(same) > 1 else same[:0])
+    validation = np.concatenate(held)
+    test = np.flatnonzero((bank.source == source) & bank.test & np.isin(bank.labels, classes))
+    return Task(classes, rows[~np.isin(rows, validation)], validation, test)
+
+
+def dirichlet(rows: np.ndarray, labels: np.ndarray, settings: Settings, rng: np.random.Generator) -> list[np.ndarray]:
+    """Of every class each agent gets a share drawn from Dirichlet(`tasks.alpha`): small is uneven."""
+    parts: list[list[np.ndarray]] = [[] for _ in range(settings.agents)]
+    for one in np.unique(labels):
+        mine = rng.permutation(rows[labels == one])
+        shares = rng.dirichlet(np.full(settings.agents, settings.tasks.alpha))
+        for part, some in zip(parts, np.split(mine, (shares.cumsum()[:-1] * len(mine)).astype(int)), strict=True):
+            part.append(some)
+    return [np.concatenate(part) for part in parts]
+
+
+def shards(rows: np.ndarray, labels: np.ndarray, settings: Settings, rng: np.random.Generator) -> list[np.ndarray]:
+    """Rows in the order of their labels are cut into `tasks.shards` pieces per agent and dealt: few classes for each
+    (McMahan et al. 2017)."""
+    shuffled = rng.permutation(len(rows))
+    ordered = rows[shuffled][np.argsort(labels[shuffled], kind="stable")]
+    pieces = np.array_split(ordered, settings.agents * settings.tasks.shards)
+    hands = rng.permutation(len(pieces)).reshape(settings.agents, settings.tasks.shards)
+    return [np.concatenate([pieces[at] for at in hand]) for hand in hands]
+
+
+# Scenarios that the data itself says
+
+
+def given(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+    """The tasks that the data names: `task` says to which task of its agent a row belongs."""
+    if bank.task is None:
+        raise SettingsError(
+            f"`{bank.name}` does not say which task a row belongs to; name its column (task=...), or use another "
+            "tasks.scenario"
+        )
+    groups = bank.task
+    return natural(bank, settings, lanes, lambda rows: [rows[groups[rows] == one] for one in np.unique(groups[rows])])
+
+
+def timed(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+    """An agent's rows in the order of time, cut into tasks: into `tasks.count` equal parts, where a period begins, or
+    where a label comes that the task has no room for."""
+    if bank.time is None:
+        raise SettingsError(
+            f"`{bank.name}` does not say when a row was taken; name its column (time=...), or use another tasks.scenario"
+        )
+    tasks, time, labels = settings.tasks, bank.time, bank.labels
+
+    def cut(rows: np.ndarray) -> list[np.ndarray]:
+        rows = rows[np.argsort(time[rows], kind="stable")]
+        if tasks.cut == "count":
+            return np.array_split(rows, tasks.count)
+        if tasks.cut == "label":
+            return by_label(rows, labels[rows], tasks.classes)
+        since = np.floor((time[rows] - time[rows].min()) / tasks.period)
+        return [rows[since == one] for one in np.unique(since)]
+
+    return natural(bank, settings, lanes, cut)
+
+
+def by_label(rows: np.ndarray, labels: np.ndarray, most: int) -> list[np.ndarray]:
+    """Rows in their order, cut where a label comes after `most` others."""
+    parts: list[list[int]] = [[]]
+    there: set[int] = set()
+    for row, label in zip(rows, labels, strict=True):
+        if label not in there and len(there) == most:
+            parts.append([])
+            there = set()
+        there.add(int(label))
+        parts[-1].append(int(row))
+    return [np.array(part, np.int64) for part in parts]
+
+
+def natural(
+    bank: Bank, settings: Settings, lanes: Sequence[Lane], cut: Callable[[np.ndarray], list[np.ndarray]]
+) -> tuple[Stream, ...]:
+    """The streams of rows as they come, cut into tasks; of the rows of a task some are for testing, as the data says,
+    and of the others of every class a fifth for validation."""
+    tasks = settings.tasks
+    if tasks.common:
+        raise SettingsError(f"with tasks.scenario = {tasks.scenario!r} tasks are agents' own; say tasks.common=false")
+    if settings.agents > len(bank.sources) > 1:
+        raise SettingsError(
+            f"`{bank.name}` has rows of {len(bank.sources)} agents, agents is {settings.agents}; say "
+            f"agents={len(bank.sources)} or fewer"
+        )
+
+    def stream(lane: Lane) -> Stream:
+        mine = np.flatnonzero(bank.source == source_of(bank, lane))
+        made = []
+        for at, rows in enumerate(cut(mine)):
+            classes = tuple(int(one) for one in np.unique(bank.labels[rows]))
+            train = key(*lane, "split", at).permutation(rows[~bank.test[rows]])
+            task = task_of(bank, train, classes, source_of(bank, lane))
+            made.append(replace(task, test=rows[bank.test[rows]]))
+        return Stream(tuple(made))
+
+    return tuple(stream(lane) for lane in lanes)
+
+
+# Scenarios in which tasks look different
+
+
+def viewed(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+    """Every task has the same classes, the first `tasks.classes` of the data, seen in another way from task to task:
+    with the pixels permuted, or turned by `tasks.angle` degrees more. The first task is seen as it is."""
+    tasks = settings.tasks
+
+    def choose(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
+        enough(ids, tasks.model_copy(update={"replacement": True}))
+        return [tuple(int(c) for c in ids[: tasks.classes])] * tasks.count
+
+    def seen(task: Task, at: int) -> Task:
+        rows = {name: at * len(bank) + getattr(task, name) for name in ("train", "validation", "test")}
+        return replace(task, **rows)
+
+    plain = by_classes(choose)(bank, settings, lanes)
+    if tasks.common:
+        raise SettingsError(f"with tasks.scenario = {tasks.scenario!r} tasks are agents' own; say tasks.common=false")
+    return tuple(Stream(tuple(seen(task, at) for at, task in enumerate(stream))) for stream in plain)
+
+
+BUILT_IN: dict[str, Scenario | str] = {
+    "drawn": by_classes(drawn),
+    "split": by_classes(in_order),
+    "overlap": overlapping,
+    "dirichlet": by_rows(dirichlet),
+    "shards": by_rows(shards),
+    "given": given,
+    "time": timed,
+}
 SCENARIOS: Table[Scenario] = Table("scenario", BUILT_IN, "shoal.scenarios", callable)

@@ -21,24 +21,37 @@ JOINT = -1
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A classification problem: its classes (global ids; position is the local label) and its images (bank rows)."""
+    """A classification problem: its classes (global ids) and its images (bank rows).
+
+    `outputs` are the classes that the outputs of its head stand for, in their order: its own, or those of all tasks
+    where one head grows. A class's place there is its local label.
+    """
 
     classes: tuple[int, ...]
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray
+    outputs: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.outputs:
+            object.__setattr__(self, "outputs", self.classes)
 
     def labels(self, bank: Bank, rows: np.ndarray) -> np.ndarray:
-        """Local labels of bank rows: the position of their class in the order of the draw."""
+        """Local labels of bank rows: the place of their class among the outputs."""
         local = np.full(len(bank.classes), -1, np.int64)
-        local[list(self.classes)] = np.arange(len(self.classes))
-        labels: np.ndarray = local[bank.labels[rows]]
+        local[list(self.outputs)] = np.arange(len(self.outputs))
+        labels: np.ndarray = local[bank.labels[bank.base(rows)]]
         return labels
+
+
+NO_ROWS = np.zeros(0, np.int64)
+NOTHING = Task((), NO_ROWS, NO_ROWS, NO_ROWS)  # stands where the stream of a lane has ended and others go on
 
 
 @dataclass(frozen=True, eq=False)
 class Stream(Sequence[Task]):
-    """A lane's tasks, in the order it meets them."""
+    """A lane's tasks, in the order it meets them. Where others have more, nothing comes after them."""
 
     tasks: tuple[Task, ...]
 
@@ -51,6 +64,15 @@ class Stream(Sequence[Task]):
 
     def __len__(self) -> int:
         return len(self.tasks)
+
+    @property
+    def end(self) -> int:
+        """How many tasks there are before the stream ends."""
+        return sum(task is not NOTHING for task in self.tasks)
+
+    def padded(self, count: int) -> "Stream":
+        """The stream with nothing behind it, as long as others are."""
+        return Stream((*self.tasks, *[NOTHING] * (count - len(self.tasks))))
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self.tasks)

@@ -1,6 +1,7 @@
 """Accuracy: test and validation images through every lane's net, in pieces that fit the cache."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,8 @@ from torch import Tensor
 from shoal.data.tasks import Lane, Task
 from shoal.fleet.engine import crew, parted
 from shoal.fleet.stack import MODEL, Stack
-from shoal.fleet.world import Split, World
+from shoal.fleet.world import Split, World, reader
+from shoal.models import heads
 from shoal.models.contract import Usage
 from shoal.models.params import Params
 
@@ -24,19 +26,20 @@ class Trained:
         """`usage` is how this lane uses its net."""
         self.world = world
         self.params: Params = {name: tensor[lane] for name, tensor in stack.params.items()}
-        self.usage = usage
+        self.known, self.usage = heads.parted(usage)
 
     def logits(self, rows: Tensor, task: int) -> Tensor:
         """Logits [n, K] of input rows [n] by the head of `task`."""
-        params, usage = self.world.model.composed(self.params, self.usage, task)
-        model, inputs = self.world.model, self.world.inputs
-        return torch.cat([model.logits(params, inputs[at], task, **usage) for at in rows.split(model.chunk)])
+        return self.read_in((self.world.inputs[at] for at in rows.split(self.world.model.chunk)), task)
 
     def read(self, x: Tensor, task: int) -> Tensor:
         """Logits [n, K] of inputs x[n, ...] by the head of `task`."""
+        return self.read_in(x.split(self.world.model.chunk), task)
+
+    def read_in(self, chunks: Iterable[Tensor], task: int) -> Tensor:
         params, usage = self.world.model.composed(self.params, self.usage, task)
-        model = self.world.model
-        return torch.cat([model.logits(params, one, task, **usage) for one in x.split(model.chunk)])
+        found = torch.cat([self.world.model.logits(params, one, task, **usage) for one in chunks])
+        return heads.closed(found, self.known, task)
 
     def features(self, x: Tensor, task: int) -> Tensor:
         """What the head of `task` would read for inputs x[n, ...]: [n, F]."""
@@ -48,16 +51,17 @@ class Trained:
 def nets(world: World, stack: Stack, usage: Usage | None = None) -> list[Trained]:
     """Every lane's net as it is now; `usage` is how all lanes use theirs, as usual if it is not given."""
     if usage is None:
-        usage = world.model.usage(stack.of(MODEL), stack.task)
+        usage = world.usage(stack.of(MODEL), stack.task)
     count = len(stack.lanes)
     return [Trained(world, stack, row, own) for row, own in enumerate(parted(usage, [1] * count, single=True))]
 
 
 def accuracy(world: World, stack: Stack, name: str, tasks: Sequence[int], usage: Usage | None = None) -> Tensor:
-    """The share of right answers [L, len(tasks)] in the split `name`, each task with its own head; `usage` is how all
-    lanes use their nets, as usual if it is not given."""
+    """The share of right answers [L, len(tasks)] in the split `name`, each task with its own head, or R2 where numbers
+    are predicted; NaN where a lane has no such task. `usage` is how all lanes use their nets, as usual if it is not
+    given."""
     if usage is None:
-        usage = world.model.usage(stack.of(MODEL), stack.task)
+        usage = world.usage(stack.of(MODEL), stack.task)
     pieces = stack.pieces(world)
     own = parted(usage, [len(piece.lanes) for piece, _ in pieces])
     work = [(*piece, part) for piece, part in zip(pieces, own, strict=True)]
@@ -68,13 +72,24 @@ def accuracy(world: World, stack: Stack, name: str, tasks: Sequence[int], usage:
 def accuracy_of(world: World, stack: Stack, name: str, tasks: Sequence[int], usage: Usage) -> Tensor:
     """`accuracy` of one piece, lane after lane whatever the engine: the test images of one lane fill a core."""
     split: Split = getattr(world, name)
-    right = torch.zeros(len(stack.lanes), len(tasks), dtype=torch.int64, device=world.device)
+    right = torch.zeros(len(stack.lanes), len(tasks), dtype=torch.float64, device=world.device)
     for lane, net in enumerate(nets(world, stack, usage)):
         for column, task in enumerate(tasks):
             size = int(split.sizes[lane, task])
-            rows, labels = split.rows[lane, task, :size], split.labels[lane, task, :size]
-            right[lane, column] = (net.logits(rows, task).argmax(1) == labels).sum()
-    return right.cpu().double() / split.sizes[:, list(tasks)]
+            if size:
+                rows, labels = split.rows[lane, task, :size], split.labels[lane, task, :size]
+                right[lane, column] = correct(net.logits(rows, task), labels)
+    return right.cpu() / split.sizes[:, list(tasks)]
+
+
+def correct(logits: Tensor, labels: Tensor) -> Tensor:
+    """How many answers are right; of n numbers, n times R2 = 1 - (sum of squared errors) / (sum of squares around the
+    mean), the mean over what is predicted."""
+    if not labels.is_floating_point():
+        return (logits.argmax(1) == labels).sum()
+    wrong = (logits - labels).double().square().sum(0)
+    spread = (labels - labels.mean(0)).double().square().sum(0)
+    return len(labels) * (1 - wrong / spread.clamp(min=torch.finfo(torch.float32).tiny)).mean()
 
 
 class Foreign(NamedTuple):
@@ -94,13 +109,16 @@ def others(fleet: Sequence[tuple[World, Stack]]) -> list[Foreign]:
     It has no head for them. For each class it asks the last of its own tasks that has the class how likely it is, and
     takes the likeliest; a class it never met is as likely as chance. If it met none of them its accuracy is chance.
     """
+    if fleet[0][0].bank.targets is not None:
+        return []
     streams = {lane: stream for world, _ in fleet for lane, stream in zip(world.lanes, world.streams, strict=True)}
     peers = fleet[0][0].peers
     found: dict[Lane, list[Foreign]] = {lane: [] for lane in peers}
     for world, stack in fleet:
-        seen: dict[tuple[Lane, int], Tensor] = {}  # every question as this kind of model reads it
+        seen: dict[tuple[Lane, Lane, int], Tensor] = {}  # every question as a lane of this kind reads it
         for row, (lane, net) in enumerate(zip(world.lanes, nets(world, stack), strict=True)):
-            met = {frozenset(task.classes) for task in world.streams[row]}
+            met = {frozenset(), *(frozenset(task.classes) for task in world.streams[row])}
+            eyes = reader(lane, world.scales[row])
             for other in peers:
                 if other.seed != lane.seed or other == lane:
                     continue
@@ -108,9 +126,10 @@ def others(fleet: Sequence[tuple[World, Stack]]) -> list[Foreign]:
                     if frozenset(task.classes) in met:
                         continue
                     met.add(frozenset(task.classes))  # the same classes at a third agent are the same question
-                    if (other, at) not in seen:
-                        seen[other, at] = world.encode(world.images(sample(task)), lane.seed)
-                    found[lane].append(Foreign(lane, other.agent, at, foreign(world, net, row, task, seen[other, at])))
+                    if (eyes, other, at) not in seen:
+                        seen[eyes, other, at] = world.encode(world.images(sample(task)), lane)
+                    right = foreign(world, net, row, task, seen[eyes, other, at])
+                    found[lane].append(Foreign(lane, other.agent, at, right))
     return [one for lane in peers for one in found[lane]]
 
 
@@ -124,7 +143,7 @@ def sample(task: Task) -> np.ndarray:
 
 def foreign(world: World, net: Trained, row: int, task: Task, x: Tensor) -> float:
     """The accuracy of the lane at `row` on the sample x[n, ...] of another lane's task."""
-    labels = torch.from_numpy(task.labels(world.bank, sample(task))).to(world.device)
+    labels = torch.from_numpy(replace(task, outputs=task.classes).labels(world.bank, sample(task))).to(world.device)
     chance = torch.full((len(x),), 1 / len(task.classes), device=world.device)
     likely, known = [], False
     for wanted in task.classes:
@@ -133,7 +152,7 @@ def foreign(world: World, net: Trained, row: int, task: Task, x: Tensor) -> floa
         if not own:
             likely.append(chance)
             continue
-        place = world.streams[row][own[-1]].classes.index(wanted)
+        place = world.streams[row][own[-1]].outputs.index(wanted)
         likely.append(net.read(x, own[-1]).softmax(1)[:, place])
     if not known:
         return 1 / len(task.classes)

@@ -7,7 +7,7 @@ import torch
 from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS, crew
 from shoal.fleet.evaluate import accuracy
-from shoal.fleet.stack import MEAN, MODEL, PARAMS, RECORD, STEPS, VAR, Stack, grid, sharing_state
+from shoal.fleet.stack import MEAN, MODEL, PARAMS, RECORD, STEPS, VAR, Stack, class_counts, grid, sharing_state
 from shoal.fleet.state import guarded
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
@@ -19,6 +19,8 @@ Fleet = Sequence[tuple[World, Stack]]
 def begin(world: World, stack: Stack) -> None:
     """What comes before the first epoch of a task."""
     learner = world.settings.learner
+    if world.settings.tasks.heads == "grow":
+        stack.moved[:] = True  # new classes can be taken for old ones
     measure(world, stack, 0, during=False)
     if stack.task >= world.settings.tasks.initial:
         if learner.fresh_adam:
@@ -68,6 +70,7 @@ def measure(world: World, stack: Stack, point: int, during: bool) -> None:
         now[:, :task] = before[:, :task]
     learner = world.settings.learner
     now[:, task] = learner.now(world, stack) if during else accuracy(world, stack, "test", [task])[:, 0]
+    now[world.ends <= task] = torch.nan  # nothing is measured of a stream that has ended
 
 
 def check(stack: Stack) -> None:
@@ -89,6 +92,7 @@ def copies(whole: World, stack: Stack) -> Stack:
     row = {lane.seed: at for at, lane in enumerate(stack.lanes)}
     made = stack.take([row[lane.seed] for lane in whole.lanes], whole.lanes)
     made.renew(sharing_state(whole))
+    made.of(RECORD)["classes"] = class_counts(whole)
     made.forget_moments()
     for task in range(stack.task):
         remember(whole, made, task)

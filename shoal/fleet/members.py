@@ -107,8 +107,10 @@ class Here:
         self.posts = [Post(here, stack, here.settings.sharing[mode]) for here, stack in self.fleet]
         found = []
         for post in self.posts:
+            post.asking = True
             with writes_nothing(post):
                 mails = post.mode.ask(post)
+            post.asking = False
             known_kinds(post, mails)
             found += post.send(mails)
         return found

@@ -177,6 +177,7 @@ def start(world: World) -> Stack:
         },
         RECORD: {
             "accuracy": torch.full((count, tasks, points, tasks), np.nan),
+            "classes": class_counts(world),
             "moved": torch.ones(count, dtype=torch.bool),
         },
     }
@@ -200,6 +201,12 @@ def start(world: World) -> Stack:
                 )
         states.setdefault(owner, {}).update(tensors)
     return Stack(lanes, {owner: State(count, tensors) for owner, tensors in states.items()})
+
+
+def class_counts(world: World) -> Tensor:
+    """int64 [L, T]: how many classes each task has; none, where a stream has ended."""
+    tasks = world.settings.tasks.count
+    return torch.tensor([[len(task.classes) for task in stream.padded(tasks)] for stream in world.streams])
 
 
 def sharing_state(world: World) -> list[tuple[str, dict[str, Tensor]]]:

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from shoal.data import Bank
-from shoal.data.scenarios import streams
+from shoal.data.scaling import Scaling, scaling
+from shoal.data.scenarios import even, streams
 from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS
-from shoal.models.contract import Model
+from shoal.models.contract import Model, Usage
+from shoal.models.heads import OPEN, sizes
 from shoal.models.table import build
 from shoal.network.edges import Edge, edges
 from shoal.settings.groups import Settings
@@ -27,7 +29,8 @@ NAMES = ("train", "validation", "test")
 
 
 class Place(NamedTuple):
-    """Where a seed's images are in World.inputs: bank row rows[i] is at first + i."""
+    """Where the images of a seed, or of a lane that scales them for itself, are in World.inputs: bank row rows[i] is at
+    first + i."""
 
     first: int
     rows: np.ndarray
@@ -57,11 +60,56 @@ class World:
     model: Model
     lanes: tuple[Lane, ...]
     streams: tuple[Stream, ...]
+    scales: tuple[Scaling | None, ...]  # how each lane scales what it reads; None: as the bank says for all
     device: torch.device
     inputs: Tensor  # [N, ...]: what the model reads, each image once
     train: Split
     validation: Split
     test: Split
+
+    @cached_property
+    def even(self) -> bool:
+        """Have all tasks of all lanes the same number of training images, by the settings alone?"""
+        return even(self.settings.tasks)
+
+    @cached_property
+    def ends(self) -> Tensor:
+        """int64 [L], on the host: how many tasks each lane has."""
+        return torch.tensor([stream.end for stream in self.streams])
+
+    @cached_property
+    def far_ends(self) -> dict[Lane, int]:
+        """How many tasks every lane of the fleet has, here or elsewhere."""
+        here = dict(zip(self.lanes, self.ends.tolist(), strict=True))
+        away = [] if self.even else [lane for lane in self.peers if lane not in here]
+        there = zip(away, streams(self.bank, self.fleet, away), strict=True)
+        return dict.fromkeys(self.peers, self.settings.tasks.count) | here | {lane: one.end for lane, one in there}
+
+    @cached_property
+    def open(self) -> Tensor:
+        """Which outputs of each task's head have a class, bool [L, T, K]; of one that grows, those of the task alone."""
+        _, outputs = sizes(self.settings, self.bank)
+        grows = self.settings.tasks.heads == "grow"
+        found = torch.zeros(len(self.lanes), self.settings.tasks.count, outputs, dtype=torch.bool)
+        for row, stream in enumerate(self.streams):
+            for at, task in enumerate(stream):
+                known = np.unique(task.labels(self.bank, task.train)) if grows else np.arange(len(task.classes))
+                found[row, at, torch.from_numpy(known)] = True
+        return found.to(self.device)
+
+    def opened(self, task: int) -> Usage:
+        """Which outputs count by the time of a task; nothing, where all do."""
+        tasks = self.settings.tasks
+        if self.bank.targets is not None or (self.even and tasks.heads != "grow"):
+            return {}
+        if tasks.heads != "grow":
+            return {OPEN: self.open}
+        until = max(task, tasks.initial - 1)  # the initial tasks are learned together
+        return {OPEN: self.open[:, : until + 1].any(1, keepdim=True).expand_as(self.open)}
+
+    def usage(self, kept: Mapping[str, Tensor], task: int) -> Usage:
+        """How all lanes use their nets by the time of a task; `kept` is what their models keep."""
+        return {**self.model.usage(kept, task), **self.opened(task)}
 
     @property
     def engine(self) -> str:
@@ -118,12 +166,14 @@ class World:
         return {}
 
     def images(self, rows: np.ndarray) -> Tensor:
-        """Raw images of the bank, as they are sent: bytes [n, ...]."""
-        return torch.from_numpy(self.bank.images[rows])
+        """Raw images of the bank, as they are sent: bytes or floats [n, ...]."""
+        return torch.from_numpy(self.bank.take(rows))
 
-    def encode(self, images: Tensor, seed: int) -> Tensor:
-        """What the model of a lane of `seed` reads of raw images."""
-        return self.model.encode(images.cpu().numpy(), self.bank.peak, seed).to(self.device)
+    def encode(self, images: Tensor, lane: Lane) -> Tensor:
+        """What the model of a lane that is here reads of raw images."""
+        raw, scale = images.cpu().numpy(), self.scales[self.row[lane]]
+        seen = raw if scale is None else scale.apply(raw)
+        return self.model.encode(seen, self.bank.peak, lane.seed).to(self.device)
 
     @cached_property
     def pieces(self) -> tuple["World", ...]:
@@ -140,6 +190,7 @@ class World:
             self,
             lanes=tuple(self.lanes[row] for row in rows),
             streams=tuple(self.streams[row] for row in rows),
+            scales=tuple(self.scales[row] for row in rows),
             train=self.train.piece(rows),
             validation=self.validation.piece(rows),
             test=self.test.piece(rows),
@@ -162,6 +213,7 @@ def worlds(
 ) -> tuple[World, ...]:
     """A world for each kind of agents, with its part of `lanes` (all of the settings' lanes if not given), among
     `peers` (these lanes alone, if not given)."""
+    everybody = lanes is None
     lanes = tuple(lanes_of(settings) if lanes is None else lanes)
     peers = lanes if peers is None else tuple(peers)
     found = []
@@ -169,6 +221,12 @@ def worlds(
         part = [lane for lane in lanes if lane.agent in agents]
         if part:
             found.append(replace(world(settings.of(name), bank, part), fleet=settings, peers=peers))
+    most = max(int(one.ends.max()) for one in found)
+    if everybody and most < settings.tasks.count:
+        raise SettingsError(
+            f"no agent has more than {most} tasks in `{bank.name}`, but tasks.count is {settings.tasks.count}; say "
+            f"tasks.count={most}"
+        )
     return tuple(found)
 
 
@@ -180,26 +238,45 @@ def world(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -
     device = device_of(settings)
     model = build(settings, bank)
     drawn = streams(bank, settings, lanes)
-    inputs, places = read(bank, model, lanes, drawn)
-    train, validation, test = (split(bank, name, lanes, drawn, places, device) for name in NAMES)
-    place = bank, model, lanes, drawn, device, inputs.to(device)
+    scales = scaled(bank, drawn)
+    inputs, places = read(bank, model, lanes, drawn, scales)
+    mine = [places[reader(lane, scale)] for lane, scale in zip(lanes, scales, strict=True)]
+    train, validation, test = (split(bank, name, lanes, drawn, mine, device) for name in NAMES)
+    place = bank, model, lanes, drawn, scales, device, inputs.to(device)
     return World(settings, settings, lanes, *place, train, validation, test)
 
 
-def read(bank: Bank, model: Model, lanes: Sequence[Lane], drawn: Sequence[Stream]) -> tuple[Tensor, dict[int, Place]]:
-    """What the model reads, each image once, and where the images of a seed are. Seeds share what does not depend on
-    the seed."""
-    met: dict[int, list[np.ndarray]] = {}
-    for lane, stream in zip(lanes, drawn, strict=True):
-        met.setdefault(lane.seed, []).extend(getattr(task, name) for task in stream for name in NAMES)
-    used = {seed: np.unique(np.concatenate(rows)) for seed, rows in met.items()}
-    if not model.seeded:
+def scaled(bank: Bank, streams: Sequence[Stream]) -> tuple[Scaling | None, ...]:
+    """How each lane scales what it reads, by its own training rows; None: as the bank says for all."""
+    if bank.scale != "standard":
+        return (None,) * len(streams)
+    return tuple(scaling(bank, np.unique(np.concatenate([task.train for task in stream]))) for stream in streams)
+
+
+def reader(lane: Lane, scale: Scaling | None) -> Lane:
+    """Whose eyes a lane reads with: those of its seed, or its own."""
+    return Lane(lane.seed, JOINT) if scale is None else lane
+
+
+def read(
+    bank: Bank, model: Model, lanes: Sequence[Lane], drawn: Sequence[Stream], scales: Sequence[Scaling | None]
+) -> tuple[Tensor, dict[Lane, Place]]:
+    """What the model reads, each image once, and where the images of a lane are. Lanes of a seed share what they read
+    alike, and seeds what does not depend on the seed."""
+    met: dict[Lane, list[np.ndarray]] = {}
+    for lane, stream, scale in zip(lanes, drawn, scales, strict=True):
+        met.setdefault(reader(lane, scale), []).extend(getattr(task, name) for task in stream for name in NAMES)
+    used = {who: np.unique(np.concatenate(rows)) for who, rows in met.items()}
+    if not model.seeded and bank.scale != "standard":
         together = np.unique(np.concatenate(list(used.values())))
-        return model.encode(bank.images[together], bank.peak, 0), dict.fromkeys(used, Place(0, together))
+        return model.encode(bank.take(together), bank.peak, 0), dict.fromkeys(used, Place(0, together))
+    how = {reader(lane, scale): scale for lane, scale in zip(lanes, scales, strict=True)}
     parts, places, first = [], {}, 0
-    for seed, rows in used.items():
-        parts.append(model.encode(bank.images[rows], bank.peak, seed))
-        places[seed] = Place(first, rows)
+    for who, rows in used.items():
+        scale = how[who]
+        seen = bank.take(rows) if scale is None else scale.apply(bank.take(rows))
+        parts.append(model.encode(seen, bank.peak, who.seed))
+        places[who] = Place(first, rows)
         first += len(rows)
     return torch.cat(parts), places
 
@@ -209,21 +286,34 @@ def split(
     name: str,
     lanes: Sequence[Lane],
     drawn: Sequence[Stream],
-    places: Mapping[int, Place],
+    places: Sequence[Place],
     device: torch.device,
 ) -> Split:
     """The images `name` of all tasks, padded to the longest."""
     held = [[getattr(task, name) for task in stream] for stream in drawn]
-    sizes = torch.tensor([[len(rows) for rows in stream] for stream in held])
-    shape = (*sizes.shape, int(sizes.max()))
-    rows, labels = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    for i, (lane, stream) in enumerate(zip(lanes, drawn, strict=True)):
-        first, known = places[lane.seed]
+    counts = torch.tensor([[len(rows) for rows in stream] for stream in held])
+    shape = (*counts.shape, int(counts.max()))
+    rows = np.zeros(shape, np.int64)
+    labels = (
+        np.zeros(shape, np.int64) if bank.targets is None else np.zeros((*shape, bank.targets.shape[1]), np.float32)
+    )
+    for i, (stream, (first, known)) in enumerate(zip(drawn, places, strict=True)):
         for t, task in enumerate(stream):
             n = len(held[i][t])
             rows[i, t, :n] = first + np.searchsorted(known, held[i][t])
-            labels[i, t, :n] = task.labels(bank, held[i][t])
-    return Split(torch.from_numpy(rows).to(device), torch.from_numpy(labels).to(device), sizes)
+            labels[i, t, :n] = (
+                task.labels(bank, held[i][t]) if bank.targets is None else targets(bank, stream, held[i][t])
+            )
+    return Split(torch.from_numpy(rows).to(device), torch.from_numpy(labels).to(device), counts)
+
+
+def targets(bank: Bank, stream: Stream, rows: np.ndarray) -> np.ndarray:
+    """What a lane predicts for some rows, moved and stretched by the mean and spread of its own training rows."""
+    assert bank.targets is not None
+    own = bank.targets[bank.base(np.unique(np.concatenate([task.train for task in stream])))]
+    spread = own.std(0)
+    found: np.ndarray = (bank.targets[bank.base(rows)] - own.mean(0)) / np.where(spread > 0, spread, 1)
+    return found
 
 
 def device_of(settings: Settings) -> torch.device:

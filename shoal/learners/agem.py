@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
+import numpy as np
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
@@ -12,7 +13,7 @@ from shoal.errors import SettingsError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners import memory
-from shoal.learners.batches import Batch, generators
+from shoal.learners.batches import Batch, filled, generators
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
 from shoal.learners.step import Part, Tensors, gradients, objective
@@ -54,13 +55,17 @@ class AGEM(Learner):
     def remembered(self, stack: Stack, epoch: int, number: int) -> Batch:
         """A random batch of every lane's memories of earlier tasks."""
         kept, task = stack.of(memory.OWNER), stack.task
-        size = kept["y"].shape[2]
-        count = min(self.reference, task * size)
-        rngs = generators(stack, "agem", task, epoch, number)
-        picks = torch.stack([torch.from_numpy(rng.permutation(task * size)[:count]) for rng in rngs])
-        at, lane = picks.to(kept["y"].device), torch.arange(len(rngs), device=kept["y"].device)[:, None]
-        x, y = kept["x"][:, :task].flatten(1, 2)[lane, at], kept["y"][:, :task].flatten(1)[lane, at]
-        return Batch(x, y, torch.ones(y.shape, device=y.device), at // size)
+        room = kept["y"].shape[2]
+        real = filled(kept["fill"][:, :task], room).flatten(1)
+        count = min(self.reference, task * room)
+        at, there = np.zeros((len(real), count), np.int64), np.zeros((len(real), count), np.float32)
+        for row, rng in enumerate(generators(stack, "agem", task, epoch, number)):
+            mine = real[row].nonzero().squeeze(1).numpy()
+            pick = mine[rng.permutation(len(mine))[:count]]
+            at[row, : len(pick)], there[row, : len(pick)] = pick, 1
+        place, lane = torch.from_numpy(at).to(kept["y"].device), torch.arange(len(at), device=kept["y"].device)[:, None]
+        x, y = kept["x"][:, :task].flatten(1, 2)[lane, place], kept["y"][:, :task].flatten(1, 2)[lane, place]
+        return Batch(x, y, torch.from_numpy(there).to(y.device), place // room)
 
 
 def projected(found: Tensors, wanted: Tensors) -> Tensors:

@@ -1,6 +1,6 @@
 """What a lane learns from: pools of images, and minibatches of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ class Pool(NamedTuple):
     y: Tensor  # [L, N]
     task: Tensor  # [L, N]
     sizes: Sequence[int]
-    own: int  # how many of them are the lane's own, the same in all lanes
+    own: int  # how many of them are a lane's own, at most
 
 
 class Batch(NamedTuple):
@@ -38,42 +38,49 @@ def pool(world: World, stack: Stack, task: int, past: bool, received: bool = Tru
     have sent for these tasks if `received`."""
     rows = world.train.rows[:, task]
     x, y = [world.inputs[rows]], [world.train.labels[:, task]]
-    origin = [torch.full_like(rows, task)]
+    origin, real = [torch.full_like(rows, task)], [filled(world.train.sizes[:, task], rows.shape[1])]
     memory, shared = stack.of(memories.OWNER), stack.of(buffers.OWNER)
-    if past and task and memory["y"].shape[2]:
-        x.append(memory["x"][:, :task].flatten(1, 2))
-        y.append(memory["y"][:, :task].flatten(1))
-        tasks = torch.arange(task, device=rows.device).repeat_interleave(memory["y"].shape[2])
+
+    def add(kept: Mapping[str, Tensor], first: int, last: int, room: int) -> None:
+        """Some places of each of some tasks, of which the first `fill` are real."""
+        x.append(kept["x"][:, first:last, :room].flatten(1, 2))
+        y.append(kept["y"][:, first:last, :room].flatten(1, 2))
+        tasks = torch.arange(first, last, device=rows.device).repeat_interleave(room)
         origin.append(tasks.expand(len(rows), -1))
+        real.append(filled(kept["fill"][:, first:last], room).flatten(1))
+
+    if past and task and memory["y"].shape[2]:
+        add(memory, 0, task, memory["y"].shape[2])
     own = sum(part.shape[1] for part in y)
     first = 0 if past else task
     fill = shared["fill"][:, first : task + 1]
-    room = int(fill.max()) if received and fill.numel() else 0
-    if room:
-        x.append(shared["x"][:, first : task + 1, :room].flatten(1, 2))
-        y.append(shared["y"][:, first : task + 1, :room].flatten(1))
-        tasks = torch.arange(first, task + 1, device=rows.device).repeat_interleave(room)
-        origin.append(tasks.expand(len(rows), -1))
-    held = Pool(torch.cat(x, 1), torch.cat(y, 1), torch.cat(origin, 1), [own] * len(rows), own)
-    return gathered(held, fill, room) if room else held
+    if received and fill.numel() and fill.max():
+        add(shared, first, task + 1, int(fill.max()))
+    everything = torch.cat(real, 1)
+    held = Pool(torch.cat(x, 1), torch.cat(y, 1), torch.cat(origin, 1), [everything.shape[1]] * len(rows), own)
+    return held if everything.all() else gathered(held, everything)
 
 
-def gathered(held: Pool, fill: Tensor, room: int) -> Pool:
-    """The pool with what was received, `fill` [L, tasks] of `room` places for each task, moved to the front."""
-    received = (torch.arange(room) < fill[..., None]).flatten(1)
-    real = torch.cat([received.new_ones(len(fill), held.own), received], 1)
+def filled(counts: Tensor, room: int) -> Tensor:
+    """Which of `room` places are real, where the first so many are: bool [..., room]."""
+    return torch.arange(room) < counts[..., None]
+
+
+def gathered(held: Pool, real: Tensor) -> Pool:
+    """The pool with what is `real` [L, N] moved to the front, in its order."""
     sizes = real.sum(1)
     order = real.int().argsort(dim=1, descending=True, stable=True)[:, : int(sizes.max())].to(held.y.device)
-    lane = torch.arange(len(fill), device=held.y.device)[:, None]
+    lane = torch.arange(len(real), device=held.y.device)[:, None]
     return Pool(held.x[lane, order], held.y[lane, order], held.task[lane, order], sizes.tolist(), held.own)
 
 
-def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int) -> Iterator[Batch]:
-    """One shuffled pass over the pool, the last partial batch kept; lanes that are done early get empty batches.
+def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int, steps: int = 0) -> Iterator[Batch]:
+    """One shuffled pass over the pool, the last partial batch kept; lanes that are done early get empty batches, and all
+    do if there are `steps` more.
 
     A batch has the same shape whatever the lanes hold, so that no lane's numbers depend on another's.
     """
-    steps = -(-max(pool.sizes) // size)
+    steps = max(steps, -(-max(pool.sizes) // size))
     order = np.zeros((len(rngs), steps * size), np.int64)
     real = np.zeros(order.shape, np.float32)
     for row, (rng, held) in enumerate(zip(rngs, pool.sizes, strict=True)):
@@ -86,9 +93,11 @@ def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int) -> Itera
         yield Batch(pool.x[lane, at], pool.y[lane, at], weight, pool.task[lane, at])
 
 
-def batch_size(world: World, held: Pool) -> int:
-    """The settings' batch, but no larger than a lane's own data, the same for all: padding costs as much as images."""
-    return min(world.settings.learner.batch, held.own)
+def batch_size(world: World, held: Pool, most: int | None = None) -> int:
+    """The settings' batch, or `most`; but no larger than a lane's own data where all have the same: padding costs as
+    much as images. Where they differ, a lane must not depend on what others have."""
+    most = world.settings.learner.batch if most is None else most
+    return min(most, held.own) if world.even else most
 
 
 def generators(stack: Stack, *purpose: int | str) -> list[np.random.Generator]:

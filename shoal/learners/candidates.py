@@ -99,7 +99,8 @@ def one_of(tried: Tensor, turn: int) -> Tensor:
 def without(world: World, stack: Stack, hidden: Tensor) -> Usage:
     """How all lanes use their nets if the slots `hidden` [L, C] are left out."""
     renormalise = growing(world).hidden == "renormalise"
-    return {"slots": modular(world).used(stack.of(MODEL), stack.task, None, hidden, renormalise)}
+    used = modular(world).used(stack.of(MODEL), stack.task, None, hidden, renormalise)
+    return {"slots": used, **world.opened(stack.task)}
 
 
 def correct(world: World, stack: Stack, split: str, hidden: Tensor) -> Tensor:
@@ -111,7 +112,10 @@ def begin(world: World, stack: Stack) -> None:
     """Put a fresh candidate module into the task's slot of every lane that has none, and beside a received one if
     there is room."""
     model = modular(world)
+    learns = (world.ends > stack.task).tolist()
     for row, received in enumerate(alive(stack)[:, model.slot(stack.task)].tolist()):
+        if not learns[row]:
+            continue
         if not received:
             plant(world, stack, row)
         elif model.spare:
@@ -143,7 +147,7 @@ def settle(world: World, stack: Stack, row: int, offers: Sequence[Offer], frozen
         for name in model.heads:
             own = stack.params[name][row, task]
             own.zero_()
-            for local, one in enumerate(world.streams[world.row[stack.lanes[row]]][task].classes):
+            for local, one in enumerate(world.streams[world.row[stack.lanes[row]]][task].outputs):
                 if one in theirs:
                     own[local] = first[name][theirs.index(one)].to(world.device)
     if STRUCTURE in first:
@@ -170,7 +174,7 @@ def end(world: World, stack: Stack) -> None:
     size = world.validation.sizes[:, task]
     right, before = (shown * size).round(), (hidden * size).round()
     accept = growing(world).accept
-    kept = (right - before > accept * before) | (accept == -1)
+    kept = ((right - before > accept * before) | (accept == -1)) & (world.ends > task)
     if model.spare:
         clear(world, stack, winner)
     alive(stack)[:, model.slot(task)] = kept.to(world.device)
@@ -268,7 +272,7 @@ def forgetful(stack: Stack) -> Stack:
     """A stack without replay memories, which only adapting reads."""
     state = stack.of(memory.OWNER)
     for name, tensor in list(state.items()):
-        state[name] = tensor[:, :, :0]
+        state[name] = tensor[:, :, :0] if tensor.ndim > 2 else tensor.new_zeros(tensor.shape)
     return stack
 
 

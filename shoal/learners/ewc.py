@@ -13,6 +13,7 @@ from shoal.fleet.world import World
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
 from shoal.learners.step import Frame, Part, Tensors, trains_body
+from shoal.models import heads
 from shoal.rng import key
 from shoal.settings.groups import Settings
 
@@ -52,14 +53,21 @@ class EWC(Learner):
         at = key(*lane, "ewc", task).permutation(int(world.train.sizes[row, task]))[: self.samples]
         x = world.inputs[world.train.rows[row, task, torch.from_numpy(at).to(world.device)]]
         fixed = {name: tensor[row] for name, tensor in stack.params.items()}
-        usage = parted(model.usage(stack.of(MODEL), task), [1] * len(stack.lanes), single=True)[row]
+        known, usage = heads.parted(
+            parted(world.usage(stack.of(MODEL), task), [1] * len(stack.lanes), single=True)[row]
+        )
+        numbers = world.bank.targets is not None
 
         def logs(free: Tensors, image: Tensor) -> Tensor:
-            return model.logits(fixed | free, image[None], task, **usage)[0].log_softmax(0)
+            found = heads.closed(model.logits(fixed | free, image[None], task, **usage), known, task)[0]
+            return found if numbers else found.log_softmax(0)
 
         free = {name: fixed[name] for name in model.body}
+        if not len(x):  # its stream has ended
+            return {name: torch.zeros_like(tensor) for name, tensor in free.items()}
         slopes = torch.func.vmap(torch.func.jacrev(logs), in_dims=(None, 0))(free, x)
-        chance = torch.func.vmap(logs, in_dims=(None, 0))(free, x).exp()  # [n, classes]
+        said = torch.func.vmap(logs, in_dims=(None, 0))(free, x)  # [n, classes]
+        chance = torch.ones_like(said) if numbers else said.exp()
         return {name: torch.einsum("nc,nc...->...", chance, one.square()) / len(x) for name, one in slopes.items()}
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:

@@ -8,15 +8,16 @@ from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from shoal.fleet.engine import crew, each
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
+from shoal.learners import loss
 from shoal.learners.batches import Batch, batch_size, batches, generators, pool
 from shoal.learners.growth import cuts, slots
 from shoal.learners.step import Part, Tensors, gradients, read, together
 from shoal.learners.usual import usage_of
+from shoal.models import heads
 from shoal.models.contract import Model, Usage
 from shoal.models.mlp import Linear
 from shoal.models.modular import Modular
@@ -52,17 +53,19 @@ def by_batch(world: World, stack: Stack) -> Tensors:
         for name, gradient in gradients(world, stack, function, (batch, usage), parts, shown).items():
             total[name] += gradient.square()  # zero for a lane without an image in this batch
         steps += batch.weight.any(1)
+    steps = steps.clamp(min=1)
     return {name: tensor / steps.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in total.items()}
 
 
 def errors(
     model: Model, parts: Mapping[str, Part], trim: bool, free: Tensors, fixed: Tensors, batch: Batch, usage: Usage
 ) -> Tensor:
-    """One agent's cross-entropy [B] of each image by the head of its task, without dropout."""
+    """One agent's loss [B] of each image by the head of its task, without dropout."""
     params = together(model, parts, free, fixed)
+    known, usage = heads.parted(usage)
     if trim:
         params, usage = model.trimmed(params, usage, None)
-    return F.cross_entropy(model.logits(params, batch.x, batch.task, **usage), batch.y, reduction="none")
+    return loss.errors(heads.closed(model.logits(params, batch.x, batch.task, **usage), known, batch.task), batch.y)
 
 
 def task_loss(
@@ -78,7 +81,7 @@ def by_sample(world: World, stack: Stack, samples: int) -> Tensors:
     """The mean over some random images of the squared gradient of each one's own cross-entropy."""
     held = pool(world, stack, stack.task, past=True)
     rngs = generators(stack, "fisher", stack.task, stack.epoch)
-    batch = next(iter(batches(held, rngs, min(samples, held.own))))
+    batch = next(iter(batches(held, rngs, batch_size(world, held, samples))))
     model = world.model
     if isinstance(model, Modular | Monolithic) and isinstance(model.block, Linear):
         return by_products(world, stack, model, model.block, batch)
@@ -128,8 +131,9 @@ def by_products(world: World, stack: Stack, model: Modular | Monolithic, block: 
             cut |= {name: [params[name][:count], params[name][count:]] for name in MODULE}
             pieces = 2
         probed = Probed(block.pixels, block.width, probes.unbind(), pieces)
+        known, usage = heads.parted(usage)
         logits = replace(model, block=probed).logits(cut, batch.x, batch.task, **usage)
-        found = F.cross_entropy(logits, batch.y, reduction="none")
+        found = loss.errors(heads.closed(logits, known, batch.task), batch.y)
         return (found * batch.weight).sum(), torch.stack(probed.notes[::pieces])
 
     losses, reads = torch.func.vmap(one)(probes, read(stack, shown), batch, usage)

@@ -13,15 +13,17 @@ from shoal.learners.batches import batch_size, batches, generators, pool
 from shoal.learners.candidates import FROZEN, growing, modular, one_of, trying
 from shoal.learners.step import Part, step
 from shoal.learners.usual import initial_epoch, masks
+from shoal.models.contract import Usage
 from shoal.models.heads import NAMES as HEADS
-from shoal.models.modular import STRUCTURE, Modular, Slots
+from shoal.models.modular import STRUCTURE, Modular
 from shoal.models.params import MODULE
 
 
-def slots(world: World, stack: Stack, width: int, hidden: Tensor | None = None) -> dict[str, Slots]:
+def slots(world: World, stack: Stack, width: int, hidden: Tensor | None = None) -> Usage:
     """How the first `width` slots are used; `hidden` [L, C] are left out."""
     renormalise = growing(world).hidden == "renormalise"
-    return {"slots": modular(world).used(stack.of(MODEL), stack.task, width, hidden, renormalise)}
+    used = modular(world).used(stack.of(MODEL), stack.task, width, hidden, renormalise)
+    return {"slots": used, **world.opened(stack.task)}
 
 
 def cuts(modules: int, counted: int) -> dict[str, Part]:

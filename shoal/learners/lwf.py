@@ -7,6 +7,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
+from shoal.errors import SettingsError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
@@ -29,6 +30,11 @@ class LwF(Learner):
 
     def suits(self, settings: Settings) -> None:
         plain_only(self, settings)
+        if settings.tasks.heads == "grow" or settings.tasks.classes == 1:
+            raise SettingsError(
+                "the learner `lwf` needs a head with classes for each task, got "
+                f"tasks.heads = {settings.tasks.heads!r} and tasks.classes = {settings.tasks.classes}; use another learner"
+            )
 
     def end(self, world: World, stack: Stack) -> None:
         """Keep the net as it is now."""
@@ -42,9 +48,12 @@ class LwF(Learner):
         """One agent's sum over earlier tasks of CE(softmax(z_before / T), softmax(z / T)), the mean over images."""
         model, batch = frame.model, frame.batch
         before = frame.state
-        quiet = {name: one for name, one in frame.usage.items() if name != "masks"}  # a teacher has no dropout
+        known, usage = heads.parted(frame.usage)
+        quiet = {name: one for name, one in usage.items() if name != "masks"}  # a teacher has no dropout
         old = heads.every(before, model.features(before, batch.x, batch.task, **quiet))
-        new = heads.every(frame.params, model.features(frame.params, batch.x, batch.task, training=True, **frame.usage))
+        new = heads.every(frame.params, model.features(frame.params, batch.x, batch.task, training=True, **usage))
+        if known is not None:
+            old, new = (one.masked_fill(~known[: one.shape[1]], heads.CLOSED) for one in (old, new))
         said = (old / self.temperature).softmax(-1)
         lost = -(said * (new / self.temperature).log_softmax(-1)).sum(-1)  # [B, T]
         earlier = torch.arange(lost.shape[1], device=lost.device) < batch.task[:, None]

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,14 +15,15 @@ OWNER = "memory"
 
 
 def init(world: "World") -> dict[str, Tensor]:
-    """Replayed inputs of each finished task x[L, T, memory, ...], their labels y, and which `rows` of the bank they
-    are, on the host."""
-    settings, inputs = world.settings, world.inputs
+    """Replayed inputs of each finished task x[L, T, memory, ...], their labels y, how many there are (`fill` [L, T]),
+    and which `rows` of the bank they are; the last two on the host."""
+    settings, inputs, labels = world.settings, world.inputs, world.train.labels
     room = (len(world.lanes), settings.tasks.count, settings.learner.memory)
     return {
         "x": torch.zeros(*room, *inputs.shape[1:], dtype=inputs.dtype, device=world.device),
-        "y": torch.zeros(room, dtype=torch.int64, device=world.device),
+        "y": torch.zeros(*room, *labels.shape[3:], dtype=labels.dtype, device=world.device),
         "rows": torch.zeros(room, dtype=torch.int64),
+        "fill": torch.zeros(room[:2], dtype=torch.int64),
     }
 
 
@@ -33,10 +33,10 @@ def remember(world: "World", stack: "Stack", task: int) -> None:
     size = memory["y"].shape[2]
     if size == 0:
         return
-    rows, labels = world.train.rows[:, task], world.train.labels[:, task]
-    picks = np.stack([key(*lane, "memory", task).permutation(rows.shape[1])[:size] for lane in stack.lanes])
-    pick = torch.from_numpy(picks).to(rows.device)
-    memory["x"][:, task] = world.inputs[rows.gather(1, pick)]
-    memory["y"][:, task] = labels.gather(1, pick)
-    for row, stream in enumerate(world.streams):
-        memory["rows"][row, task] = torch.from_numpy(stream[task].train[picks[row]])
+    for row, (lane, stream) in enumerate(zip(stack.lanes, world.streams, strict=True)):
+        pick = key(*lane, "memory", task).permutation(int(world.train.sizes[row, task]))[:size]
+        here = torch.from_numpy(pick).to(world.device)
+        memory["x"][row, task, : len(pick)] = world.inputs[world.train.rows[row, task, here]]
+        memory["y"][row, task, : len(pick)] = world.train.labels[row, task, here]
+        memory["rows"][row, task, : len(pick)] = torch.from_numpy(stream[task].train[pick])
+        memory["fill"][row, task] = len(pick)

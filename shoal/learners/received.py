@@ -75,7 +75,7 @@ def store(
         return
     chosen = [arrived[at] for at in placed.values()]
     tasks, places = (torch.tensor(one, device=world.device) for one in zip(*placed, strict=True))
-    state["x"][row, tasks, places] = world.encode(torch.stack([one.image for one in chosen]), lane.seed)
+    state["x"][row, tasks, places] = world.encode(torch.stack([one.image for one in chosen]), lane)
     state["y"][row, tasks, places] = torch.tensor([one.label for one in chosen], device=world.device)
 
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from shoal.fleet.engine import each
 from shoal.fleet.stack import MEAN, STEPS, VAR, Stack
 from shoal.fleet.world import World
 from shoal.learners.batches import Batch
+from shoal.learners.loss import errors
+from shoal.models import heads
 from shoal.models.contract import Model, Usage
 from shoal.models.params import Params
 
@@ -109,17 +110,18 @@ def objective(
     usage: Usage,
     states: Sequence[Tensors],
 ) -> Tensor:
-    """One agent's mean cross-entropy over the real images of a batch of one task, or of each image's own, and what
-    `terms` add to it. Only `free`, the `parts` of its parameters, has gradients.
+    """One agent's mean loss over the real images of a batch of one task, or of each image's own, and what `terms` add to
+    it. Only `free`, the `parts` of its parameters, has gradients.
 
     `trim` leaves out what is not computed, which only an engine can that takes lanes one by one.
     """
     params = together(model, parts, free, fixed)
+    known, usage = heads.parted(usage)
     if trim:
         params, usage = model.trimmed(params, usage, task)
-    logits = model.logits(params, batch.x, batch.task if task is None else task, training=True, **usage)
-    errors = F.cross_entropy(logits, batch.y, reduction="none")
-    total = (errors * batch.weight).sum() / batch.weight.sum().clamp(min=1)
+    which = batch.task if task is None else task
+    logits = heads.closed(model.logits(params, batch.x, which, training=True, **usage), known, which)
+    total = (errors(logits, batch.y) * batch.weight).sum() / batch.weight.sum().clamp(min=1)
     for one, state in zip(terms, states, strict=True):
         total = total + one.penalty(Frame(model, params, free, usage, batch, state))
     return total

@@ -19,7 +19,7 @@ Change = Callable[[Batch, int], Callable[[Tensors], Tensors]]
 
 def usage_of(world: World, stack: Stack) -> Usage:
     """How all lanes use their nets now."""
-    return world.model.usage(stack.of(MODEL), stack.task)
+    return world.usage(stack.of(MODEL), stack.task)
 
 
 def masks(
@@ -58,14 +58,17 @@ def initial_epoch(
     stack.moved[:] = True
     pools = [pool(world, stack, task, past=False, received=False) for task in range(world.settings.tasks.initial)]
     size = batch_size(world, pools[0])
+    steps = max(-(-max(held.sizes) // size) for held in pools)
     rngs = generators(stack, "dropout", "initial", epoch)
     passes = [
-        batches(held, generators(stack, "batches", "initial", task, epoch), size) for task, held in enumerate(pools)
+        batches(held, generators(stack, "batches", "initial", task, epoch), size, steps)
+        for task, held in enumerate(pools)
     ]
     for together in zip(*passes, strict=True):
         for task, batch in enumerate(together):
             parts: dict[str, Part] = {name: (slice(0, units),) for name, units in model.body.items()}
-            parts |= {name: (slice(task, task + 1),) for name in model.heads}
+            head = task if world.settings.tasks.heads == "task" else 0
+            parts |= {name: (slice(head, head + 1),) for name in model.heads}
             step(world, stack, batch, parts, task, usage | masks(world, stack, rngs, shapes(size)), cuts)
 
 
@@ -91,6 +94,6 @@ def usual_epoch(world: World, stack: Stack, epoch: int, past: bool, change: Chan
 
 
 def present(stack: Stack, head: str, batch: Batch) -> Tensor:
-    """Which tasks have an image in the batch: bool [L, T]."""
+    """Which heads have an image in the batch: bool [L, heads]."""
     count = torch.zeros_like(stack.of(STEPS)[head], dtype=batch.weight.dtype)
-    return count.scatter_add(1, batch.task, batch.weight) > 0
+    return count.scatter_add(1, batch.task.clamp(max=count.shape[1] - 1), batch.weight) > 0

@@ -33,6 +33,7 @@ class Post:
     notes: dict[Lane, Any] = field(default_factory=dict)  # what a lane notes for itself between two verbs
     sent: dict[str, Mail] = field(default_factory=dict)  # what has left, by id: all that a sender knows of its mail
     named: Counter[str] = field(default_factory=Counter)  # how many mails have asked for an id
+    asking: bool = False  # is it the time of questions?
 
     @cached_property
     def now(self) -> int:
@@ -40,8 +41,18 @@ class Post:
         return self.stack.task * self.world.settings.learner.epochs + self.stack.epoch
 
     def out(self, lane: Lane) -> list[Lane]:
-        """Whom a lane can send to by this mode."""
-        return self.world.neighbours(self.mode).get(lane, [])
+        """Whom a lane can send to by this mode, now. An agent whose stream has ended goes on answering, but asks for
+        nothing and is sent nothing."""
+        others = self.world.neighbours(self.mode).get(lane, [])
+        if self.world.even:
+            return others
+        if self.asking:
+            return others if self.learns(lane) else []
+        return [other for other in others if self.learns(other)]
+
+    def learns(self, lane: Lane) -> bool:
+        """Has a lane, here or elsewhere, still a task now?"""
+        return self.stack.task < self.world.far_ends[lane]
 
     def mail(
         self, lane: Lane, other: Lane, kind: str, payload: Mapping[str, Tensor], items: int, reply: str = ""

@@ -1,12 +1,41 @@
-"""One affine head per task (task-incremental learning: the task is known, also at test time)."""
+"""Affine heads: one per task (task-incremental learning: the task is known, also at test time), or one for all."""
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.models.contract import Usage
 from shoal.models.params import Params, floats, whole
 
+if TYPE_CHECKING:
+    from shoal.data import Bank
+    from shoal.settings.groups import Settings
+
 NAMES = ("head.weight", "head.bias")
+OPEN = "open"  # in a usage: which outputs of a task's head count, bool [T, K] of each lane
+CLOSED = -1e9  # the logit of one that does not
+
+
+def sizes(settings: "Settings", bank: "Bank") -> tuple[int, int]:
+    """How many heads there are, and how many outputs each has."""
+    tasks = settings.tasks
+    if bank.targets is not None:
+        return (tasks.count if tasks.heads == "task" else 1), bank.targets.shape[1]
+    if tasks.heads == "grow":
+        return 1, len(bank.classes)
+    return (tasks.count if tasks.heads == "task" else 1), tasks.classes
+
+
+def parted(usage: Usage) -> tuple[Tensor | None, Usage]:
+    """Which outputs count, if not all do, and how the net is used: no model has to know of the first."""
+    return usage.get(OPEN), {name: one for name, one in usage.items() if name != OPEN}
+
+
+def closed(logits: Tensor, known: Tensor | None, task: int | Tensor) -> Tensor:
+    """Logits [B, K] of one agent for one task or each image's own, without the outputs that do not count."""
+    return logits if known is None else logits.masked_fill(~known[task], CLOSED)
 
 
 def start(rng: np.random.Generator, tasks: int, classes: int, features: int) -> dict[str, Tensor]:
@@ -28,6 +57,8 @@ def every(params: Params, features: Tensor) -> Tensor:
 def read(params: Params, features: Tensor, task: int | Tensor) -> Tensor:
     """Logits [B, K] of features [B, F] by the head of one task, or by each image's own (task[B])."""
     weight, bias = whole(params["head.weight"]), whole(params["head.bias"])
+    if len(weight) == 1:  # for all tasks
+        task = 0
     if isinstance(task, int):
         return torch.addmm(bias[task], features, weight[task].T)
     # All heads at once is one small product; picking a head per image would copy a matrix per image.

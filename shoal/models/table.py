@@ -27,11 +27,11 @@ def monolithic(block: str) -> Entry:
     """Nets that are one module after the other."""
 
     def make(settings: "Settings", bank: "Bank") -> "Model":
+        from shoal.models import heads
         from shoal.models.blocks import BLOCKS
         from shoal.models.monolithic import Monolithic
 
-        net, tasks = settings.net, settings.tasks
-        return Monolithic(BLOCKS[block](net, bank), net.depth, tasks.count, tasks.classes)
+        return Monolithic(BLOCKS[block](settings.net, bank), settings.net.depth, *heads.sizes(settings, bank))
 
     return Entry(make, REPLAY, block)
 
@@ -40,13 +40,14 @@ def modular(block: str) -> Entry:
     """Nets whose tasks compose modules."""
 
     def make(settings: "Settings", bank: "Bank") -> "Model":
+        from shoal.models import heads
         from shoal.models.blocks import BLOCKS
         from shoal.models.modular import Modular
 
         net, tasks = settings.net, settings.tasks
         spare = max((mode.spare for mode in settings.sharing), default=0)
         return Modular(
-            BLOCKS[block](net, bank), net.depth, tasks.count, tasks.classes, net.basis, tasks.initial,
+            BLOCKS[block](net, bank), net.depth, *heads.sizes(settings, bank), net.basis, tasks.initial,
             net.dropout_basis, net.initial_structure, spare,
         )  # fmt: skip
 

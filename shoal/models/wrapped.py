@@ -131,7 +131,7 @@ def wrapped(make: Callable[[], nn.Module], own: bool = False) -> Entry:
     """A line of the table of models for any net: `MODELS.add("mine", wrapped(MyNet))`."""
 
     def build(settings: "Settings", bank: Bank) -> Wrapped:
-        model = Wrapped(make, bank, settings.tasks.count, settings.tasks.classes, own)
+        model = Wrapped(make, bank, *heads.sizes(settings, bank), own)
         if settings.machine.engine == "vmap" and model.kept:
             raise SettingsError(
                 f"`{settings.model}` keeps `{next(iter(model.kept))}` beside its weights, which vmap cannot write; "

@@ -82,8 +82,7 @@ def matrices(group: Group) -> list[Row]:
 
 def ends(run: Run, lanes: npt.NDArray[np.bool_]) -> Array:
     """Mean accuracy of some lanes in %, at the end of each task, on each task: [T, T]."""
-    means: Array = run.accuracy[lanes][:, : run.done, -1, : run.done].mean(0)
-    return 100 * means
+    return 100 * metrics.mean(run.accuracy[lanes][:, : run.done, -1, : run.done])
 
 
 def who(run: Run, single: bool) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:

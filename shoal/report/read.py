@@ -296,7 +296,8 @@ def dense(table: pl.DataFrame, settings: dict[str, Any]) -> tuple[Array, Numbers
     values = table["accuracy"].cast(pl.Float64).to_numpy()
     if not len(values):
         raise Unusable("accuracy.parquet is empty: nothing has been measured yet")
-    if not ((values >= 0) & (values <= 1)).all():
+    least = 0 if settings["tasks"]["classes"] > 1 else -np.inf  # R2 of a bad guess has no limit
+    if not ((values >= least) & (values <= 1)).all():
         raise Unusable("accuracy.parquet has accuracies outside of 0 to 1")
     columns = {name: table[name].cast(pl.Int64).to_numpy() for name in ("seed", "agent", "task", "epoch", "tested")}
     if columns["agent"].max() < 0:  # one joint agent per seed, which is nobody's lane
@@ -328,9 +329,10 @@ def learned(accuracy: Array, epochs: Numbers, settings: dict[str, Any]) -> int:
     """How many tasks have all their measurements in all lanes."""
     if epochs[0] or epochs[-1] != settings["learner"]["epochs"] + 1:  # no task has come to its end
         return 0
-    means, done = metrics.seen(accuracy), 0
-    while done < len(means[0]):
-        points = means[:, done, -1:] if done < settings["tasks"]["initial"] else means[:, done]
+    means, long, done = metrics.seen(accuracy), metrics.lengths(accuracy), 0
+    while done < long.max():
+        there = means[long > done]  # the streams of others have ended
+        points = there[:, done, -1:] if done < settings["tasks"]["initial"] else there[:, done]
         if np.isnan(points).any():
             break
         done += 1

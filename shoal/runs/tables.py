@@ -10,7 +10,7 @@ import torch
 
 from shoal.data.tasks import Lane
 from shoal.fleet.evaluate import Foreign
-from shoal.fleet.stack import Stack, grid
+from shoal.fleet.stack import RECORD, Stack, grid
 from shoal.learners import candidates as grown
 from shoal.mail.ledger import COLUMNS, WORDS, Ledger
 from shoal.mail.mail import ACCEPTED
@@ -229,12 +229,14 @@ def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]
     padded = np.full((len(lanes), max(map(len, per_lane.values()))), np.nan)
     for at, values in enumerate(per_lane.values()):
         padded[at, : len(values)] = values
+    classes = torch.stack([stacks[stack].of(RECORD)["classes"][row] for _, stack, row in rows]).numpy()
+    count = int(classes.any(0).sum())  # tasks of the longest stream of these lanes
     found = metrics.summary(
-        torch.stack([stacks[stack].accuracy[row] for _, stack, row in rows]).double().numpy(),
+        torch.stack([stacks[stack].accuracy[row, :count, :, :count] for _, stack, row in rows]).double().numpy(),
         np.array(grid(settings.learner.epochs)),
         seeds=np.array([lane.seed for lane in lanes]),
         initial=settings.tasks.initial,
-        classes=settings.tasks.classes,
+        classes=classes[:, :count],
         others=padded,
     )
     counted = [grown.modules(stack) for stack in stacks]

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from shoal.errors import SettingsError
 from shoal.models.table import MODELS
 from shoal.settings.checks import known, made, sentence
-from shoal.settings.groups import REST, Link, Settings
+from shoal.settings.groups import REST, Link, Settings, Tasks
 from shoal.settings.kinds import kinds_of, learners_of, possible, suitable
 from shoal.settings.learners import general, learner_of, told
 from shoal.settings.part import Part, spoken
@@ -25,6 +25,7 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
     raw = {name: spoken(value) for name, value in raw.items() if name not in ("sharing", "kinds", "learner")}
     if isinstance(raw.get("network"), str):
         raw["network"] = {"graph": raw["network"]}
+    raw = advised(raw)
     known(raw)
     for at, link in enumerate(raw.get("network", {}).get("edges", ())):
         if isinstance(link, dict):
@@ -49,6 +50,19 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
     }
     edges(said.network, said.agents, said.seed)  # says what is wrong with them before anything is written
     return whole
+
+
+def advised(raw: dict[str, Any]) -> dict[str, Any]:
+    """What the user says, and where the user is silent what data of the user's own says of agents and tasks."""
+    from shoal.data.sources import is_source, read
+
+    name, tasks = raw.get("dataset"), raw.get("tasks", {})
+    if not isinstance(name, str) or not is_source(name) or not isinstance(tasks, dict):
+        return raw
+    if "agents" in raw and Tasks.model_fields.keys() <= tasks.keys():  # nothing is left to say
+        return raw
+    says = read(name).says()
+    return {**says, **raw, "tasks": {**says.get("tasks", {}), **tasks}}
 
 
 def alone(raw: dict[str, Any]) -> Settings:
@@ -93,6 +107,11 @@ def check(settings: Settings) -> None:
         raise SettingsError(
             f"tasks.initial = {settings.tasks.initial} is more than tasks.count = {settings.tasks.count}; "
             "lower tasks.initial or raise tasks.count"
+        )
+    if settings.tasks.blur and settings.tasks.heads == "task":
+        raise SettingsError(
+            f"tasks.blur = {settings.tasks.blur:g} gives a task images of others, and with a head for each task they have "
+            'no label there; use tasks.heads = "grow"'
         )
     for name in settings.members():
         possible(settings.of(name), "" if name == REST else f"kinds.{name}.")

@@ -29,7 +29,13 @@ class Tasks(Part):
 
     scenario: str = Field(
         "drawn",
-        description="which classes agents meet: drawn at random, or split, in order and the same for all",
+        description="how streams come about: see `shoal list scenarios`",
+        json_schema_extra=LATER,
+    )
+    heads: Literal["task", "one", "grow"] = Field(
+        "task",
+        description="a head for each task (task-incremental), one for all tasks (domain-incremental), or one that grows "
+        "with the classes (class-incremental)",
         json_schema_extra=LATER,
     )
     draw: Literal["agent", "fleet", "authors"] = Field(
@@ -39,12 +45,55 @@ class Tasks(Part):
         json_schema_extra=LATER,
     )
     count: PositiveInt = Field(10, description="tasks per agent")
-    classes: int = Field(2, ge=2, description="classes per task")
-    train: PositiveInt = Field(64, description="training images per class (nominal: the draw is not stratified)")
+    classes: PositiveInt = Field(2, description="classes per task, at most; 1: numbers are to be predicted")
+    train: PositiveInt | Literal["all"] = Field(
+        64, description='training images per class (nominal: the draw is not stratified), or "all"'
+    )
     validation: PositiveInt | Literal["all"] = Field(50, description='validation images per class, or "all"')
     replacement: bool = Field(True, description="may a class come back in a later task of the same agent?")
     initial: PositiveInt = Field(4, description="tasks learned jointly at the start")
     common: bool = Field(True, description="do all agents of a seed share the initial tasks and what is learned there?")
+    overlap: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="how often a task has the classes that all agents have at that time, and not the agent's own "
+        "(scenario overlap)",
+        json_schema_extra=LATER,
+    )
+    alpha: PositiveFloat = Field(
+        0.5,
+        description="how evenly the images of a class are dealt to agents; small is uneven (scenario dirichlet)",
+        json_schema_extra=LATER,
+    )
+    shards: PositiveInt = Field(
+        2,
+        description="pieces of the sorted training images that an agent gets (scenario shards)",
+        json_schema_extra=LATER,
+    )
+    cut: Literal["count", "period", "label"] = Field(
+        "count",
+        description="where a task ends in the order of time: after an equal part, with a period, or before a label for "
+        "which it has no room (scenario time)",
+        json_schema_extra=LATER,
+    )
+    period: PositiveFloat = Field(
+        86400.0,
+        description="how long a task lasts, in the unit of time of the data (cut = period)",
+        json_schema_extra=LATER,
+    )
+    angle: float = Field(
+        30.0,
+        description="degrees by which images are turned from task to task (scenario rotated)",
+        json_schema_extra=LATER,
+    )
+    blur: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="the share of training images that are dealt anew among an agent's tasks (heads one or grow)",
+        json_schema_extra=LATER,
+    )
 
 
 class Net(Part):

@@ -98,11 +98,17 @@ def suitable(mode: Sharing, settings: Settings) -> None:
 def possible(settings: Settings, path: str) -> None:
     """Raise if agents of such a kind cannot be."""
     settings.learner.suits(settings)
-    held = settings.tasks.train * settings.tasks.classes
-    if settings.learner.memory > held:
+    tasks = settings.tasks
+    held = None if isinstance(tasks.train, str) else tasks.train * tasks.classes
+    if held is not None and settings.learner.memory > held:
         raise SettingsError(
             f"{path}learner.memory = {settings.learner.memory} is more than the {held} training images of a task "
             f"(tasks.train x tasks.classes); lower {path}learner.memory or raise tasks.train"
+        )
+    if settings.modular and tasks.heads != "task":
+        raise SettingsError(
+            f'tasks.heads = "{tasks.heads}" leaves open which task an image is of, and {path}model = "{settings.model}" '
+            f'composes its modules by the task; use {path}model = "{settings.block}", or tasks.heads = "task"'
         )
     if settings.modular and settings.net.initial_structure == "own" and settings.net.basis < settings.tasks.initial:
         raise SettingsError(

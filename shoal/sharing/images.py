@@ -8,13 +8,17 @@ import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane
+from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS, crew
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners import memory, received
+from shoal.learners.batches import filled
 from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.rng import key
+from shoal.settings.groups import Settings
+from shoal.sharing.contract import Sharing
 
 
 class Held(NamedTuple):
@@ -29,11 +33,13 @@ class Held(NamedTuple):
 def held(world: World, stack: Stack, row: int) -> Held:
     """All that a lane can send. What it has received is not its own to send on."""
     task, stream, kept = stack.task, world.streams[row], stack.of(memory.OWNER)
-    size = kept["rows"].shape[2]
-    rows = np.concatenate([kept["rows"][row, :task].flatten().numpy(), stream[task].train])
-    x = torch.cat([kept["x"][row, :task].flatten(0, 1), world.inputs[world.train.rows[row, task]]])
-    origin = np.concatenate([np.repeat(np.arange(task), size), np.full(len(stream[task].train), task)])
-    return Held(x, rows, world.bank.labels[rows], origin)
+    past, place = filled(kept["fill"][row, :task], kept["rows"].shape[2]).nonzero(as_tuple=True)
+    now = stream[task].train
+    rows = np.concatenate([kept["rows"][row, past, place].numpy(), now])
+    at = past.to(world.device), place.to(world.device)
+    x = torch.cat([kept["x"][row][at], world.inputs[world.train.rows[row, task, : len(now)]]])
+    origin = np.concatenate([past.numpy(), np.full(len(now), task)])
+    return Held(x, rows, world.bank.labels[world.bank.base(rows)], origin)
 
 
 def per_lane(world: World, work: Callable[[Lane], Any]) -> dict[Lane, Any]:
@@ -58,9 +64,19 @@ def replies(world: World, questions: Sequence[Mail], reply: Callable[[Lane, Sequ
     return [mail for lane in world.lanes for mail in found[lane]]
 
 
+def classes_only(mode: Sharing, settings: Settings) -> None:
+    """Raise where there are no classes to ask for."""
+    if settings.tasks.classes == 1:
+        raise SettingsError(
+            f"mode `{mode.mode}` asks for images of classes, and with tasks.classes = 1 numbers are predicted; share "
+            "models or modules instead"
+        )
+
+
 def images_of(world: World) -> Expected:
     """What images in a message look like."""
-    return Expected(torch.uint8, (None, *world.bank.images.shape[1:]))
+    kind = torch.uint8 if world.bank.images.dtype == np.uint8 else torch.float32
+    return Expected(kind, (None, *world.bank.images.shape[1:]))
 
 
 def classes_of(world: World) -> Expected:

@@ -87,6 +87,11 @@ class ModMod(Sharing):
         return {"offers": torch.full((len(world.lanes), world.settings.tasks.count, most, 5), torch.nan).double()}
 
     def suits(self, settings: Settings) -> None:
+        if settings.tasks.classes == 1 and self.metric != "iou":
+            raise SettingsError(
+                f'sharing.modmod.metric = "{self.metric}" compares classes, and with tasks.classes = 1 numbers are '
+                'predicted; use metric = "iou", which then takes all modules for alike'
+            )
         if not settings.modular:
             raise SettingsError(
                 f"mode `modmod` needs a modular model, got `{settings.model}`; use model = "
@@ -131,7 +136,7 @@ class ModMod(Sharing):
             return {"classes": ids(stream[task].classes)}
         rows = key(*lane, "modmod", task).permutation(stream[task].validation)
         labels = stream[task].labels(world.bank, rows)
-        some = [rows[labels == one][: self.examples] for one in range(len(stream[task].classes))]
+        some = [rows[labels == one][: self.examples] for one in np.unique(labels)]
         # One of each class in turn: if not all fits the budget, all classes are still there.
         turns = np.concatenate([np.arange(len(one)) for one in some])
         chosen = np.concatenate(some)[np.argsort(turns, kind="stable")]
@@ -189,7 +194,7 @@ class ModMod(Sharing):
         if self.asks == "classes":
             return own._replace(theirs=question.payload["classes"].long())
         trained = net[post.world.row[lane]]
-        features = trained.features(post.world.encode(question.payload["images"], lane.seed), task)
+        features = trained.features(post.world.encode(question.payload["images"], lane), task)
         weight, bias = (whole(trained.params[name])[task] for name in modular(post.world).heads)
         logits = F.linear(features, weight, bias)
         seen = own._replace(logits=logits, features=features)
@@ -211,7 +216,9 @@ class ModMod(Sharing):
         payload["scores"] = torch.tensor([scores[u] for u in tasks], dtype=torch.float32)
         if self.transfer_head and alike:
             payload |= {name: values[name][at] for name in model.heads}
-            payload["classes"] = ids(np.array([world.streams[row][u].classes for u in tasks]))
+            said = [world.streams[row][u].classes for u in tasks]
+            most = world.settings.tasks.classes  # a task with fewer says its last one again
+            payload["classes"] = ids(np.array([[*own, *[own[-1]] * (most - len(own))] for own in said]))
         if self.transfer_structure and alike:
             basis = values[STRUCTURE][at, : model.basis]
             payload[STRUCTURE] = torch.cat([basis, values[STRUCTURE][at, slots][:, None]], 1)

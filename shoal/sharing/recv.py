@@ -23,7 +23,7 @@ from shoal.models import dropout
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
-from shoal.sharing.images import Held, classes_of, held, ids, images_of, per_lane, pixels, replies, store
+from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, pixels, replies, store
 from shoal.sharing.simp import sorted_in
 
 Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
@@ -73,6 +73,7 @@ class Recv(Sharing):
         return self.memory
 
     def suits(self, settings: Settings) -> None:
+        classes_only(self, settings)
         if self.labels == "true" and self.receive == "none":
             raise SettingsError(
                 'sharing.recv.labels = "true" needs the labels that receive = "none" does not send; '
@@ -114,7 +115,7 @@ class Recv(Sharing):
         world, stack, row = post.world, post.stack, post.world.row[lane]
         own = held(world, stack, row)
         asked = torch.cat([question.payload["images"] for question in questions])
-        x = world.encode(asked, lane.seed)
+        x = world.encode(asked, lane)
         admissible = self.admissible(world, row, stack.task, questions)
         near, place = nearness(self.nearest, net[row], x, own, admissible)
         mails, first = [], 0
@@ -159,10 +160,10 @@ class Recv(Sharing):
                 labels = mail.payload["labels"].tolist() if "labels" in mail.payload else [None] * len(origin)
                 for image, at, label in zip(images, origin, labels, strict=True):
                     query = queries[at]
-                    classes = world.streams[world.row[lane]][query.task].classes
-                    if label is not None and label not in classes:
+                    wanted = world.streams[world.row[lane]][query.task]
+                    if label is not None and label not in wanted.classes:
                         continue
-                    local = query.local if self.labels == "query" else classes.index(label)
+                    local = query.local if self.labels == "query" else wanted.outputs.index(label)
                     arrived.append(Arrived(image, local, query.task))
             store(post, lane, arrived, self.buffer, once=False)
         if self.leak:
@@ -212,7 +213,9 @@ def hardest(mode: Recv, post: Post, lane: Lane, net: Sequence[Trained]) -> list[
     found = []
     for task, at in (places[one] for one in order):
         origin = int(world.streams[row][task].validation[at])
-        found.append(Query(origin, int(world.bank.labels[origin]), task, int(split.labels[row, task, at])))
+        found.append(
+            Query(origin, int(world.bank.labels[world.bank.base(origin)]), task, int(split.labels[row, task, at]))
+        )
     return found
 
 

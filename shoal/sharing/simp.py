@@ -19,9 +19,10 @@ from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, fitting
 from shoal.rng import key
+from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
-from shoal.sharing.images import classes_of, held, ids, images_of, per_lane, pixels, replies, store
+from shoal.sharing.images import classes_of, classes_only, held, ids, images_of, per_lane, pixels, replies, store
 
 
 class Simp(Sharing):
@@ -53,6 +54,9 @@ class Simp(Sharing):
     def room(self) -> int:
         return self.memory
 
+    def suits(self, settings: Settings) -> None:
+        classes_only(self, settings)
+
     def ask(self, post: Post) -> list[Mail]:
         """Every lane's classes and what they are worth, to all its neighbours."""
         world, net = post.world, nets(post.world, post.stack)
@@ -78,11 +82,12 @@ class Simp(Sharing):
             logits, labels = trained.logits(split.rows[row, task, :size], task), split.labels[row, task, :size]
             loss = F.cross_entropy(logits, labels, reduction="none")
             wrong = (logits.argmax(1) != labels).float().mean()
-            for local, one in enumerate(world.streams[row][task].classes):
+            stream = world.streams[row][task]
+            for one in stream.classes:
                 if self.worth == "task":
                     errors[one] = [wrong[None]]  # the last task that has the class says
                 else:
-                    errors.setdefault(one, []).append(loss[labels == local])
+                    errors.setdefault(one, []).append(loss[labels == stream.outputs.index(one)])
         # A class without a validation image is worth nothing that could be measured.
         joined = {one: torch.cat(parts) for one, parts in errors.items()}
         return {one: float(values.mean()) for one, values in joined.items() if len(values)}
@@ -152,7 +157,7 @@ def sorted_in(post: Post, lane: Lane, mails: Sequence[Mail]) -> list[Arrived]:
     """Received images with each of the lane's tasks so far that has their class."""
     stream = post.world.streams[post.world.row[lane]][: post.stack.task + 1]
     return [
-        Arrived(image, task.classes.index(label), at)
+        Arrived(image, task.outputs.index(label), at)
         for mail in mails
         for image, label in zip(mail.payload["images"], mail.payload["labels"].tolist(), strict=True)
         for at, task in enumerate(stream)

@@ -19,7 +19,8 @@ The paper: Le, Hussing & Eaton 2024, Distributed Continual Learning.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,39 @@ import numpy.typing as npt
 from shoal.doors import Table
 
 Array = npt.NDArray[np.float64]
+
+
+def lengths(accuracy: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """How many tasks each lane has: up to the last one that was tested at its end, [L]. Where streams have different
+    lengths, there is nothing behind the end of a short one."""
+    ends = np.diagonal(_dense(accuracy)[:, :, -1, :], axis1=1, axis2=2)
+    found: npt.NDArray[np.int64] = (~np.isnan(ends) * np.arange(1, ends.shape[1] + 1)).max(1)
+    return found
+
+
+def each_length(metric: "Callable[..., Array]") -> "Callable[..., Array]":
+    """A metric of lanes whose streams have different lengths, each as if the others had the same."""
+
+    @wraps(metric)
+    def work(accuracy: npt.ArrayLike, *arguments: Any) -> Array:
+        dense = _dense(accuracy)
+        long = lengths(dense)
+        if (long == dense.shape[1]).all() or long.max(initial=0) < dense.shape[1]:  # all whole, or none finished
+            return metric(dense, *arguments)
+        found = {int(n): metric(dense[long == n, :n, :, :n], *(cut(one, long == n, n) for one in arguments))
+                 for n in np.unique(long) if n}  # fmt: skip
+        shape = next(iter(found.values())).shape[1:]
+        whole = np.full((len(dense), *shape), np.nan)
+        for n, values in found.items():
+            whole[long == n] = values
+        return whole
+
+    return work
+
+
+def cut(argument: Any, lanes: npt.NDArray[np.bool_], tasks: int) -> Any:
+    """An argument of a metric for some lanes and their tasks, if it has a number for each."""
+    return argument[lanes, :tasks] if isinstance(argument, np.ndarray) and argument.ndim == 2 else argument
 
 
 def seen(accuracy: npt.ArrayLike) -> Array:
@@ -41,11 +75,13 @@ def seen(accuracy: npt.ArrayLike) -> Array:
     return total / np.arange(1, tasks + 1)[:, None]
 
 
+@each_length
 def final(accuracy: npt.ArrayLike) -> Array:
     """Mean accuracy over all tasks, initial ones included, when the last task is done: [L]."""
     return seen(accuracy)[:, -1, -1]
 
 
+@each_length
 def average(accuracy: npt.ArrayLike, initial: int) -> Array:
     """Mean over task ends of the mean accuracy over the tasks seen by then: [L].
 
@@ -55,6 +91,7 @@ def average(accuracy: npt.ArrayLike, initial: int) -> Array:
     return _mean(seen(accuracy)[:, max(initial - 1, 0) :, -1])
 
 
+@each_length
 def curve(accuracy: npt.ArrayLike, initial: int) -> Array:
     """The paper's learning curve: "avg" at each label, averaged over the tasks after the initial ones: [L, G]."""
     return _mean(seen(accuracy)[:, initial:, :])
@@ -77,6 +114,7 @@ def area(curves: npt.ArrayLike, epochs: npt.ArrayLike, normalise: bool = False) 
     return total / labels[-1] if normalise else total
 
 
+@each_length
 def zero_shot(accuracy: npt.ArrayLike, initial: int) -> Array:
     """Accuracy on a task before it is trained (label 0), averaged over the tasks after the initial ones: [L].
 
@@ -85,6 +123,7 @@ def zero_shot(accuracy: npt.ArrayLike, initial: int) -> Array:
     return _mean(_firsts(accuracy)[:, max(initial, 1) :])
 
 
+@each_length
 def forward(accuracy: npt.ArrayLike, initial: int, classes: int | Sequence[int] | npt.NDArray[np.integer]) -> Array:
     """Forward transfer: zero-shot accuracy minus that of a guess: [L].
 
@@ -96,6 +135,7 @@ def forward(accuracy: npt.ArrayLike, initial: int, classes: int | Sequence[int] 
     return _mean((_firsts(accuracy) - chances)[:, max(initial, 1) :])
 
 
+@each_length
 def backward(accuracy: npt.ArrayLike, initial: int) -> Array:
     """Backward transfer: what later learning did to earlier tasks, negative if it harmed them: [L].
 
@@ -108,6 +148,7 @@ def backward(accuracy: npt.ArrayLike, initial: int) -> Array:
     return _mean(_columns([ends[:, last, u] - ends[:, at, u] for u, at in _learned(last, initial)], len(ends)))
 
 
+@each_length
 def forgetting(accuracy: npt.ArrayLike, initial: int) -> Array:
     """How far below their best the earlier tasks end: [L].
 
