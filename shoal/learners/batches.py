@@ -89,8 +89,8 @@ def balanced(held: Pool, own: Sequence[int]) -> Pool:
 
 
 def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int, steps: int = 0) -> Iterator[Batch]:
-    """One shuffled pass over the pool, the last partial batch kept; lanes that are done early get empty batches, and all
-    do if there are `steps` more.
+    """One shuffled pass over the pool, the last partial batch kept; lanes that are done early get empty batches, and
+    all do if there are `steps` more.
 
     A batch has the same shape whatever the lanes hold, so that no lane's numbers depend on another's.
     """
