@@ -5,11 +5,12 @@ B is what the settings allow a directed edge to carry in a task, as in the paper
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.reproduce import table1
-from shoal.reproduce.table1 import SMALL, Cell, row, settings
+from shoal.reproduce.table1 import SMALL, Cell, bases, row, settings
 from shoal.runs.cells import Row, finished, place_of, summary_of
 from shoal.study import metrics
 
@@ -75,7 +76,7 @@ def cells(dataset: str, model: str, protocol: str, seeds: int) -> list[Cell]:
             adapts: dict[str, Row] = {"learner": {"adaptation": "last"}} if paper and dataset == "cifar100" else {}
             choose: Row = {} if again else {"choose": "tryout"}
             found.append(cell("modmod", "modmod", {"sent": sent}, choose, **adapts))
-    return found
+    return found[:1] + [replace(base, varied=found[0].varied) for base in bases(found)] + found[1:]
 
 
 def federated(dataset: str, model: str, protocol: str, proximal: Iterable[str]) -> tuple[str, Row]:
@@ -92,19 +93,29 @@ def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
 
 
 def relative(own: Row, cell: Cell, folder: Path) -> Row:
-    """Gain in % of what agents alone reach, its error paired over seeds, and the paper's: the run's own, pooled."""
+    """Gain in % of what agents alone reach that begin with the same tasks, its error paired over seeds, and the
+    paper's: the run's own, pooled; and the gain over the paper's base."""
+    found: Row = dict.fromkeys(("gain", "gain_se", "gain_se_pooled", "gain_vanilla"))
+    if finished(cell.vanilla, folder):
+        found["gain_vanilla"] = metrics.gain(own["final_accuracy"], final(cell.vanilla, folder))
     if not finished(cell.base, folder):
-        return dict.fromkeys(("gain", "gain_se", "gain_se_pooled"))
-    base = summary_of(place_of(cell.base, folder))["final_accuracy"]
+        return found
+    base = final(cell.base, folder)
 
     def share(value: float | None) -> float | None:
         return None if value is None else 100 * value / base
 
-    return {
+    return found | {
         "gain": metrics.gain(own["final_accuracy"], base),
         "gain_se": share(own["final_accuracy_gain_se"]),
         "gain_se_pooled": share(own["final_accuracy_se"]),
     }
+
+
+def final(cell: Cell, folder: Path) -> float:
+    """The final accuracy of a finished cell."""
+    found: float = summary_of(place_of(cell, folder))["final_accuracy"]
+    return found
 
 
 class Point(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from shoal.errors import SettingsError, UserError
 from shoal.reproduce import budget, curves, gaps, table1, topology
-from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, Cell, row, settings
+from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, Cell, row, settings
 from shoal.runs.cells import Row, read_csv, write_csv
 
 __all__ = ["DATASETS", "FAMILIES", "FIGURED", "METHODS", "MODELS", "Cell", "choose", "collect", "row", "settings"]
@@ -85,7 +85,7 @@ def chosen(cells: list[Cell], methods: list[str] | None) -> list[Cell]:
         if cell.method in methods or ("fedavg" in methods and cell.varied.get("mode") == "federated")
     ]
     varied = any(cell.varied for cell in wanted)
-    return [cell for cell in cells if cell in wanted or (varied and cell.method == "vanilla")]
+    return [cell for cell in cells if cell in wanted or (varied and cell.method in ("vanilla", ALONE))]
 
 
 def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Tables]:

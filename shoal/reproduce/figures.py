@@ -17,8 +17,8 @@ from shoal.runs.cells import Row, read_csv
 MODES = ("data", "federated", "modmod")
 # Okabe & Ito's colours again; what averages models is warm.
 COLOURS = {
-    "vanilla": "#000000", "data": "#0072b2", "fedavg": "#d55e00", "fedprox": "#b97f00", "fedcurv": "#7a5230",
-    "fedfish": "#8a8a8a", "modmod": "#009e73", "hybrid": "#b8578c", "federated": "#d55e00",
+    "vanilla": "#000000", "alone": "#5a5a5a", "data": "#0072b2", "fedavg": "#d55e00", "fedprox": "#b97f00",
+    "fedcurv": "#7a5230", "fedfish": "#8a8a8a", "modmod": "#009e73", "hybrid": "#b8578c", "federated": "#d55e00",
 }  # fmt: skip
 STYLE = Style(page=False, order=())
 

@@ -1,9 +1,10 @@
 """Table 1 at a glance: a line per method, a column per dataset."""
 
 from collections.abc import Mapping
+from functools import cache
 
 from shoal.reproduce.claims import METRICS, Key
-from shoal.reproduce.table1 import METHODS, MLP, MODELS, PAPER
+from shoal.reproduce.table1 import ALONE, METHODS, MLP, MODELS, PAPER, Cell, settings
 from shoal.runs.cells import Row
 from shoal.study.paired import Gain, Scores, paired
 
@@ -35,10 +36,19 @@ def with_gains(key: Key, row: Row, each: Mapping[Key, Scores]) -> str:
 
 
 def gain(key: Key, name: str, each: Mapping[Key, Scores]) -> Gain | None:
-    """What a cell has more than agents alone; None for these themselves, and where they have not been run."""
+    """What a cell has more than agents alone that begin with the same tasks; None for these themselves, and where they
+    have not been run."""
     protocol, dataset, model, method = key
-    base = each.get((protocol, dataset, model, "vanilla"), {})
-    return None if method == "vanilla" else paired(each.get(key, {}), base, name)
+    if method in ("vanilla", ALONE):
+        return None
+    base = each.get((protocol, dataset, model, base_of(*key))) or each.get((protocol, dataset, model, "vanilla"), {})
+    return paired(each.get(key, {}), base, name)
+
+
+@cache
+def base_of(protocol: str, dataset: str, model: str, method: str) -> str:
+    """The method that a row has to be compared with."""
+    return Cell("table1", dataset, model, method, settings(dataset, model, method, protocol, 1)).base.method
 
 
 def signed(gap: Gain | None) -> str:

@@ -8,7 +8,7 @@ from shoal.errors import UserError
 from shoal.reproduce import budget, claims, gaps, overview, topology
 from shoal.reproduce.claims import FIVE, METRICS, Key
 from shoal.reproduce.overview import CLOSE, far, gain, off, signed
-from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, PAPER, REDUCED, RHYTHM, SMALL, settings
+from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, PAPER, REDUCED, RHYTHM, SMALL, former, settings
 from shoal.runs.cells import Row, read_csv
 from shoal.settings.groups import Settings
 from shoal.study.paired import Scores
@@ -61,6 +61,7 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
         'independent. "In errors" is the difference from the paper in standard errors over seeds, as if the number '
         "in the paper had none. All numbers are final accuracy in % or AUC, whose maximum is 101.",
         "",
+        *earlier(best.values()),
     ]
     for protocol, title in (
         ("paper", "Protocol `paper`: what each row of the paper really did"),
@@ -105,6 +106,21 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
     lines += spreads(list(best.values()))
     lines += cost(best)
     return "\n".join([*lines, *differences(differs, place)]).rstrip() + "\n"
+
+
+def earlier(rows: Iterable[Row]) -> list[str]:
+    """What is to be said of rows whose tasks were drawn as shoal 0.1 drew them."""
+    rows = list(rows)
+    old = sum(former(row) for row in rows)
+    if not old:
+        return []
+    return [
+        f"**{old if old < len(rows) else 'All'} of these {len(rows)} rows have tasks that were drawn as shoal 0.1 drew "
+        'them** (`tasks.draw = "agent"`): not the authors\' own draws, which protocol `paper` now repeats number by '
+        "number, nor the fleet's, which `fair` now has. `shoal reproduce table1` trains them again and puts the new "
+        "rows in their place. Gains are over vanilla where agents alone with the same start have not been run.",
+        "",
+    ]
 
 
 def fullest(rows: Iterable[Row]) -> dict[Key, Row]:

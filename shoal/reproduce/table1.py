@@ -1,7 +1,7 @@
 """Table 1 of the paper: its cells, what it prints for them, and ours."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,10 @@ REDUCED: dict[str, Any] = {
 }
 RHYTHM = {"simp": 2, "modmod": "task"}  # of the reduction, in epochs; models are averaged after every epoch
 MODELS = ("monolithic", "modular")
-METHODS = ("vanilla", "data", "fedavg", "fedprox", "fedcurv", "fedfish", "modmod", "hybrid")
+# Agents that share nothing and begin as those rows do that begin otherwise than vanilla: with a common start, or
+# without. They are not in the paper.
+ALONE = "alone"
+METHODS = ("vanilla", ALONE, "data", "fedavg", "fedprox", "fedcurv", "fedfish", "modmod", "hybrid")
 SHOWN = (
     "seeds", "final_accuracy", "final_accuracy_se", "final_accuracy_se_seeds", "auc", "auc_se", "auc_se_seeds",
     "modules", "messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_total", "seconds",
@@ -153,27 +156,43 @@ class Cell:
         return f"{self.dataset}-{self.model}-{self.method}-{self.settings.protocol}"
 
     @property
-    def base(self) -> "Cell":
-        """Agents that learn alone under the same protocol."""
+    def vanilla(self) -> "Cell":
+        """The paper's base: agents that learn alone under the same protocol, whatever they begin with."""
         own = self.settings
         alone = settings(self.dataset, self.model, "vanilla", own.protocol, own.seeds)
         return Cell("table1", self.dataset, self.model, "vanilla", alone)
 
+    @property
+    def base(self) -> "Cell":
+        """Agents that learn alone and begin with the same tasks: a gain over others would compare different tasks."""
+        own, vanilla = self.settings, self.vanilla
+        if own.tasks.common == vanilla.settings.tasks.common:
+            return vanilla
+        alone = settings(self.dataset, self.model, ALONE, own.protocol, own.seeds)
+        return Cell("table1", self.dataset, self.model, ALONE, alone)
+
 
 def cells(dataset: str, model: str, protocol: str, seeds: int) -> list[Cell]:
-    """The cells of a dataset and a kind of model."""
-    return [
+    """The cells of a dataset and a kind of model: the paper's, and agents alone as each of them begins."""
+    found = [
         Cell("table1", dataset, model, method, settings(dataset, model, method, protocol, seeds))
         for method in METHODS
         if (model, method) in PAPER
     ]
+    return found[:1] + bases(found) + found[1:]
+
+
+def bases(cells: Sequence[Cell]) -> list[Cell]:
+    """Agents alone with another start than vanilla's, if some of these cells have to be compared with them."""
+    wanted = {cell.base.method: replace(cell.base, what=cell.what) for cell in cells}
+    return [wanted[ALONE]] if ALONE in wanted else []
 
 
 def modes(dataset: str, model: str, method: str) -> list[str]:
     """What a method shares: `data` is Simp on cifar100 and Recv elsewhere; `hybrid` all there is for the model."""
     data = "simp" if dataset in ("cifar100", SMALL) else "recv"
     hybrid = [data, "modmod", "fedavg"] if model == "modular" else [data, "fedavg"]
-    return {"vanilla": [], "data": [data], "hybrid": hybrid}.get(method, [method])
+    return {"vanilla": [], ALONE: [], "data": [data], "hybrid": hybrid}.get(method, [method])
 
 
 def settings(
@@ -202,10 +221,20 @@ def settings(
     elif dataset == SMALL:
         raw |= REDUCED
         rhythms = {name: {"every": RHYTHM.get(name, 1)} for name in modes(dataset, model, method)}
+    if method == ALONE:
+        vanilla = settings(dataset, model, "vanilla", protocol, seeds)
+        raw["tasks"] = {**raw.get("tasks", {}), "common": not vanilla.tasks.common}
     for name, group in groups.items():
         raw[name] = {**raw.get(name, {}), **group}
     raw["sharing"] = [{"mode": name, **rhythms.get(name, {}), **(mode or {})} for name in modes(dataset, model, method)]
     return resolve(raw)
+
+
+def former(row: Row) -> bool:
+    """Was a row made when every agent still split and drew for itself (`tasks.draw = "agent"`, shoal 0.1)?"""
+    words = [row[one] for one in ("dataset", "model", "method", "protocol", "seeds")]
+    before = settings(*words, tasks={"draw": "agent"}).identity()
+    return bool(row["identity"] == before)
 
 
 def row(cell: Cell, folder: Path) -> Row:
@@ -213,7 +242,7 @@ def row(cell: Cell, folder: Path) -> Row:
     summary = summary_of(place_of(cell, folder))
     own = cell.settings
     same = own.identity() == settings(cell.dataset, cell.model, cell.method, own.protocol, own.seeds).identity()
-    final, auc = PAPER[cell.model, cell.method].get(cell.dataset, (None, None)) if same else (None, None)
+    final, auc = PAPER.get((cell.model, cell.method), {}).get(cell.dataset, (None, None)) if same else (None, None)
     return {
         "what": cell.what,
         "dataset": cell.dataset,
@@ -233,16 +262,18 @@ def row(cell: Cell, folder: Path) -> Row:
 
 
 def gains(cell: Cell, folder: Path) -> dict[str, float | None]:
-    """What a cell gains over agents that learn alone, paired over seeds, with standard errors; nothing, if that cell is
-    not finished or this is it."""
+    """What a cell gains over agents that learn alone and begin with the same tasks, and over the paper's base
+    (`_vanilla`), paired over seeds, with standard errors; nothing, if those are not finished or this is one of them."""
     names = ("final_accuracy", "auc")
-    found: dict[str, float | None] = {f"{name}_gain{end}": None for name in names for end in ("", "_se")}
-    if cell.method == "vanilla" or not finished(cell.base, folder):
-        return found
-    here, there = scores(place_of(cell, folder)), scores(place_of(cell.base, folder))
-    for name in names:
-        if gap := paired(here, there, name):
-            found |= {f"{name}_gain": gap.mean, f"{name}_gain_se": gap.error}
+    found: dict[str, float | None] = {}
+    for base, word in ((cell.base, ""), (cell.vanilla, "_vanilla")):
+        found |= {f"{name}_gain{word}{end}": None for name in names for end in ("", "_se")}
+        if cell.method in ("vanilla", ALONE) or not finished(base, folder):
+            continue
+        here, there = scores(place_of(cell, folder)), scores(place_of(base, folder))
+        for name in names:
+            if gap := paired(here, there, name):
+                found |= {f"{name}_gain{word}": gap.mean, f"{name}_gain{word}_se": gap.error}
     return found
 
 

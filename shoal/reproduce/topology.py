@@ -1,7 +1,9 @@
 """Who talks to whom: relative gain over agents alone on graphs from complete to sparse."""
 
+from dataclasses import replace
+
 from shoal.reproduce.budget import federated, grouped, whole
-from shoal.reproduce.table1 import DATASETS, SMALL, Cell, settings
+from shoal.reproduce.table1 import DATASETS, SMALL, Cell, bases, settings
 from shoal.runs.cells import Row
 
 # G(n, p) with every edge is the complete graph.
@@ -25,7 +27,7 @@ def cells(dataset: str, model: str, protocol: str, seeds: int) -> list[Cell]:
             network: Row = {"graph": graph} | ({"p": p} if graph == "random" else {})
             chosen = settings(dataset, model, method, protocol, seeds, more, network=network)
             found.append(Cell("topology", dataset, model, method, chosen, {"mode": mode, "graph": graph, "p": p}))
-    return found
+    return found[:1] + [replace(base, varied=found[0].varied) for base in bases(found)] + found[1:]
 
 
 def word(graph: str, p: float | None) -> str:
