@@ -161,7 +161,7 @@ def test_only_what_seeds_show_is_said() -> None:
     )
     assert "cheapest" not in demo.prices({"a": 10.0, "b": 1000.0}, ["a"])
     assert demo.prices({"a": 10.0, "b": 1000.0, "c": 100.0}, ["b", "c"]) == (
-        "What it cost, from one agent to one other in one task: b 1.0 kB, 100 times the 10 bytes of a. "
+        "What it cost, per link and task: b 1 kB, 100 times the 10 B of a. "
         "Of those that did better in the end, c was the cheapest."
     )
 
