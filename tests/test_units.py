@@ -1,6 +1,7 @@
 """Amounts of data as people write and read them, and the budgets of links that they make."""
 
 import tomllib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -95,7 +96,7 @@ def test_what_is_no_budget_is_one_sentence_wherever_it_stands(said: Any, why: st
     raw: dict[str, Any] = {"sharing": [{"mode": "recv"}]}
     if where.startswith("network.edges"):
         raw["network"] = {"graph": "edges", "edges": [{"sender": 0, "receiver": 1, "budget": value(said)}]}
-        tries = [lambda: resolve(raw), lambda: Settings(**raw)]
+        tries: list[Callable[[], Settings]] = [lambda: resolve(raw), lambda: Settings(**raw)]
     else:
         group, _, last = where.rpartition(".")
         given = (

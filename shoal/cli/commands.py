@@ -641,6 +641,8 @@ def work(cells: Sequence[C], folder: Path, data: Path | None) -> Iterator[C]:
     """Train the cells that are not finished yet, under one progress bar, and give each when it is."""
     from shoal import data as datasets
     from shoal.runs.cells import finish, finished, missing
+    from shoal.runs.execute import prepare
+    from shoal.sharing.plan import limited
 
     left = missing(cells, folder)
     for cell in left:
@@ -648,6 +650,8 @@ def work(cells: Sequence[C], folder: Path, data: Path | None) -> Iterator[C]:
         where = data or (Path(settings.machine.data) if settings.machine.data else None)
         if datasets.find(settings.dataset, where) is None:
             datasets.load(settings.dataset, where)  # says what is missing now, not after hours of other cells
+        if limited(settings):
+            prepare(settings.model_copy(update={"seeds": 1}), data)  # likewise, which mode can send nothing
     if len(left) < len(cells):
         say(f"{len(cells) - len(left)} of {len(cells)} cells need no training: finished, or the same run as another")
     with bars(left) as begin:

@@ -131,7 +131,8 @@ def along(world: World, other: World, sender: Lane, receiver: Lane, edges: Edges
 
 def carried(quotes: Sequence[Quote], most: Sequence[Limit], unit: str) -> int:
     """What crosses an edge in a task, in floats or bytes, at most."""
-    return min([sum(getattr(one, unit) for one in quotes), *(one.amount for one in most if one.unit == unit)])
+    sizes: list[int] = [getattr(one, unit) for one in quotes]
+    return min([sum(sizes), *(one.amount for one in most if one.unit == unit)])
 
 
 def quoted(mode: Sharing, world: World, room: Room, other: World, sender: Lane) -> list[Quote]:
@@ -189,8 +190,16 @@ def fit(worlds: Sequence[World], mode: Sharing) -> dict[tuple[Lane, Lane], Fit |
     return found
 
 
+def limited(settings: Settings) -> bool:
+    """Is there a budget anywhere?"""
+    said = settings.network.budget, *(link.budget for link in settings.network.edges)
+    return any(limit(one) is not None for one in (*said, *(mode.budget for mode in settings.sharing)))
+
+
 def feasible(worlds: Sequence[World]) -> None:
     """Raise for a mode of which no mail could ever pass: on no link that it uses the smallest fits."""
+    if not limited(worlds[0].fleet):
+        return
     for mode in worlds[0].fleet.sharing:
         tries = fit(worlds, mode).values()
         bad = [one for one in tries if one is not None and not one.fits]
