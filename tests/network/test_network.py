@@ -247,6 +247,8 @@ def test_an_edge_list_is_read_with_comments_blanks_and_limits(tmp_path: Path) ->
     text = "\ufeff# who to whom\n\n0 1\n1 0 500   # costs\n\t1 2 unlimited 4\r\n2\t0 0 10"
     said = (link(0, 1), link(1, 0, 500), link(1, 2, "unlimited", 4), link(2, 0, 0, 10))
     assert read(written(tmp_path, text)) == said
+    amounts = "0 1 20kB/task\n1 0 20 kB/task 3\n1 2 500 floats\n"
+    assert read(written(tmp_path, amounts)) == (link(0, 1, "20 kB/task"), link(1, 0, "20 kB/task", 3), link(1, 2, 500))
 
 
 def test_settling_takes_the_file_in_once(tmp_path: Path) -> None:
@@ -342,6 +344,10 @@ def test_graphml_limits_come_along_in_both_directions(tmp_path: Path) -> None:
     graph.add_edge(1, 2, weight=0.5)
     nx.write_graphml(graph, tmp_path / "limits.graphml")
     assert set(read(tmp_path / "limits.graphml")) == {link(0, 1, 500, 4), link(1, 0, 500, 4), link(1, 2), link(2, 1)}
+    graph = nx.DiGraph()
+    graph.add_edge(0, 1, budget="20 kB/task")
+    nx.write_graphml(graph, tmp_path / "bytes.graphml")
+    assert read(tmp_path / "bytes.graphml") == (link(0, 1, "20 kB/task"),)
 
 
 def test_graphml_as_other_tools_write_it(tmp_path: Path) -> None:
@@ -582,6 +588,15 @@ def test_the_command_takes_limits_p_and_seed(here: Path) -> None:
     assert done.out.startswith("random, p 1.0, seed 3, 3 agents\n")
     assert row(done, "edges")[1] == "6"
     assert "all edges: 40 floats, every 5 epochs" in (here / "random.svg").read_text(encoding="utf-8")
+
+
+def test_the_command_takes_a_budget_in_bytes_and_refuses_what_is_none(here: Path) -> None:
+    assert call("network", "ring", "--agents", 3, "--budget", "20 kB/task").code == 0
+    assert "all edges: 20 kB/task, every epoch" in (here / "ring.svg").read_text(encoding="utf-8")
+    for budget, said in (("20 parsecs", "cannot be '20 parsecs'; allowed: "), ("20 kB/s", "none of seconds yet")):
+        refused = call("network", "ring", "--budget", budget)
+        assert (refused.code, refused.out) == (2, "")
+        assert said in refused.err
 
 
 def test_a_graph_file_has_as_many_agents_as_it_names(here: Path) -> None:
