@@ -28,8 +28,9 @@ def check_mode(*modes: "str | type[Sharing] | Sharing", model: str | None = None
 
     Mail changes what is learned; the ledger weighs what was packed; the same seed is the same run; strangers, seeds and
     agents without mail are as alone, and so are all without edges or budget; an edge leads one way; stopped, saved and
-    resumed it ends the same; cut into several stacks too, with the same ledger; quotes are upper bounds; bad mail is
-    refused and is as if it had never come; `loop` and `vmap` agree.
+    resumed it ends the same; cut into several stacks too, with the same ledger; quotes are upper bounds, also under
+    budgets in bytes and per task, which hold; bad mail is refused and is as if it had never come; `loop` and `vmap`
+    agree.
     """
     from shoal.contracts.modes import check
 

@@ -1,15 +1,26 @@
-"""Amounts of data as people write them: `20 kB` is 20,000 bytes, `500 floats` are 2,000."""
+"""Amounts of data as people write them: `20 kB` is 20,000 bytes, `20 kB/task` what a link carries in a task."""
 
 import re
+from fractions import Fraction
+from functools import cache
+from typing import Literal, NamedTuple
 
 from shoal.errors import SettingsError
 
 FLOAT = 4  # bytes
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+FLOATS = ("float", "floats")
 NAMES = {name.lower(): size for name, size in UNITS.items()} | {
-    "byte": 1, "bytes": 1, "float": FLOAT, "floats": FLOAT,
+    "byte": 1, "bytes": 1, **dict.fromkeys(FLOATS, FLOAT),
 }  # fmt: skip
-AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]+)\s*")
+AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]+)\s*")
+UNLIMITED = "unlimited"
+PERIODS: dict[str, Literal["exchange", "task"]] = {"exchange": "exchange", "task": "task"}
+SECONDS = ("s", "sec", "second", "seconds", "min", "minute", "h", "hour", "day")
+BUDGETS = (
+    'a whole number of floats per exchange from 0, an amount such as "20 kB" (per exchange), "20 kB/task" or '
+    '"500 floats/task", or "unlimited"'
+)
 
 
 def size(said: str) -> int:
@@ -17,12 +28,86 @@ def size(said: str) -> int:
     found = AMOUNT.fullmatch(said)
     if found is None or found[2].lower() not in NAMES:
         raise SettingsError(f"{said!r} is no amount of data; say a number and a unit: {', '.join(UNITS)} or floats")
-    return round(float(found[1]) * NAMES[found[2].lower()])
+    return round(Fraction(found[1]) * NAMES[found[2].lower()])
 
 
 def shown(count: float) -> str:
     """Bytes for people, with three digits and never rounded to nothing: `5.04 kB`."""
-    if count < 1000:
+    if count < 999.5:
         return f"{count:.3g} B"
     unit = next((unit for unit in ("kB", "MB", "GB") if count < 999.5 * UNITS[unit]), "TB")
-    return f"{count / UNITS[unit]:.3g} {unit}"
+    number = count / UNITS[unit]
+    return f"{number:,.0f} {unit}" if number >= 999.5 else f"{number:.3g} {unit}"
+
+
+class Limit(NamedTuple):
+    """How much a link carries, of what, and in which time."""
+
+    amount: int
+    unit: Literal["floats", "bytes"]
+    per: Literal["exchange", "task"]
+
+    def __str__(self) -> str:
+        """In words, to the last byte: `20 kB per task`, `5,000 floats per exchange`."""
+        amount = f"{self.amount:,} floats" if self.unit == "floats" else exact(self.amount)
+        return f"{amount} per {self.per}"
+
+    @property
+    def said(self) -> int | str:
+        """As a setting."""
+        if not self.amount or (self.unit == "floats" and self.per == "exchange"):
+            return self.amount
+        amount = f"{self.amount} floats" if self.unit == "floats" else exact(self.amount)
+        return amount if self.per == "exchange" else f"{amount}/task"
+
+
+def exact(count: int) -> str:
+    """Bytes in the largest unit that needs at most three decimals, so that nothing is lost: `1.5 MB`, `20.001 kB`."""
+    unit = next(unit for unit in ("TB", "GB", "MB", "kB", "B") if count >= UNITS[unit] or unit == "B")
+    while count * 1000 % UNITS[unit]:
+        unit = {"TB": "GB", "GB": "MB", "MB": "kB"}[unit]
+    whole, part = divmod(count, UNITS[unit])
+    return f"{whole}{f'.{part * 1000 // UNITS[unit]:03}'.rstrip('0').rstrip('.')} {unit}"
+
+
+@cache
+def limit(said: int | str | None) -> Limit | None:
+    """The limit that a budget means: `5000` are floats per exchange; `"unlimited"` and None mean that there is none.
+
+    >>> limit("20 kB/task")
+    Limit(amount=20000, unit='bytes', per='task')
+    """
+    if said is None or said == UNLIMITED:
+        return None
+    if isinstance(said, int):
+        if said < 0:
+            raise SettingsError(f"a budget cannot be {said!r}; allowed: {BUDGETS}")
+        return Limit(said, "floats", "exchange")
+    text, slash, period = said.partition("/")
+    found, per = AMOUNT.fullmatch(text), period.strip().lower().removeprefix("per ")
+    if found is None or found[2].lower() not in NAMES:
+        raise SettingsError(f"a budget cannot be {said!r}; allowed: {BUDGETS}")
+    if per in SECONDS:
+        raise SettingsError(
+            f"a budget cannot be {said!r}: agents have a clock of tasks and epochs, and none of seconds yet; say what "
+            f'a link carries per task, "{text.strip()}/task", or per exchange, "{text.strip()}"'
+        )
+    if slash and per not in PERIODS:
+        raise SettingsError(
+            f'a budget cannot be {said!r}: it is per exchange or per task; say "{text.strip()}" or '
+            f'"{text.strip()}/task"'
+        )
+    floats = found[2].lower() in FLOATS
+    exactly = Fraction(found[1]) * (1 if floats else NAMES[found[2].lower()])
+    amount = round(exactly)
+    if (floats or not amount) and amount != exactly:
+        unit = "floats" if floats else "bytes"
+        raise SettingsError(f"a budget cannot be {said!r}, which is no whole number of {unit}; allowed: {BUDGETS}")
+    return Limit(amount, "floats" if floats else "bytes", PERIODS.get(per, "exchange"))
+
+
+def plain(said: int | str) -> int | str:
+    """A budget in the one way in which it is kept: what means the same is the same. Floats per exchange are a number,
+    and a link that is closed has 0."""
+    most = limit(said)
+    return UNLIMITED if most is None else most.said

@@ -105,7 +105,7 @@ def same(one: Stack, other: Stack, but: Sequence[str] = ()) -> None:
 
 def total(stack: Stack) -> int:
     """The floats that all edges have carried."""
-    return sum(use.total for use in stack.ledger.uses.values())
+    return sum(use.total.floats for use in stack.ledger.uses.values())
 
 
 def ready(model: str, tables: Sequence[dict[str, Any]], agents: int = 3, **changes: Any) -> tuple[World, Stack]:

@@ -254,7 +254,10 @@ def test_any_net_keeps_the_laws_of_models() -> None:
         ("Leaky", "agents that exchange nothing with others learn as if these were not there, but `.*` differs"),
         ("Nosy", "a fleet that is cut into several stacks ends as in one .*, but `.*` differs"),
         ("Rude", "the mode `bias` wrote `y` in the state of `memory`, which is not its own"),
-        ("Cheap", "a quote is an upper bound, but with a budget of None mail of kind `bias` had 1 items and 12 floats"),
+        (
+            "Cheap",
+            "a quote is an upper bound, but with a budget of unlimited mail of kind `bias` had 1 items, 12 floats",
+        ),
         ("Silent", "`bias`: no mail was accepted in a small fleet, so there is nothing to test; give it an `example`"),
     ],
 )

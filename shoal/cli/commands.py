@@ -383,7 +383,11 @@ def network(
         int | None, typer.Option(min=0, help="The seed of a random graph (default: 0).", show_default=False)
     ] = None,
     budget: Annotated[
-        int | None, typer.Option(min=0, help="Floats per exchange and edge (default: unlimited).", show_default=False)
+        str | None,
+        typer.Option(
+            help='What an edge carries: floats per exchange, "20 kB" or "20 kB/task" (default: unlimited).',
+            show_default=False,
+        ),
     ] = None,
     every: Annotated[
         int | None, typer.Option(min=1, help="Epochs between exchanges (default: 1).", show_default=False)
@@ -397,7 +401,8 @@ def network(
     each other pair with chance p. **disconnected**: no one. Random graphs differ from seed to seed.
 
     A graph file is GraphML (.graphml or .xml; edges may have attributes *budget* and *every*) or an edge list, with a
-    line `0 1` for an edge from agent 0 to agent 1, or `0 1 5000 10` for one of 5000 floats every 10 epochs.
+    line `0 1` for an edge from agent 0 to agent 1, `0 1 5000 10` for one of 5000 floats every 10 epochs, or
+    `0 1 20kB/task` for one of 20,000 bytes in a task.
 
     Of a settings file (.toml), its agents and [network] are shown; there, the graph is network.graph = "GRAPH".
     """
@@ -671,6 +676,8 @@ def work(cells: Sequence[C], folder: Path, data: Path | None) -> Iterator[C]:
     """Train the cells that are not finished yet, under one progress bar, and give each when it is."""
     from shoal import data as datasets
     from shoal.runs.cells import finish, finished, missing
+    from shoal.runs.execute import prepare
+    from shoal.sharing.plan import limited
 
     left = missing(cells, folder)
     for cell in left:
@@ -678,6 +685,8 @@ def work(cells: Sequence[C], folder: Path, data: Path | None) -> Iterator[C]:
         where = data or (Path(settings.machine.data) if settings.machine.data else None)
         if datasets.find(settings.dataset, where) is None:
             datasets.load(settings.dataset, where)  # says what is missing now, not after hours of other cells
+        if limited(settings):
+            prepare(settings.model_copy(update={"seeds": 1}), data)  # likewise, which mode can send nothing
     if len(left) < len(cells):
         say(f"{len(cells) - len(left)} of {len(cells)} cells need no training: finished, or the same run as another")
     with bars(left) as begin:

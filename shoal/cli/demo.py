@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console, Group
-from rich.filesize import decimal
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -20,7 +19,6 @@ from shoal.fleet.stack import Stack
 from shoal.report import compare, needs
 from shoal.report.compare import Entry
 from shoal.report.read import gather
-from shoal.report.traffic import linked
 from shoal.reproduce.table1 import modes
 from shoal.runs.cells import measured
 from shoal.runs.execute import carry_out, done, interrupts, prepare, units
@@ -29,6 +27,7 @@ from shoal.settings.groups import Settings
 from shoal.settings.reading import read
 from shoal.study import metrics
 from shoal.study.paired import Gain
+from shoal.units import shown
 
 # The fleet; experiments/digits.toml is the same file, and a test keeps it so. Its settings were chosen by how agents
 # learn that share nothing, and how fast, before the other methods were run with them: never tune them on an outcome.
@@ -194,7 +193,7 @@ def view(
 def line(name: str, settings: Settings, stack: Stack) -> str:
     """A method at the end of a task, in a line."""
     now = present(stack, settings)
-    mail = f"{now.messages:,} messages, {decimal(now.bytes)}" if settings.sharing else "no mail"
+    mail = f"{now.messages:,} messages, {shown(now.bytes)}" if settings.sharing else "no mail"
     return f"{name}: task {stack.task} of {settings.tasks.count} learned, {100 * now.mean:.1f} % so far, {mail}"
 
 
@@ -222,7 +221,7 @@ def picture(records: Mapping[str, Record], seen: Mapping[str, View], width: int,
     curves = width >= NARROW
     if curves:
         table.add_column(f"tasks {first} to {last}, each as it is learned", no_wrap=True)
-    for title, room in (("all tasks so far", BAR), ("mails", 6), ("size", 8)):
+    for title, room in (("all tasks so far", BAR), ("mails", 6), ("in all", 8)):
         table.add_column(title, justify="right", min_width=room, no_wrap=True)
     for name, record in records.items():
         one = seen.get(name)
@@ -230,9 +229,9 @@ def picture(records: Mapping[str, Record], seen: Mapping[str, View], width: int,
             table.add_row(Text(name, "dim"), *[""] * (3 + curves))
             continue
         groups = [" ".join("".join(spark(value, chance) for value in curve) for curve in one.curves)] if curves else []
-        mail = [f"{one.messages:,}", decimal(one.bytes)] if record.settings.sharing else ["-", ""]
-        shown = "" if one.mean != one.mean else f"{bar(one.mean, chance)} {100 * one.mean:.1f} %"
-        table.add_row(Text(name, "bold"), *(Text(group, "cyan") for group in groups), Text(shown, "green"), *mail)
+        mail = [f"{one.messages:,}", shown(one.bytes)] if record.settings.sharing else ["-", ""]
+        level = "" if one.mean != one.mean else f"{bar(one.mean, chance)} {100 * one.mean:.1f} %"
+        table.add_row(Text(name, "bold"), *(Text(group, "cyan") for group in groups), Text(level, "green"), *mail)
     scale = f"bars and curves begin at {100 * chance:.0f} %, a guess" if curves else ""
     return Group(table, Text(""), now or Text(scale, "dim"))
 
@@ -257,7 +256,7 @@ def conclude(out: Path, records: Mapping[str, Record], console: Console) -> None
     places = {record.folder: name for name, record in records.items()}
     found = compare.groups(runs, places)
     entries = {places[entry.run.folder]: entry for group in found for entry in group.entries}
-    paid = {name: price(entry) for name, entry in entries.items()}
+    paid = {name: entry.paid for name, entry in entries.items()}
     console.print()
     console.print(results(entries, paid))
     console.print()
@@ -281,27 +280,17 @@ def results(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> Table:
     """What each method came to and what it cost."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
-    for title in ("final\naccuracy", "gain over\nvanilla", "AUC", "gain over\nvanilla", "bytes per edge\nand task"):
+    for title in ("final\naccuracy", "gain over\nvanilla", "AUC", "gain over\nvanilla", "sent per link\nand task"):
         table.add_column(title, justify="right", no_wrap=True)
     for name in METHODS:
         cells = []
         for score in ("final", "auc"):
-            gain = gained(entries[name], score)
-            cells += [f"{unit(entries[name], score) * entries[name].score(score).mean:.1f} %", gain and points(gain)]
-        table.add_row(Text(name, "bold"), *(cell or "" for cell in cells), f"{paid[name]:,.0f}" if paid[name] else "-")
+            level, gain = entries[name].score(score).mean, entries[name].gain(score)
+            paper = f" ({level * float(entries[name].run.epochs[-1]) / 100:.1f})" if score == "auc" else ""
+            cells += [f"{level:.1f} %{paper}", gain and points(gain)]
+        sent = shown(paid[name]) if paid[name] else "nothing"
+        table.add_row(Text(name, "bold"), *(cell or "" for cell in cells), sent)
     return table
-
-
-def unit(entry: Entry, score: str) -> float:
-    """What makes a score of a run a percentage."""
-    return 1.0 if score == "final" else 100 / float(entry.run.epochs[-1])
-
-
-def gained(entry: Entry, score: str) -> Gain | None:
-    """What a method has more than agents that share nothing, in points."""
-    gain = entry.gain(score)
-    scale = unit(entry, score)
-    return gain and gain.times(scale)
 
 
 def points(gain: Gain) -> str:
@@ -313,8 +302,8 @@ def verdict(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> list[str
     base = entries[BASE]
     agents, seeds = len(np.unique(base.run.agents)), len(np.unique(base.run.seeds))
     guess = 100 / base.run.settings["tasks"]["classes"]
-    ends = {name: gain for name in METHODS if (gain := gained(entries[name], "final"))}
-    ways = {name: gain for name in METHODS if (gain := gained(entries[name], "auc"))}
+    ends = {name: gain for name in METHODS if (gain := entries[name].gain("final"))}
+    ways = {name: gain for name in METHODS if (gain := entries[name].gain("auc"))}
     said = [
         f"Without sharing, agents in the end get {base.score('final').mean:.1f} % of the test images of all their "
         f"{base.run.tasks} tasks right; a guess would get {guess:.0f} %.",
@@ -325,7 +314,9 @@ def verdict(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> list[str
     return [
         "\n".join(said),
         "Final accuracy: on test images of all tasks, when the last one is learned. AUC: its mean over the time in "
-        f"which tasks {base.run.initial + 1} to {base.run.tasks} are learned; who learns faster has more. Both are the "
+        f"which tasks {base.run.initial + 1} to {base.run.tasks} are learned, in % (in brackets the paper's unit); who "
+        f"learns faster has more. A link leads from one agent to one other; what was sent over it is the mean over "
+        f"links and tasks with mail. Final accuracy and AUC are the "
         f"mean of {agents} agents and {repeated(seeds).removesuffix(' each')}. Gains are in points, paired over seeds, "
         "± their standard error. Better and worse: the 95 % interval leaves out zero (Student's t, each on its own).",
     ]
@@ -354,23 +345,15 @@ def judged(gains: Mapping[str, Gain], when: str) -> str:
     return f"{when}, {'; '.join(parts)}."
 
 
-def price(entry: Entry) -> float:
-    """Bytes per directed edge and task after the initial ones, those without mail included."""
-    run = entry.run
-    edges = sum(len(linked(run, int(seed))) for seed in np.unique(run.seeds))
-    chances = edges * (run.tasks - run.initial)
-    return 1e6 * entry.megabytes * len(run.seeds) / chances if chances else 0.0
-
-
 def prices(paid: Mapping[str, float], better: Sequence[str]) -> str:
     """Who sent most, who least, and who was the cheapest of those that did better."""
     if not paid:
         return "Nothing was sent."
     order = sorted(paid, key=lambda name: paid[name])
     least, most = order[0], order[-1]
-    said = f"What it cost, from one agent to one other in one task: {most} {decimal(round(paid[most]))}"
+    said = f"What it cost, per link and task: {most} {shown(paid[most])}"
     if most != least:
-        said += f", {paid[most] / paid[least]:,.0f} times the {decimal(round(paid[least]))} of {least}"
+        said += f", {paid[most] / paid[least]:,.0f} times the {shown(paid[least])} of {least}"
     bought = [name for name in order if name in better]
     return said + (f". Of those that did better in the end, {bought[0]} was the cheapest." if len(bought) > 1 else ".")
 

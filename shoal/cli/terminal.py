@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from shoal.units import shown
+
 if TYPE_CHECKING:
     from shoal.data import Status
     from shoal.fleet.world import World
@@ -29,17 +31,17 @@ def show_summary(summary: dict[str, Any]) -> None:
     """A finished run as a table."""
 
     table = Table("", "mean", "error (pooled)", "error (seeds)", box=None)
-    shown = {
+    titles = {
         "final_accuracy": "final accuracy, %",
+        "auc_percent": "AUC, % of its maximum",
         "auc": "AUC, paper's unit",
-        "auc_normalised": "AUC, % of its maximum",
         "average_accuracy": "average accuracy, %",
         "forward_transfer": "zero-shot on the next task, %",
         "zero_shot_others": "zero-shot on others' tasks, %",
         "backward_transfer": "backward transfer, points",
         "forgetting": "forgetting, points",
     }
-    for name, title in shown.items():
+    for name, title in titles.items():
         table.add_row(title, *(number(summary.get(f"{name}{ending}")) for ending in ("", "_se", "_se_seeds")))
     if summary["modules"] is not None:
         table.add_row("modules at the end", number(summary["modules"]))
@@ -48,14 +50,15 @@ def show_summary(summary: dict[str, Any]) -> None:
         console.print(
             f"{name} ({kind['model']}, agents {spans(kind['agents'])}): final accuracy "
             f"{plus(kind, 'final_accuracy', '_se')} %, "
-            f"AUC {number(kind['auc'])}" + ("" if kind["modules"] is None else f", modules {number(kind['modules'])}"),
+            f"AUC {percent(kind)}" + ("" if kind["modules"] is None else f", modules {number(kind['modules'])}"),
             highlight=False, markup=False, soft_wrap=True,
         )  # fmt: skip
     if summary["sharing"]:
         console.print(
-            f"shared by {', '.join(summary['sharing'])}: {summary['messages']:,} messages, "
-            f"{summary['bytes_total'] / 1e6:,.1f} MB, {summary['floats_per_edge_task']:,.0f} floats per edge and task "
-            f"({summary['paper_floats_per_edge_task']:,.0f} by the paper's rule), {summary['refused']:,} refused",
+            f"shared by {', '.join(summary['sharing'])}: {shown(summary['bytes_per_link_task'])} per link and task "
+            f"({summary['floats_per_edge_task']:,.0f} floats, {summary['paper_floats_per_edge_task']:,.0f} by the "
+            f"paper's rule), in all {shown(summary['bytes_total'])} in {summary['messages']:,} messages; "
+            + (f"{summary['refused']:,} messages were refused" if summary["refused"] else "no message was refused"),
             highlight=False, soft_wrap=True,
         )  # fmt: skip
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
@@ -65,7 +68,8 @@ def show_summary(summary: dict[str, Any]) -> None:
 
 def show_plan(fleet: Sequence["World"]) -> None:
     """What sharing will cost, a table of limits and mail."""
-    from shoal.sharing.plan import plan
+    from shoal.sharing.plan import fit, plan, total
+    from shoal.units import limit
 
     settings, edges, lanes = fleet[0].fleet, fleet[0].edges, fleet[0].peers
     lines = plan(fleet)
@@ -81,7 +85,7 @@ def show_plan(fleet: Sequence["World"]) -> None:
         console.print("nothing is shared; say sharing=MODE, see `shoal list sharing`")
         return
     for group in dict.fromkeys(one.edges for one in lines):
-        words = "no limit" if group.budget is None else f"{group.budget:,} floats per exchange"
+        words = "no limit" if group.budget is None else str(limit(group.budget))
         rhythm = "" if group.every == 1 else f", at least {group.every} epochs between exchanges"
         pairs = ", ".join(f"{sender} → {receiver}" for sender, receiver in group.pairs[:8])
         more = f" and {len(group.pairs) - 8} other pairs of agents" * (len(group.pairs) > 8)
@@ -93,15 +97,22 @@ def show_plan(fleet: Sequence["World"]) -> None:
             table.add_row(title, *cells)
         console.print(table)
     console.print()
-    total = sum(one.edges.number * one.total_bytes for one in lines)
     console.print(
-        f"All costs are per directed edge and at most: a neighbour may have less to send, and modes that act at the "
-        f"same moment share the edge's budget. In all at most {total / 1e6:,.1f} MB.",
+        f"All costs are per directed edge (link) and at most: a neighbour may have less to send, and modes that act at "
+        f"the same moment share the edge's budget. In all at most {shown(total(lines))}.",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     for mode in settings.sharing:
+        tries = fit(fleet, mode).values()
+        few = sum(one is not None and not one.fits for one in tries)
         if not any(one.mode == mode.mode for one in lines):
             console.print(f"{mode.mode} never sends anything: no edge carries it", highlight=False)
+        elif few:
+            console.print(
+                f"{mode.mode} fits {len(tries) - few} of {len(tries)} edges; on the others even its smallest mail is "
+                "over budget",
+                highlight=False, soft_wrap=True,
+            )  # fmt: skip
 
 
 def show_kinds(world: "World") -> None:
@@ -135,12 +146,14 @@ def facts_of(world: "World", lines: list["Line"]) -> dict[str, list[str]]:
         "largest: images, classes or modules": [
             f"{one.items}" + f" of {one.wanted}" * (one.items < one.wanted) for one in lines
         ],
-        "floats": [f"{one.floats:,}" for one in lines],
         "bytes": [f"{one.bytes:,}" for one in lines],
+        "floats": [f"{one.floats:,}" for one in lines],
         "floats by the paper's rule": [f"{quoted(world, one):,}" for one in lines],
         "exchanges in a task": [f"{one.exchanges}" for one in lines],
+        "per link and task": [shown(one.total_bytes / one.tasks) for one in lines],
         "floats in a task": [f"{one.total / one.tasks:,.0f}" for one in lines],
         "messages in the run": [f"{one.posted:,}" for one in lines],
+        "bytes in the run": [shown(one.total_bytes) for one in lines],
         "floats in the run": [f"{one.total:,}" for one in lines],
         "refused: edge at rest": [f"{one.resting:,}" for one in lines],
         "refused: over budget": [f"{one.over:,}" for one in lines],
@@ -218,16 +231,17 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
     """Runs side by side, with errors over seeds; on a narrow terminal final accuracy and AUC below each other."""
     from shoal.study.paired import chance
 
-    scores = {"final_accuracy": "final", "auc": "AUC"}
+    scores = {"final_accuracy": "final, %", "auc_percent": "AUC, %"}
     for some in [list(scores)] if where.width >= WIDE else [[name] for name in scores]:
         priced = "final_accuracy" in some  # costs are said once
         heads = [head for name in some for head in (scores[name], "difference", "p")]
-        table = Table(Column("run", overflow="fold"), *heads, *(["MB", "floats", "s"] * priced), box=None)
+        table = Table(Column("run", overflow="fold"), *heads, *(["per link", "s"] * priced), box=None)
         for row in rows:
             cells = []
             for name in some:
                 gap = "" if row[f"{name}_difference"] is None else plus(row, f"{name}_difference", "_se", "+.2f")
-                cells += [plus(row, name, "_se_seeds"), gap, chance(row[f"{name}_difference_p"])]
+                level = percent(row, "_se_seeds") if name == "auc_percent" else plus(row, name, "_se_seeds")
+                cells += [level, gap, chance(row[f"{name}_difference_p"])]
             if row["kind"]:
                 table.add_row(f"  {row['kind']}", *cells)
             else:
@@ -235,22 +249,23 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
         where.print(table)
     where.print(
         f"{counted([row for row in rows if not row['kind']])}; errors over seeds; differences from "
-        f"{rows[0]['baseline']}, paired over seeds, with p of a paired t-test; floats per edge and task",
+        f"{rows[0]['baseline']}, in points, paired over seeds, with p of a paired t-test; AUC in brackets in the "
+        f"paper's unit; bytes per link and task",
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
 
 
 def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> None:
     """Cells of a grid, the front marked."""
-    table = Table("", *(Column(key, overflow="fold") for key in keys), "final", "AUC", "MB", "floats", "s", box=None)
+    table = Table("", *(Column(key, overflow="fold") for key in keys), "final, %", "AUC, %", "per link", "s", box=None)
     for row in rows:
         words = [str("-" if row[key] is None else row[key]) for key in keys]
         mark = "*" * row["front"]
-        table.add_row(mark, *words, plus(row, "final_accuracy", "_se_seeds"), plus(row, "auc", "_se_seeds"), *cost(row))
+        table.add_row(mark, *words, plus(row, "final_accuracy", "_se_seeds"), percent(row, "_se_seeds"), *cost(row))
     where.print(table)
     where.print(
         "* the Pareto front: no other combination with the same tasks ends higher for as little traffic; "
-        "errors over seeds; floats per edge and task",
+        "errors over seeds; AUC in brackets in the paper's unit; bytes per link and task",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
 
@@ -270,9 +285,15 @@ def plus(row: dict[str, Any], name: str, end: str = "_se", form: str = ".2f") ->
 
 
 def cost(row: dict[str, Any]) -> list[str]:
-    """What a run sent, and its time."""
-    sent = (row["bytes_total"] or 0) / 1e6, row["floats_per_edge_task"] or 0  # a run of an earlier version has none
-    return [f"{sent[0]:,.1f}", f"{sent[1]:,.0f}", f"{row['seconds']:.0f}"]
+    """What a run sent per link and task, and its time; a dash, if a run of an earlier version does not say."""
+    sent = 0 if not row["bytes_total"] else row["bytes_per_link_task"]
+    return ["-" if sent is None else shown(sent) if sent else "nothing", f"{row['seconds']:.0f}"]
+
+
+def percent(row: dict[str, Any], end: str = "_se") -> str:
+    """An AUC in per cent of its maximum with its error, and the paper's unit in brackets."""
+    found = plus(row, "auc_percent", end)
+    return found if row["auc"] is None else f"{found} ({row['auc']:.2f})"
 
 
 def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:
@@ -389,9 +410,9 @@ def show_learners() -> None:
 
 def show_data(rows: Iterable["Status"]) -> None:
     """Which datasets are here."""
-    table = Table("dataset", "here", "where", "MB", "note", box=None)
+    table = Table("dataset", "here", "where", "size", "note", box=None)
     for row in rows:
-        size = f"{row.size / 1e6:.1f}" if row.present else ""
+        size = shown(row.size) if row.present else ""
         table.add_row(row.name, "yes" if row.present else "no", str(row.where or ""), size, row.note)
     console.print(table)
 

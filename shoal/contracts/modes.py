@@ -1,5 +1,6 @@
 """The laws of sharing modes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -30,12 +31,15 @@ from shoal.fleet.stack import PARAMS, Stack
 from shoal.fleet.world import World, worlds
 from shoal.learners import received
 from shoal.mail.ledger import COLUMNS
-from shoal.mail.mail import ACCEPTED, LOST, OVER_BUDGET, Expected, Mail, pack
+from shoal.mail.mail import ACCEPTED, LOST, OVER_BUDGET, UNSENT, Expected, Mail, pack
+from shoal.mail.quote import Room
 from shoal.models.table import MODELS
 from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
 from shoal.sharing.exchange import meet
 from shoal.sharing.modes import MODES
+from shoal.sharing.plan import quoted
+from shoal.units import UNLIMITED, limit
 
 # Two components, and agent 4 alone; of the second seed the first component.
 PAIRS = ((0, 1), (1, 0), (2, 3), (3, 2))
@@ -120,6 +124,10 @@ class Case:
         """Two agents, sharing, and nobody else."""
         return ran(self.small(FIRST))
 
+    def limited(self, budget: int | str) -> Run:
+        """The same with such a budget on every edge."""
+        return ran(self.small(FIRST, network=edges(PAIRS, budget=budget)))
+
     def flowed(self, stack: Stack, where: str) -> None:
         """Mail of every mode has been accepted: a law about mail says nothing where there is none."""
         accepted = stack.ledger.among("verdict", [ACCEPTED])
@@ -175,7 +183,7 @@ def the_ledger_weighs_what_was_packed(case: Case) -> None:
         law(row == want, f"{case.what}: the ledger says {row} of a mail that is {want} (floats, bytes, verdict)")
         law(mail.sender.seed == mail.receiver.seed, f"{case.what}: mail went from one seed to another")
         law((mail.sender.agent, mail.receiver.agent) in PAIRS, f"{case.what}: mail went where there is no edge")
-    carried = sum(use.total for use in ledger.uses.values())
+    carried = sum(use.total.floats for use in ledger.uses.values())
     paid = int(ledger.column("floats")[ledger.crossed].sum())
     law(carried == paid, f"{case.what}: edges have carried {carried} floats, and {paid} were paid for")
 
@@ -254,30 +262,59 @@ def cut_into_stacks_it_ends_the_same(case: Case) -> None:
 
 def quotes_are_upper_bounds(case: Case) -> None:
     world = case.all.world
-    quoted = [one.floats for mode in case.modes for one in mode.quote(world, None)]
-    within_quotes(case, case.all, None)
-    half = max(1, max(quoted, default=0) // 2)
-    within_quotes(case, ran(case.small(FIRST, network=edges(PAIRS, budget=half))), half)
+    half = max(1, max((one.floats for mode in case.modes for one in mode.quote(world, Room())), default=0) // 2)
+    within_quotes(case, case.all, UNLIMITED)
+    within_quotes(case, case.limited(half), half)
 
 
-def within_quotes(case: Case, run: Run, budget: int | None) -> None:
-    quotes = {(mode.mode, one.kind): one for mode in case.modes for one in mode.quote(run.world, budget)}
-    spent: dict[tuple[Any, ...], int] = {}
+def budgets_in_bytes_and_per_task_hold(case: Case) -> None:
+    world, start = case.all.world, case.all.world.lanes[0]
+    sizes = [one.bytes for mode in case.modes for one in quoted(mode, world, Room(), world, start)]
+    most = max(1, *sizes)
+    within_quotes(case, case.limited(f"{max(1, most // 2)} B"), f"{max(1, most // 2)} B")
+    run = case.limited(f"{most} B/task")
+    within_quotes(case, run, f"{most} B/task")
+    for state in [one for one in run.states if one.epoch and len(one.ledger)][1:2]:
+        (stack,) = saved(run.world.settings, [state])
+        sentence = "stopped within a task and resumed, a budget per task knows what was used of it"
+        law(stack.ledger.uses == state.ledger.uses, f"{case.what}: {sentence}, but edges forget what they carried")
+        case.same(simulate(run.world, stack), run.stack, sentence)
+
+
+def within_quotes(case: Case, run: Run, budget: int | str) -> None:
+    """No mail that left is more than was quoted, no edge carries more than it may, and what was kept back was more."""
+    most, epochs = limit(budget), run.world.settings.learner.epochs
+    room = Room() if most is None else Room(**{most.unit: most.amount})
+    quotes = {
+        (mode.mode, one.kind): one
+        for mode in case.modes
+        for one in quoted(mode, run.world, room, run.world, run.world.lanes[0])
+    }
+    spent: Counter[tuple[Any, ...]] = Counter()
     for mail, verdict in run.posted:
         quote = quotes.get((mail.mode, mail.kind))
         law(quote is not None, f"`{mail.mode}`: mail of kind `{mail.kind}` was sent, but not quoted")
-        if quote is None or verdict == OVER_BUDGET:
+        weight = 0 if most is None else getattr(mail, most.unit)
+        # The end of a task and the start of the next are one moment.
+        now = mail.task if most is None or most.per == "task" else mail.task * epochs + mail.epoch
+        period = mail.sender, mail.receiver, now
+        if most is not None and verdict == OVER_BUDGET:
+            law(
+                spent[period] + weight > most.amount,
+                f"`{mail.mode}`: mail of kind `{mail.kind}` was refused as over budget, but {most} leave room for it",
+            )
+        if quote is None or verdict in UNSENT:
             continue
         law(
-            mail.items <= quote.items and mail.floats <= quote.floats,
+            mail.items <= quote.items and mail.floats <= quote.floats and mail.bytes <= quote.bytes,
             f"`{mail.mode}`: a quote is an upper bound, but with a budget of {budget} mail of kind `{mail.kind}` had "
-            f"{mail.items} items and {mail.floats} floats where {quote.items} and {quote.floats} were quoted",
+            f"{mail.items} items, {mail.floats} floats and {mail.bytes} bytes where {quote.items}, {quote.floats} and "
+            f"{quote.bytes} were quoted",
         )
-        moment = mail.sender, mail.receiver, mail.task, mail.epoch
-        spent[moment] = spent.get(moment, 0) + mail.floats
+        spent[period] += weight
     law(
-        budget is None or max(spent.values(), default=0) <= budget,
-        f"{case.what}: an edge carried more than its budget of {budget} at one exchange",
+        most is None or max(spent.values(), default=0) <= most.amount,
+        f"{case.what}: an edge carried more than its budget of {most}",
     )
 
 
@@ -462,6 +499,7 @@ LAWS: tuple[Callable[[Case], None], ...] = (
     stopped_and_resumed_it_ends_the_same,
     cut_into_stacks_it_ends_the_same,
     quotes_are_upper_bounds,
+    budgets_in_bytes_and_per_task_hold,
     bad_mail_is_as_if_it_had_never_come,
     loop_and_vmap_agree,
 )

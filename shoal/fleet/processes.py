@@ -24,7 +24,7 @@ from shoal.fleet.engine import THREADS, keep_memory
 from shoal.fleet.members import Here
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, joint_lanes, worlds
-from shoal.mail.ledger import Ledger, Use
+from shoal.mail.ledger import Ledger
 from shoal.mail.mail import ACCEPTED, Envelope, Mail, pack, unpack
 from shoal.settings.groups import Settings
 
@@ -120,10 +120,10 @@ class Served:
         lanes: Sequence[Lane],
         peers: Sequence[Lane],
         stacks: Sequence[Stack] | None,
-        uses: dict[tuple[Lane, Lane], Use],
+        ledger: Ledger,
     ) -> None:
         self.here, self.kept = Here(worlds(settings, bank, lanes, peers), stacks), {}
-        self.here.ledger = Ledger(uses=uses)  # rows are written where the run is driven; limits hold where mail leaves
+        self.here.ledger = ledger  # its rows are written where the run is driven; limits hold where mail leaves
         self.here.bind()
 
     def act(self, verb: str, arguments: Sequence[Any]) -> Any:
@@ -186,8 +186,8 @@ def started(whole: Sequence[World], stacks: Sequence[Stack] | None, ledger: Ledg
         with few_threads(count):
             members.extend(Process(mine) for mine in deals)
         for member, mine in zip(members, deals, strict=True):
-            uses = {ends: use for ends, use in ledger.uses.items() if ends[0] in member.lanes}
-            member.tell("open", settings, whole[0].bank, mine, peers, dealt(whole, stacks, mine), uses)
+            known = ledger.sent_by(member.lanes)
+            member.tell("open", settings, whole[0].bank, mine, peers, dealt(whole, stacks, mine), known)
         for member in members:
             member.told()
             member.opened = True

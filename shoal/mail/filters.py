@@ -5,12 +5,14 @@ row that `filters` makes; if it stops messages with a verdict of its own, that v
 """
 
 from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.mail.ledger import Use
+from shoal.mail.ledger import UNUSED, Use
 from shoal.mail.mail import AT_REST, OVER_BUDGET, Mail
-from shoal.mail.quote import Quote
+from shoal.mail.quote import Quote, Room
 from shoal.network.edges import Edge
+from shoal.units import Limit, limit
 
 if TYPE_CHECKING:
     from shoal.sharing.contract import Sharing
@@ -22,23 +24,14 @@ class Way(NamedTuple):
     edge: Edge
     mode: "Sharing"
     now: int  # in epochs since the first task
+    task: int  # by the clock of the sender
     use: Use  # what it has carried, of all modes
-    spent: int = 0  # floats of this mode, now
+    own: Use = UNUSED  # of this mode
 
     @property
     def rests(self) -> bool:
         """Was it used not long ago? (Now is not long ago, but the same moment.)"""
         return 0 <= self.use.last < self.now < self.use.last + self.edge.every
-
-    @property
-    def carried(self) -> int:
-        """The floats that it has carried now, of all modes."""
-        return self.use.carried if self.use.last == self.now else 0
-
-    @property
-    def share(self) -> int | None:
-        """The floats that this mode may send over it at one exchange; None: as many as it likes."""
-        return None if self.mode.budget == "unlimited" else self.mode.budget
 
 
 class Filter(NamedTuple):
@@ -46,30 +39,35 @@ class Filter(NamedTuple):
 
     # Why a message, or the largest one that is to be expected, may not leave now; empty: it may.
     stops: Callable[[Way, Mail | Quote], str] = lambda way, letter: ""
-    # The floats that may still leave now; None: as many as one likes.
-    left: Callable[[Way], int | None] = lambda way: None
+    # What may still leave now.
+    left: Callable[[Way], Room] = lambda way: Room()
     # A message that leaves as it arrives, perhaps later (`due`); None: it is lost on the way, and paid for.
     sends: Callable[[Way, Mail], Mail | None] = lambda way, mail: mail
 
 
-def budgeted(limit: Callable[[Way], int | None], used: Callable[[Way], int]) -> Filter:
-    """Lets pass what fits a limit of which some is used."""
+def budgeted(limit: Callable[[Way], Limit | None], used: Callable[[Way], Use]) -> Filter:
+    """Lets pass what fits a limit, per exchange or per task, of which some is used."""
 
-    def left(way: Way) -> int | None:
+    def left(way: Way) -> Room:
         most = limit(way)
-        return None if most is None else most - used(way)
+        if most is None:
+            return Room()
+        gone = used(way).at(way.now) if most.per == "exchange" else used(way).within(way.task)
+        return Room(**{most.unit: most.amount - getattr(gone, most.unit)})
 
     def stops(way: Way, letter: Mail | Quote) -> str:
-        rest = left(way)
+        most, room = limit(way), left(way)
         # Nothing at all goes over an edge without a budget, not even a message without content.
-        return "" if rest is None or (limit(way) != 0 and letter.floats <= rest) else OVER_BUDGET
+        closed = most is not None and not most.amount
+        pairs = (letter.floats, room.floats), (letter.bytes, room.bytes)
+        return OVER_BUDGET if closed or any(rest is not None and one > rest for one, rest in pairs) else ""
 
     return Filter(stops, left)
 
 
-RHYTHM = Filter(lambda way, letter: AT_REST if way.rests else "", lambda way: 0 if way.rests else None)
-EDGE_BUDGET = budgeted(lambda way: way.edge.budget, lambda way: way.carried)
-MODE_BUDGET = budgeted(lambda way: way.share, lambda way: way.spent)
+RHYTHM = Filter(lambda way, letter: AT_REST if way.rests else "", lambda way: Room(0, 0) if way.rests else Room())
+EDGE_BUDGET = budgeted(lambda way: way.edge.limit, lambda way: way.use)
+MODE_BUDGET = budgeted(lambda way: limit(way.mode.budget), lambda way: way.own)
 
 
 def filters(way: Way) -> tuple[Filter, ...]:
@@ -82,9 +80,9 @@ def stopped(way: Way, letter: Mail | Quote) -> str:
     return next((why for one in filters(way) if (why := one.stops(way, letter))), "")
 
 
-def left(way: Way) -> int | None:
-    """The floats that may still leave now: zero while the edge rests, None without a limit."""
-    return min((rest for one in filters(way) if (rest := one.left(way)) is not None), default=None)
+def left(way: Way) -> Room:
+    """What may still leave now: nothing while the edge rests."""
+    return reduce(Room.within, (one.left(way) for one in filters(way)))
 
 
 def sent(way: Way, mail: Mail) -> Mail | None:

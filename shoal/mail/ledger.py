@@ -1,6 +1,6 @@
 """The ledger: the book in which every message of a run is written, and what every edge has carried."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,16 +13,40 @@ COLUMNS = ("seed", "task", "epoch", "sender", "receiver", "mode", "kind", "items
 WORDS = ("mode", "kind", "verdict")  # columns of words; all others are numbers
 
 
+class Weight(NamedTuple):
+    """How much was carried, in numbers and in bytes."""
+
+    floats: int = 0
+    bytes: int = 0
+
+    def plus(self, mail: Mail) -> "Weight":
+        return Weight(self.floats + mail.floats, self.bytes + mail.bytes)
+
+
+NOTHING = Weight()
+
+
 class Use(NamedTuple):
-    """What a directed edge has carried."""
+    """What a directed edge has carried, of all modes or of one."""
 
     last: int = -1  # when, in epochs since the first task; -1: never
-    carried: int = 0  # floats, then
-    total: int = 0  # floats, in all
+    task: int = -1  # then, by the clock of the sender
+    carried: Weight = NOTHING  # then
+    during: Weight = NOTHING  # in that task
+    total: Weight = NOTHING
 
-    def then(self, floats: int, now: int) -> "Use":
-        """The same edge when it has carried so many floats more."""
-        return Use(now, floats + (self.carried if self.last == now else 0), self.total + floats)
+    def then(self, mail: Mail, now: int) -> "Use":
+        """The same edge when it has carried one mail more."""
+        carried, during = self.at(now), self.within(mail.task)
+        return Use(now, mail.task, carried.plus(mail), during.plus(mail), self.total.plus(mail))
+
+    def at(self, now: int) -> Weight:
+        """What it has carried at a moment that is not past."""
+        return self.carried if self.last == now else NOTHING
+
+    def within(self, task: int) -> Weight:
+        """What it has carried in a task that is not past."""
+        return self.during if self.task == task else NOTHING
 
 
 UNUSED = Use()
@@ -32,12 +56,14 @@ UNUSED = Use()
 class Ledger:
     """Every message of a run, in the order of posting: int64 rows of COLUMNS, where a word is its place in `words`.
 
-    All stacks of a fleet write to one ledger. It knows what every directed edge (sender, receiver) has carried.
+    All stacks of a fleet write to one ledger. It knows what every directed edge (sender, receiver) has carried, in all
+    and by each mode.
     """
 
     blocks: list[np.ndarray] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
     uses: dict[tuple[Lane, Lane], Use] = field(default_factory=dict)
+    shares: dict[tuple[Lane, Lane, str], Use] = field(default_factory=dict)  # of one mode
 
     @classmethod
     def of(cls, rows: np.ndarray, words: Sequence[str], epochs: int) -> "Ledger":
@@ -45,33 +71,35 @@ class Ledger:
         if not len(rows):
             return cls(words=list(words))
         ledger = cls([rows], list(words))
-        crossed = ledger.crossed
-        ends = [ledger.column(name)[crossed] for name in ("seed", "sender", "receiver")]
-        agents = 1 + max(int(ledger.column("sender").max()), int(ledger.column("receiver").max()))
-        # One number for each edge: a run can have a million rows, and sorting rows takes seconds.
-        edges, first, edge = np.unique(
-            (ends[0] * agents + ends[1]) * agents + ends[2], return_index=True, return_inverse=True
-        )
-        floats = ledger.column("floats")[crossed]
-        now = (ledger.column("task") * epochs + ledger.column("epoch"))[crossed]
-        last = np.full(len(edges), -1)
-        np.maximum.at(last, edge, now)
-        carried, total = np.zeros((2, len(edges)), np.int64)
-        np.add.at(total, edge, floats)
-        np.add.at(carried, edge, np.where(now == last[edge], floats, 0))
-        there = zip(*(end[first].tolist() for end in ends), strict=True)
-        names = ((Lane(seed, sender), Lane(seed, receiver)) for seed, sender, receiver in there)
-        found = zip(last.tolist(), carried.tolist(), total.tolist(), strict=True)
-        ledger.uses = {name: Use(*use) for name, use in zip(names, found, strict=True)}
+        crossed = rows[ledger.crossed]
+        ledger.uses = {
+            (Lane(seed, sender), Lane(seed, receiver)): use
+            for (seed, sender, receiver), use in used(crossed, ("seed", "sender", "receiver"), epochs)
+        }
+        ledger.shares = {
+            (Lane(seed, sender), Lane(seed, receiver), ledger.words[mode]): use
+            for (seed, sender, receiver, mode), use in used(crossed, ("seed", "sender", "receiver", "mode"), epochs)
+        }
         return ledger
 
     def use(self, sender: Lane, receiver: Lane) -> Use:
         """What an edge has carried so far."""
         return self.uses.get((sender, receiver), UNUSED)
 
+    def share(self, sender: Lane, receiver: Lane, mode: str) -> Use:
+        """What it has carried so far of one mode."""
+        return self.shares.get((sender, receiver, mode), UNUSED)
+
     def carry(self, mail: Mail, now: int) -> None:
         """Note that a message crosses its edge."""
-        self.uses[mail.sender, mail.receiver] = self.use(mail.sender, mail.receiver).then(mail.floats, now)
+        ends = mail.sender, mail.receiver
+        self.uses[ends] = self.use(*ends).then(mail, now)
+        self.shares[*ends, mail.mode] = self.share(*ends, mail.mode).then(mail, now)
+
+    def sent_by(self, lanes: Collection[Lane]) -> "Ledger":
+        """A ledger without rows that knows what edges from some lanes have carried."""
+        uses = {ends: use for ends, use in self.uses.items() if ends[0] in lanes}
+        return Ledger(uses=uses, shares={name: use for name, use in self.shares.items() if name[0] in lanes})
 
     @property
     def rows(self) -> np.ndarray:
@@ -118,3 +146,25 @@ class Ledger:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+def used(rows: np.ndarray, names: Sequence[str], epochs: int) -> Iterator[tuple[list[int], Use]]:
+    """What rows that crossed come to, for each combination of what they have in some columns."""
+    column = {name: rows[:, at] for at, name in enumerate(COLUMNS)}
+    # One number for each combination: a run can have a million rows, and sorting rows takes seconds.
+    number = np.zeros(len(rows), np.int64)
+    for name in names:
+        number = number * (1 + int(column[name].max(initial=0))) + column[name]
+    found, first, group = np.unique(number, return_index=True, return_inverse=True)
+    now = column["task"] * epochs + column["epoch"]
+    last, task = np.full((2, len(found)), -1)
+    np.maximum.at(last, group, now)
+    np.maximum.at(task, group, column["task"])
+    sums = []
+    for counted in (now == last[group], column["task"] == task[group], np.full(len(rows), True)):
+        weights = np.zeros((len(found), 2), np.int64)
+        for at, name in enumerate(("floats", "bytes")):
+            np.add.at(weights[:, at], group, np.where(counted, column[name], 0))
+        sums.append([Weight(*pair) for pair in weights.tolist()])
+    there = np.stack([column[name][first] for name in names], 1).tolist()
+    yield from zip(there, map(Use, last.tolist(), task.tolist(), *sums), strict=True)

@@ -107,6 +107,12 @@ class Expected(NamedTuple):
     below: int | None = None  # whole numbers must lie in 0..below-1
 
 
+def weight(expected: Mapping[str, Expected], items: int) -> int:
+    """The bytes of a message with so many items that looks as expected."""
+    layout = ((name, one.dtype, tuple(items if n is None else n for n in one.shape)) for name, one in expected.items())
+    return wire(tuple(sorted(layout, key=lambda part: part[0])))
+
+
 def fault(payload: Mapping[str, Tensor], expected: Mapping[str, Expected]) -> str:
     """The verdict of a receiver on what has arrived."""
     if payload.keys() != expected.keys():

@@ -13,6 +13,7 @@ from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.mail.filters import Way, left, sent, stopped
 from shoal.mail.mail import ACCEPTED, LOST, UNSENT, Mail, fault, identify
+from shoal.mail.quote import Room
 from shoal.sharing.contract import Sharing
 
 Observe = Callable[[Mail, str], None]  # is told of every mail that was posted, with its verdict
@@ -29,7 +30,6 @@ class Post:
     world: World
     stack: Stack
     mode: Sharing
-    spent: Counter[tuple[Lane, Lane]] = field(default_factory=Counter)  # floats of this mode, now
     notes: dict[Lane, Any] = field(default_factory=dict)  # what a lane notes for itself between two verbs
     sent: dict[str, Mail] = field(default_factory=dict)  # what has left, by id: all that a sender knows of its mail
     named: Counter[str] = field(default_factory=Counter)  # how many mails have asked for an id
@@ -79,11 +79,13 @@ class Post:
 
     def way(self, sender: Lane, receiver: Lane) -> Way:
         """An edge as it is now. Without an edge there is none, whoever asks."""
-        edge = self.world.edges[sender, receiver]
-        return Way(edge, self.mode, self.now, self.stack.ledger.use(sender, receiver), self.spent[sender, receiver])
+        edge, ledger = self.world.edges[sender, receiver], self.stack.ledger
+        uses = ledger.use(sender, receiver), ledger.share(sender, receiver, self.mode.mode)
+        return Way(edge, self.mode, self.now, self.stack.task, *uses)
 
-    def left(self, sender: Lane, receiver: Lane) -> int | None:
-        """The floats that the edge still carries now: zero while it rests, None without a limit."""
+    def left(self, sender: Lane, receiver: Lane) -> Room:
+        """What the edge still carries now, in floats and bytes: nothing while it rests. `fitting` says how many items
+        that is."""
         return left(self.way(sender, receiver))
 
     def send(self, mails: Iterable[Mail]) -> list[tuple[Mail, str]]:
@@ -104,7 +106,6 @@ class Post:
             return mail, why
         self.sent[mail.id] = mail
         self.stack.ledger.carry(mail, self.now)
-        self.spent[ends] += mail.floats
         under_way = sent(way, mail)
         return (mail, LOST) if under_way is None else (under_way, ACCEPTED)
 
@@ -145,11 +146,15 @@ class Post:
 
     def audit(self) -> None:
         """The constraint of the paper's equation 1, size(K_ji) <= b_ji f_ji C, for every edge, with 1 / `every` as the
-        frequency: an edge can have been used once at the start and once for each of its periods that have passed."""
+        frequency: an edge can have been used once at the start and once for each of its periods that have passed. Of a
+        budget per task, a task is the period."""
         for (sender, receiver), edge in self.world.edges.items():
-            if edge.budget is None or sender not in self.world.row:
+            most = edge.limit
+            if most is None or sender not in self.world.row:
                 continue
-            total = self.stack.ledger.use(sender, receiver).total
-            allowed = edge.budget * (self.now // edge.every + 1)
-            if total > allowed:
-                raise RuntimeError(f"edge {sender} -> {receiver} carried {total} floats where {allowed} are allowed")
+            total = getattr(self.stack.ledger.use(sender, receiver).total, most.unit)
+            times = self.now // edge.every + 1 if most.per == "exchange" else self.stack.task + 1
+            if total > (allowed := most.amount * times):
+                raise RuntimeError(
+                    f"edge {sender} -> {receiver} carried {total} {most.unit} where {allowed} are allowed"
+                )

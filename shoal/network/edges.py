@@ -9,6 +9,7 @@ from shoal.network.files import distinct, read
 from shoal.network.graphs import FIXED, GRAPHS, is_file, is_named
 from shoal.rng import key
 from shoal.settings.groups import Network
+from shoal.units import UNLIMITED, Limit, limit
 
 
 class Edge(NamedTuple):
@@ -16,8 +17,13 @@ class Edge(NamedTuple):
 
     sender: int
     receiver: int
-    budget: int | None  # floats per exchange; None: unlimited
+    budget: int | str | None  # as settings say it: floats per exchange, or an amount; None: unlimited
     every: int  # epochs between two exchanges, at least
+
+    @property
+    def limit(self) -> Limit | None:
+        """What the budget means."""
+        return limit(self.budget)
 
 
 def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
@@ -52,7 +58,7 @@ def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
         link = own.get((sender, receiver))
         budget = network.budget if link is None or link.budget is None else link.budget
         every = network.every if link is None or link.every is None else link.every
-        result.append(Edge(sender, receiver, None if budget == "unlimited" else budget, every))
+        result.append(Edge(sender, receiver, None if budget == UNLIMITED else budget, every))
     return tuple(result)
 
 

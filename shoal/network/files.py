@@ -13,9 +13,11 @@ from shoal.errors import SettingsError
 from shoal.network.graphs import GRAPHS
 from shoal.settings.groups import Link
 from shoal.settings.part import Budget
+from shoal.units import NAMES
+from shoal.units import plain as kept
 
 WHOLE = re.compile("[0-9]{1,18}")
-LINE = "a line is SENDER RECEIVER [BUDGET|unlimited [EVERY]], e.g. `0 1` or `0 1 5000 10`"
+LINE = "a line is SENDER RECEIVER [BUDGET|unlimited [EVERY]], e.g. `0 1`, `0 1 5000 10` or `0 1 20kB/task`"
 
 
 def read(file: Path) -> tuple[Link, ...]:
@@ -43,6 +45,8 @@ def edge_list(content: bytes, file: Path) -> tuple[Link, ...]:
     links = []
     for at, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
+        if len(words) > 3 and words[3].partition("/")[0].lower() in NAMES:  # `20 kB` is one budget
+            words[2:4] = [" ".join(words[2:4])]
         if not words:
             continue
         where = f"cannot use line {at} of {file}, `{line.strip()}`"
@@ -107,9 +111,10 @@ def limited(sender: int, receiver: int, budgets: Sequence[str], everys: Sequence
     """A link with the limits that a file says, none or one word each."""
     budget: Budget | None = None
     for word in budgets:
-        if word != "unlimited" and not WHOLE.fullmatch(word):
-            raise SettingsError(f"{where}: a budget is a whole number of floats from 0, or unlimited, got `{word}`")
-        budget = "unlimited" if word == "unlimited" else int(word)
+        try:
+            budget = kept(int(word) if WHOLE.fullmatch(word) else word)
+        except SettingsError as error:
+            raise SettingsError(f"{where}: {error}") from None
     for word in everys:
         if not WHOLE.fullmatch(word) or not int(word):
             raise SettingsError(f"{where}: the epochs between exchanges are a whole number from 1, got `{word}`")

@@ -14,10 +14,10 @@ GAP = 56.0  # pixels between the middles of two agents in a picture, at least
 RADIUS = 17.0  # of an agent in a picture
 
 
-def limits(budget: int | None, every: int) -> tuple[str, str]:
+def limits(budget: int | str | None, every: int) -> tuple[str, str]:
     """An edge's limits in words."""
     return (
-        "unlimited" if budget is None else f"{budget} floats",
+        "unlimited" if budget is None else f"{budget} floats" if isinstance(budget, int) else budget,
         f"every {every} epochs" if every > 1 else "every epoch",
     )
 

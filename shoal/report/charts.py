@@ -15,6 +15,7 @@ from shoal.report import numbers, traffic
 from shoal.report.compare import Group, Row
 from shoal.report.numbers import ALL, DROPPED, GIVEN, HOME, LEVEL, MORE
 from shoal.report.style import Style, finish, look, rows, size, upright
+from shoal.units import shown
 
 WIDTH, HEIGHT = 460, 400  # of a picture of a network, in pixels
 
@@ -112,8 +113,8 @@ def learning(group: Group, style: Style) -> Figure | None:
     options = tuple((task, f"while learning task {task}") for task in tasks)
     if any(row["task"] == ALL for row in table):
         options = ((ALL, f"mean of tasks {tasks[0]} to {tasks[-1]}" if len(tasks) > 1 else "all"), *options)
-    shown = {"agent": ALL, "task": options[0][0]}
-    ends = {row["run"]: row["mean"] for row in table if all(row[key] == value for key, value in shown.items())}
+    first = {"agent": ALL, "task": options[0][0]}
+    ends = {row["run"]: row["mean"] for row in table if all(row[key] == value for key, value in first.items())}
     last = ", ".join(f"{name} {value:.2f} %" for name, value in ends.items())
     some = any(row["low"] is not None for row in table)
     part = [entry.label for entry in group.entries if not entry.run.complete and entry.run.done > entry.run.initial]
@@ -145,17 +146,18 @@ def matrix(group: Group, style: Style, only: str = LEVEL) -> Figure | None:
     table = numbers.matrices(group)
     if not any(row["show"] == only for row in table):
         return None
-    count = 1 + max(row["task"] for row in table)
+    count = max(row["task"] for row in table)
     initial = group.entries[0].run.initial
     level = [row for row in table if row["agent"] == ALL and row["show"] == LEVEL]
     # Before the initial tasks are learned all is chance, which would take all the colours there are.
-    later = [row["mean"] for row in level if row["task"] >= initial - 1] or [row["mean"] for row in level]
+    later = [row["mean"] for row in level if row["task"] >= initial] or [row["mean"] for row in level]
     low, high = min(later), max(max(later), min(later) + 1)
     most = max((abs(row["mean"]) for row in table if row["show"] == MORE and row["agent"] == ALL), default=0.0) or 1.0
     ticks = alt.Axis(labelAngle=0, domain=False, ticks=False, orient="top" if style.page else "bottom")
-    x = alt.X("task:O", title="at the end of task", axis=ticks, scale=alt.Scale(domain=list(range(count))))
+    domain = list(range(1, count + 1))
+    x = alt.X("task:O", title="at the end of task", axis=ticks, scale=alt.Scale(domain=domain))
     side = alt.Axis(domain=False, ticks=False, title="tested on task")
-    y = alt.Y("tested:O", axis=side, scale=alt.Scale(domain=list(range(count))))
+    y = alt.Y("tested:O", axis=side, scale=alt.Scale(domain=domain))
     tips = [
         alt.Tooltip("task:O", title="at the end of task"),
         alt.Tooltip("tested:O", title="tested on task"),
@@ -208,7 +210,7 @@ def matrix(group: Group, style: Style, only: str = LEVEL) -> Figure | None:
         "A column is a moment, the end of a task; a row is a task that is tested then. A row that gets darker to the "
         "right is a task that is being forgotten. Brighter is better. "
         + "Gains: blue is more than the baseline, orange less; a baseline has none. " * (len(shows) > 1)
-        + (f"Tasks 0 to {initial - 1} are learned together, at the end of task {initial - 1}." if initial > 1 else ""),
+        + (f"Tasks 1 to {initial} are learned together, at the end of task {initial}." if initial > 1 else ""),
         f"Heat map of test accuracy, tested task by time. At the end of {switch.first}: tasks from "
         f"{min(end):.1f} to {max(end):.1f} %.",
         finish(chart, style),
@@ -228,7 +230,8 @@ def facet(chart: Any, group: Group, table: Sequence[Row]) -> Any:
     )
 
 
-SCORES = {"final": ("final accuracy", "final accuracy, %"), "auc": ("AUC", "area under the learning curve")}
+PAID = "sent per link and task"
+SCORES = {"final": ("final accuracy", "final accuracy, %"), "auc": ("AUC", "AUC, % of its maximum")}
 
 
 def cost(group: Group, style: Style, name: str) -> Figure | None:
@@ -240,11 +243,12 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
     word, unit = SCORES[name]
     colour, _, shape = look(style, [entry.label for entry in group.complete])
     sent = [row["sent"] for row in table if row["sent"]]
-    scale, axis = alt.Scale(zero=True), alt.Axis(grid=False, tickCount=6)
+    words = "format(datum.value, '.3~s') + 'B'"  # 5kB
+    scale, axis = alt.Scale(zero=True), alt.Axis(grid=False, tickCount=6, labelExpr=words)
     if max(sent) > 40 * min(sent):  # its own ticks would all be at the dear end, on each other
         scale = alt.Scale(type="symlog", constant=min(sent) / 2)
-        axis = alt.Axis(grid=False, values=decades(min(sent), max(sent)), format=",.3~f", labelOverlap="greedy")
-    x = alt.X("sent:Q", title="MB sent per agent, in the whole run", scale=scale, axis=axis)
+        axis = alt.Axis(grid=False, values=decades(min(sent), max(sent)), labelExpr=words, labelOverlap="greedy")
+    x = alt.X("sent:Q", title=PAID, scale=scale, axis=axis)
     height = alt.Scale(zero=False, nice=True)
     y = alt.Y("mean:Q", title=unit, scale=height, axis=upright())
     tips = [
@@ -252,7 +256,7 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
         alt.Tooltip("mean:Q", title=unit, format=".2f"),
         alt.Tooltip("low:Q", title="mean - error", format=".2f"),
         alt.Tooltip("high:Q", title="mean + error", format=".2f"),
-        alt.Tooltip("sent:Q", title="MB per agent", format=".3~f"),
+        alt.Tooltip("said:N", title=PAID),
     ]
     # The front goes on to the right edge: whoever pays more and gets less is below it.
     right = max(row["sent"] for row in table)
@@ -269,18 +273,18 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
         x=x, y=y, color=colour, shape=shape, tooltip=tips
     )
     chart = alt.layer(steps, bars, points).properties(**size(style, 300, 460))
-    names = "; ".join(f"{row['run']} ({row['mean']:.2f} for {row['sent']:.3g} MB)" for row in best)
+    names = "; ".join(f"{row['run']} ({row['mean']:.2f} % for {row['said']})" for row in best)
     same = "; ".join(" and ".join(part) for part in numbers.together(table))
     return Figure(
         f"{name}-against-bytes",
         f"{word[0].upper()}{word[1:]} against bytes on the wire",
         "Up and left is better. The dashed line is the Pareto front: no run beats those on it for as much or less. "
         "Bars: ± one standard error over seeds." + f" (Nearly) on each other: {same}." * bool(same),
-        f"Points of {word} over megabytes sent per agent. On the Pareto front: {names}.",
+        f"Points of {word} over bytes sent per link and task. On the Pareto front: {names}.",
         finish(chart, style),
         {"rows": table, "front": line},
         (runs_switch(table, group, many=True),),
-        (("run", "run"), ("sent", "MB per agent"), ("mean", unit), ("low", "mean - error"), ("high", "mean + error")),
+        (("run", "run"), ("said", PAID), ("mean", unit), ("low", "mean - error"), ("high", "mean + error")),
     )
 
 
@@ -303,32 +307,32 @@ def network(group: Group, style: Style) -> Figure | None:
         switches.append(Switch("seed", "Seed", tuple((seed, f"seed {seed}") for seed in seeds)))
     chart: Any = graph(style, picture, "edges", "agents")
     if not style.page:  # rows of two kinds cannot be a facet: a chart per run, each with its own
-        shown = (ALL, *seeds[:1])
+        drawn = (ALL, *seeds[:1])
         parts = []
         for at, (name, _) in enumerate(switch.options):
             for kind in ("edges", "agents"):
-                here = [row for row in tables[kind] if row["run"] == name and row["seed"] in shown]
+                here = [row for row in tables[kind] if row["run"] == name and row["seed"] in drawn]
                 tables[f"{kind}{at}"] = here
             parts.append(graph(style, picture, f"edges{at}", f"agents{at}").properties(title=name))
         chart = alt.concat(*parts, columns=min(3, len(parts)))
     first = [row for row in picture.edges if row["run"] == switch.first]
-    most = max((row["megabytes"] for row in picture.edges), default=0.0)
+    most = max((row["bytes"] for row in picture.edges), default=0.0)
     number = sum(row["refused"] > 0 for row in picture.edges)
     return Figure(
         "network",
         "The network",
-        "Arrows go from sender to receiver, as thick as what they carried in the whole run (mean over seeds, unless "
-        f"the graph is drawn anew for each); the thickest of all runs carried {most:.3g} MB. "
+        "Arrows go from sender to receiver, as thick as what they carried in a task (mean over seeds, unless "
+        f"the graph is drawn anew for each); the thickest of all runs carried {shown(most)}. "
         + ("A cross, in orange, marks an edge on which mail was refused. " if number else "No mail was refused. ")
         + "Dotted edges carried nothing. " * any(row["silent"] for row in picture.edges)
         + f"Only the {traffic.EDGES:,} busiest edges are drawn." * picture.cut,
         f"Graph of {switch.first}: {len(first)} directed edges, the busiest with "
-        f"{max((row['megabytes'] for row in first), default=0):.3g} MB; edges with refused mail: "
+        f"{shown(max((row['bytes'] for row in first), default=0))} per task; edges with refused mail: "
         f"{sum(row['refused'] > 0 for row in first)}.",
         finish(chart, style),
         tables,
         tuple(switches),
-        (("sender", "from agent"), ("receiver", "to agent"), ("megabytes", "MB sent"), ("messages", "messages sent"),
+        (("sender", "from agent"), ("receiver", "to agent"), ("sent", "sent per task"), ("messages", "messages sent"),
          ("refused", "refused"), ("why", "most often for")),
         table="edges",
         fixed=True,
@@ -342,7 +346,7 @@ def graph(style: Style, picture: traffic.Picture, edge_rows: str, agent_rows: st
     tips = [
         alt.Tooltip("sender:N", title="from agent"),
         alt.Tooltip("receiver:N", title="to agent"),
-        alt.Tooltip("megabytes:Q", title="MB sent", format=",.4~g"),
+        alt.Tooltip("sent:N", title="sent per task"),
         alt.Tooltip("messages:Q", title="messages sent", format=",.5~g"),
         alt.Tooltip("refused:Q", title="refused", format=",.5~g"),
         alt.Tooltip("why:N", title="most often for"),

@@ -39,16 +39,17 @@ class Entry:
     base: "Entry | None" = None
 
     @property
-    def megabytes(self) -> float:
-        """What crossed the wire, per lane; NaN if nobody knows any more."""
-        lanes = len(self.run.seeds)
+    def paid(self) -> float:
+        """The bytes that crossed a link in a task, the mean over directed links and tasks in which mail was posted; NaN
+        if nobody knows any more."""
         if not self.run.modes:
             return 0.0
         if "ledger" in self.run.tables:
             ledger = self.run.tables["ledger"]
-            return float(ledger.filter(~pl.col("verdict").is_in(UNSENT))["bytes"].sum()) / lanes / 1e6
-        said = self.run.summary.get("bytes_total")
-        return said / lanes / 1e6 if isinstance(said, int | float) else float("nan")
+            uses = ledger.select("seed", "sender", "receiver", "task").n_unique()
+            return float(ledger.filter(~pl.col("verdict").is_in(UNSENT))["bytes"].sum()) / uses if uses else 0.0
+        said = self.run.summary.get("bytes_per_link_task")
+        return float(said) if isinstance(said, int | float) else float("nan")
 
     def score(self, name: str) -> Score:
         values = SCORES[name](self.run)

@@ -1,4 +1,4 @@
-"""The small tables that charts are drawn from."""
+"""The small tables that charts are drawn from. They count tasks from 1, as people do; records count from 0."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,6 +11,7 @@ import polars as pl
 from shoal.report.compare import Group, Row
 from shoal.report.read import ORIGIN, Array, Run
 from shoal.study import metrics
+from shoal.units import shown
 
 ALL = "all"  # agents, tasks or seeds
 
@@ -40,7 +41,7 @@ def curves(group: Group) -> list[Row]:
     for entry in group.entries:
         run = entry.run
         means = 100 * metrics.seen(run.accuracy)
-        lines: dict[str, Array] = {str(task): means[:, task] for task in range(run.initial, run.done)}
+        lines: dict[str, Array] = {str(task + 1): means[:, task] for task in range(run.initial, run.done)}
         if run.complete and run.tasks > run.initial:
             lines = {ALL: 100 * metrics.curve(run.accuracy, run.initial), **lines}
         for agent, there in who(run, single):
@@ -65,17 +66,17 @@ def matrices(group: Group) -> list[Row]:
         run, base = entry.run, entry.base.run if entry.base else None
         both = set(run.seeds) & set(base.seeds) if base else set()
         for agent, there in who(run, single):
-            shown = {LEVEL: ends(run, there)}
+            looks = {LEVEL: ends(run, there)}
             if base is not None:
                 same = np.isin(run.seeds, list(both)) & there
                 other = np.isin(base.seeds, list(both))
                 if agent != ALL:
                     other &= base.agents == int(agent)
-                shown[MORE] = ends(run, same) - ends(base, other)
-            for show, values in shown.items():
+                looks[MORE] = ends(run, same) - ends(base, other)
+            for show, values in looks.items():
                 for task in range(run.done):
                     for tested in range(task + 1):
-                        own = {"run": entry.label, "agent": agent, "show": show, "task": task, "tested": tested}
+                        own = {"run": entry.label, "agent": agent, "show": show, "task": task + 1, "tested": tested + 1}
                         rows.append({**own, "mean": short(float(values[task, tested]))})
     return rows
 
@@ -97,11 +98,12 @@ def costs(group: Group, name: str) -> list[Row]:
     """A score and what it cost, for every complete run."""
     rows: list[Row] = []
     for entry in group.complete:
-        score, sent = entry.score(name), entry.megabytes
+        score, sent = entry.score(name), entry.paid
         if np.isnan(sent) or np.isnan(score.mean):
             continue
         spread = {"low": short(score.mean - score.seeds), "high": short(score.mean + score.seeds)}
-        rows.append({"run": entry.label, "sent": short(sent, 6), "mean": short(score.mean)} | spread)
+        own = {"run": entry.label, "sent": short(sent, 6), "said": shown(sent), "mean": short(score.mean)}
+        rows.append(own | spread)
     return rows
 
 
@@ -142,7 +144,7 @@ def grown(group: Group) -> list[Row]:
                 for outcome, number in counts.items():
                     if number:
                         share = short(100 * int(number) / len(here), 4)
-                        own = {"run": entry.label, "agent": agent, "task": task, "outcome": outcome}
+                        own = {"run": entry.label, "agent": agent, "task": task + 1, "outcome": outcome}
                         rows.append({**own, "share": share, "number": int(number), "trials": len(here)})
     return rows
 
@@ -172,7 +174,7 @@ def origins(group: Group) -> list[Row]:
         number: Counter[tuple[int, int]] = Counter()
         for agent, origin, task, count in table.iter_rows():
             number[agent, origin] += count
-            found.setdefault((agent, origin), []).append(f"{task}" + f" ({count} times)" * (count > 1))
+            found.setdefault((agent, origin), []).append(f"{task + 1}" + f" ({count} times)" * (count > 1))
         rows += [
             {"run": entry.label, "agent": str(agent), "origin": str(origin), "number": number[agent, origin],
              "tasks": ", ".join(words)}

@@ -80,7 +80,7 @@ def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
         "<header>",
         "<h1>shoal report</h1>",
         f"<p>{plural(runs, 'run')} {several} dataset, model and protocol. "
-        f"Agents and tasks are numbered from 0, as in the records; “{ALONE}” agents share nothing.</p>",
+        f"Tasks are counted from 1, agents from 0 (records count both from 0); “{ALONE}” agents share nothing.</p>",
         '<button class="theme" type="button" hidden>Dark colours</button>',
         "</header>",
         menu,

@@ -7,13 +7,14 @@ from math import isnan, nan
 from typing import Any
 
 from shoal.report import compare, numbers
-from shoal.report.charts import Figure, Switch
+from shoal.report.charts import PAID, Figure, Switch
 from shoal.report.compare import Entry, Group, Score
 from shoal.report.read import Note
 from shoal.report.style import Mark, Style
 from shoal.settings.part import flatten
 from shoal.study import metrics
 from shoal.study.paired import Gain
+from shoal.units import shown
 
 MINUS, DASH, TIMES = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
 
@@ -24,7 +25,6 @@ METRICS = {
     "zero_shot_others": "zero-shot on others' tasks, %",
     "backward_transfer": "backward transfer, points",
     "forgetting": "forgetting, points",
-    "auc_normalised": "AUC, % of its maximum",
 }
 
 
@@ -218,17 +218,19 @@ def scores(group: Group, style: Style) -> str:
             cells += [f"<td{kind}>{number(score.mean)}</td>", number(score.pooled), number(score.seeds)]
         seeds = len(set(entry.run.seeds.tolist()))
         lanes = f"{seeds} {TIMES} {len(entry.run.seeds) // seeds}"
-        sent = entry.megabytes
-        body.append([run_name(entry, style), *cells, DASH if isnan(sent) else f"{sent:,.1f}", lanes])
+        sent, last = entry.paid, float(entry.run.epochs[-1])
+        paper = number(entry.score("auc").mean * last / 100)
+        body.append([run_name(entry, style), *cells, paper, DASH if isnan(sent) else shown(sent), lanes])
         more.append([run_name(entry, style), *(metric(entry, name) for name in METRICS), *(
             number(entry.run.summary.get(name)) for name in ("modules", "seconds"))])  # fmt: skip
-    head = ["run", "final accuracy, %", "± pooled", "± over seeds", "AUC", "± pooled", "± over seeds",
-            "MB sent per agent", f"seeds {TIMES} agents"]  # fmt: skip
+    head = ["run", "final accuracy, %", "± pooled", "± over seeds", "AUC, %", "± pooled", "± over seeds",
+            "AUC, paper's unit", PAID, f"seeds {TIMES} agents"]  # fmt: skip
     most = max(entry.run.epochs[-1] for entry in done)
     first = table(
         "Final accuracy and AUC",
         "Mean over all agents of all seeds, with standard errors; the highest is bold. "
-        f"The AUC is in the paper's unit, its maximum is {most}.",
+        f"The AUC is in % of its maximum, which in the paper's unit is {most}. What was sent is the mean over directed "
+        "links and tasks in which there was mail.",
         head,
         body,
     )
@@ -277,8 +279,8 @@ def gains(group: Group, style: Style) -> str:
             row.append(f'<td class="forest">{forest(one, reach[name])}</td>')
         body.append([*row, str(max(one.seeds for gains in found.values() if (one := gains[at])))])
     interval = ["95 % interval", '<span class="axis">0</span>']
-    head = ["run", *(["baseline"] if several else []), "gain in final accuracy", *interval, "gain in AUC",
-            *interval, "seeds"]  # fmt: skip
+    head = ["run", *(["baseline"] if several else []), "gain in final accuracy, points", *interval,
+            "gain in AUC, points", *interval, "seeds"]  # fmt: skip
     caption = (
         ("" if several else f"The baseline is {escape(bases[0])}. ")
         + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "

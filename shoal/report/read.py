@@ -354,8 +354,8 @@ def final(run: Run) -> Array:
 
 
 def area(run: Run) -> Array:
-    """Area under the learning curve, in the paper's unit: [L]."""
-    return metrics.area(metrics.curve(run.accuracy, run.initial), run.epochs)
+    """Area under the learning curve, in % of its maximum: [L]."""
+    return 100 * metrics.area(metrics.curve(run.accuracy, run.initial), run.epochs, normalise=True)
 
 
 def reason(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from shoal.report.compare import UNSENT, Group, Row
 from shoal.report.numbers import ALL, short
 from shoal.report.read import Run
 from shoal.settings.groups import Network
+from shoal.units import shown
 
 EDGES = 3_000  # that one picture of a network may hold
 
@@ -67,18 +68,18 @@ def pictures(group: Group, width: float, height: float) -> Picture:
 
 
 def posted(ledger: pl.DataFrame, seeds: int) -> dict[tuple[int, int], Row]:
-    """What was posted on each directed edge, per seed; mail that never left costs nothing."""
+    """What was posted on each directed edge: bytes per task, messages per seed. Mail that never left costs nothing."""
     sent = ~pl.col("verdict").is_in(UNSENT)
     refused = pl.col("verdict") != "accepted"
     table = ledger.group_by("sender", "receiver").agg(
-        (pl.col("bytes") * sent).sum().alias("bytes"),
+        ((pl.col("bytes") * sent).sum() / pl.struct("seed", "task").n_unique()).alias("bytes"),
         sent.sum().alias("messages"),
         refused.sum().alias("refused"),
         pl.col("verdict").filter(refused).mode().sort().first().alias("why"),
     )
     return {
         (row["sender"], row["receiver"]): {
-            "bytes": row["bytes"] / seeds, "messages": row["messages"] / seeds, "refused": row["refused"] / seeds,
+            "bytes": row["bytes"], "messages": row["messages"] / seeds, "refused": row["refused"] / seeds,
             "why": row["why"],
         }
         for row in table.to_dicts()
@@ -130,7 +131,7 @@ def drawn_edges(
             "x": short(start[0], 5), "y": short(start[1], 5), "x2": short(end[0], 5), "y2": short(end[1], 5),
             "xm": short((start[0] + end[0]) / 2, 5), "ym": short((start[1] + end[1]) / 2, 5),
             "angle": round(degrees(atan2(dy, dx)) + 90), "width": short(wide, 3), "silent": not one["bytes"],
-            "megabytes": short(one["bytes"] / 1e6, 4), "messages": short(one["messages"], 4),
+            "bytes": short(one["bytes"], 6), "sent": shown(one["bytes"]), "messages": short(one["messages"], 4),
             "refused": short(one["refused"], 4), "why": one["why"] or "",
         }  # fmt: skip
 

@@ -17,13 +17,17 @@ from shoal.fleet.world import World, worlds
 from shoal.runs import common_starts as starts
 from shoal.runs.record import Record
 from shoal.settings.groups import Settings
+from shoal.sharing.plan import feasible
 
 
 def prepare(settings: Settings, folder: Path | None = None, lanes: Sequence[Lane] | None = None) -> tuple[World, ...]:
     """The data and streams of a run, or of some of its lanes, a world for each kind of agents, before anything is
     written. `folder` wins over `machine.data`."""
     said = Path(settings.machine.data) if settings.machine.data else None
-    return worlds(settings, data.load(settings.dataset, folder or said), lanes)
+    found = worlds(settings, data.load(settings.dataset, folder or said), lanes)
+    if lanes is None:
+        feasible(found)
+    return found
 
 
 def carry_out(

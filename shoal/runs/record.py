@@ -13,6 +13,8 @@ ledger.parquet            a row per message: seed, task, epoch, sender, receiver
 others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
                           (in a fleet of several kinds, these tables have a column `kind`, the ledger not)
 summary.json              the metrics; there when the run is finished
+
+In these files agents and tasks are counted from 0; what is shown to people counts tasks from 1.
 """
 
 import io

@@ -164,7 +164,8 @@ def counted(settings: Settings, ledger: Ledger) -> dict[str, np.ndarray]:
 def traffic(settings: Settings, ledger: Ledger) -> dict[str, Any]:
     """What sharing cost: messages that crossed an edge (their receiver may have refused them), and those that did not.
 
-    Per edge and task: for every edge and every task in which a message was posted on it.
+    Per link and task: the mean over every directed link and every task in which a message was posted on it, if only to
+    be refused.
     """
     crossed = ledger.crossed
     uses = len(np.unique(np.stack([ledger.column(name) for name in ("seed", "sender", "receiver", "task")], 1), axis=0))
@@ -175,6 +176,7 @@ def traffic(settings: Settings, ledger: Ledger) -> dict[str, Any]:
         "refused": int((~ledger.among("verdict", [ACCEPTED])).sum()),
         "floats_per_edge_task": total["floats"] / uses if uses else 0.0,
         **{f"{name}_floats_per_edge_task": floats / uses if uses else 0.0 for name, floats in others.items()},
+        "bytes_per_link_task": total["bytes"] / uses if uses else 0.0,
         "bytes_total": total["bytes"],
     }
 

@@ -54,6 +54,8 @@ def sentence(error: ValidationError, model: type[Part] = Settings, path: str = "
     table = dict(fields(model))
     while (name := ".".join(where)) not in table:
         where.pop()  # the rest names a branch of a union, or an entry of a list, not a setting
+    if first["type"] == "value_error":  # a validator of ours has said why
+        return f"`{path}{name}` {first['ctx']['error']}"
     field = table[name]
     said = field.annotation is str or get_origin(field.annotation) is tuple
     words = field.description if said else allowed(field.annotation, field.metadata)

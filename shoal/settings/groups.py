@@ -127,7 +127,7 @@ class Link(Part):
 
     sender: NonNegativeInt = Field(description="the agent that sends")
     receiver: NonNegativeInt = Field(description="the agent that receives")
-    budget: Budget | None = Field(None, description="floats per exchange on this edge (else network.budget)")
+    budget: Budget | None = Field(None, description="what this edge carries, said like network.budget (else that)")
     every: PositiveInt | None = Field(None, description="epochs between exchanges on this edge (else network.every)")
 
 
@@ -139,7 +139,11 @@ class Network(Part):
         description="complete, ring, server, tree, random, connected, disconnected, edges, or a graph file",
     )
     p: float = Field(0.5, ge=0, le=1, description="chance of an edge (random, connected)")
-    budget: Budget = Field("unlimited", description="floats that an edge carries per exchange, in one direction")
+    budget: Budget = Field(
+        "unlimited",
+        description="what an edge carries in one direction: floats per exchange (5000), or an amount per exchange or "
+        "task, shared by all modes (20 kB, 20 kB/task, 500 floats/task)",
+    )
     every: PositiveInt = Field(1, description="epochs between two exchanges on an edge, at least")
     edges: Annotated[tuple[Link, ...], BeforeValidator(as_tuple)] = Field(
         (), description="the graph's edges, or limits of single edges of a named graph"

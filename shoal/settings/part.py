@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from shoal.errors import SettingsError
+from shoal.units import BUDGETS, plain
 
 # Marks a setting that shoal 0.1 did not have: it counts in a run's identity only where it is not at its default.
 LATER: dict[str, Any] = {"since": 4}
@@ -23,7 +26,17 @@ def spoken(value: Any) -> Any:
     return value
 
 
-Budget = NonNegativeInt | Literal["unlimited"]
+def budget(value: Any) -> Any:
+    """A budget as it is kept (`shoal.units.plain`), or why it cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, int | str | None):
+        raise ValueError(f"cannot be {value!r}; allowed: {BUDGETS}")
+    try:
+        return None if value is None else plain(value)
+    except SettingsError as error:
+        raise ValueError(str(error).removeprefix("a budget ")) from None
+
+
+Budget = Annotated[int | str, BeforeValidator(budget)]  # floats per exchange, "20 kB", "20 kB/task" or "unlimited"
 
 
 def flatten(content: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shoal.fleet.world import World
     from shoal.mail.mail import Expected, Mail
     from shoal.mail.post import Post
-    from shoal.mail.quote import Quote
+    from shoal.mail.quote import Quote, Room
     from shoal.settings.groups import Settings
 
 
@@ -40,7 +40,7 @@ class Sharing(Part):
         "all", description="whom to share with; same source: an oracle that drops neighbours with other data"
     )
     budget: Budget = Field(
-        "unlimited", description="floats per exchange and edge for this mode; the edge's also counts"
+        "unlimited", description="what this mode may send over an edge, said like network.budget; that also counts"
     )
 
     @property
@@ -116,9 +116,10 @@ class Sharing(Part):
         """What a message of some kind from `sender` must look like to a receiver of this world."""
 
     @abstractmethod
-    def quote(self, world: "World", budget: int | None, other: "World | None" = None) -> list["Quote"]:
-        """The largest mail of each kind that one directed edge with such a budget carries at one exchange, from a lane
-        that is in `world` to one that is in the `other` (the same, if not given)."""
+    def quote(self, world: "World", room: "Room", other: "World | None" = None) -> list["Quote"]:
+        """The largest mail of each kind that one directed edge with at most so much room carries at one exchange, from
+        a lane that is in `world` to one that is in the `other` (the same, if not given). Without any room, it is the
+        smallest mail that the mode would try to send."""
 
 
 def serves(mode: Sharing, settings: "Settings") -> bool:

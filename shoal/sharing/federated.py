@@ -5,7 +5,6 @@ Shared are the layers of a monolithic net and the basis of a modular one, never 
 """
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -21,7 +20,7 @@ from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Frame, Part, Tensors, trains_body
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver, identify
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, fitting
+from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.contract import body_shapes, body_units
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
@@ -78,11 +77,11 @@ class Federated(Sharing):
         fisher = {f"fisher.{name}": one for name, one in found.items()} if self.copies == 2 else {}
         return found | fisher | {"modules": Expected(torch.int32, (None,), body_units(world.model))}
 
-    def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
-        each_one = self.copies * module_floats(world)
-        count = fitting(body_units(world.model), each_one + 1, budget)
+    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
+        layout = self.expects(world, "model", world.lanes[0])
+        count = fitting(body_units(world.model), layout, room)
         receipts = [Quote("receipt", 1, 1)] if self.receipts else []
-        return [*receipts, Quote("model", count, count * (each_one + 1))]
+        return [*receipts, Quote("model", count, numbers(layout, count))]
 
 
 class FedAvg(Federated):
@@ -214,11 +213,6 @@ def net_of(settings: Settings) -> tuple[str, int, int, int]:
     return settings.model, settings.net.width, settings.net.depth, settings.net.basis
 
 
-def module_floats(world: World) -> int:
-    """The numbers in one unit of what agents have in common."""
-    return sum(prod(shape) for shape in body_shapes(world.model).values())
-
-
 def models(post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tensors | None = None) -> list[Mail]:
     """Everybody's modules to all its neighbours.
 
@@ -226,12 +220,12 @@ def models(post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tenso
     """
     world, count, mails = post.world, body_units(post.world.model), []
     content = values | {f"fisher.{name}": tensor for name, tensor in (matters or {}).items()}
-    each_one = module_floats(world) * (2 if matters else 1)
+    layout = post.mode.expects(world, "model", world.lanes[0])
     turns = turned(post, receipts)
     for row, lane in enumerate(world.lanes):
         letters: dict[tuple[int, int], Tensors] = {}
         for other in post.out(lane):
-            fits = fitting(count, each_one + 1, post.left(lane, other))
+            fits = fitting(count, layout, post.left(lane, other))
             first = 0 if turns is None or fits == count else int(turns[row, other.agent])
             if (first, fits) not in letters:
                 at = torch.arange(first, first + fits) % count

@@ -7,7 +7,6 @@ what is needed to use them; the best of all becomes the candidate of the task.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -25,7 +24,7 @@ from shoal.learners.candidates import OWNER as GROWTH
 from shoal.learners.candidates import Offer, came, grown, modular, settle, try_out
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, fitting
+from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models import dropout
 from shoal.models.contract import body_shapes
 from shoal.models.modular import STRUCTURE
@@ -33,8 +32,8 @@ from shoal.models.params import MODULE, whole
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
-from shoal.sharing.images import classes_of, held, ids, images_of, pixels, replies
-from shoal.sharing.scores import BUILT_IN, SCORES, Pair, floats
+from shoal.sharing.images import classes_of, held, ids, images_of, replies
+from shoal.sharing.scores import BUILT_IN, SCORES, Pair
 
 
 class ModMod(Sharing):
@@ -119,14 +118,15 @@ class ModMod(Sharing):
             for other in others:
                 count = len(next(iter(whole.values())))
                 if self.asks != "classes":
-                    count = fitting(count, self.price(world, 1), self.rest(world, post.left(lane, other), other))
+                    layout, parts = self.expects(world, "question", other), self.parts(world, self.alike(world, other))
+                    count = fitting(count, layout, self.rest(post.left(lane, other), parts))
                 payload = {name: tensor[:count] for name, tensor in whole.items()}
                 mails.append(post.mail(lane, other, "question", payload, count))
         return mails
 
-    def rest(self, world: World, budget: int | None, other: Lane) -> int | None:
-        """What a question may take of an edge's budget: a module for a question in the other direction must fit too."""
-        return None if budget is None else max(0, budget - self.module_price(world, self.alike(world, other)))
+    def rest(self, room: Room, parts: Mapping[str, Expected]) -> Room:
+        """What a question may take of an edge's room: a module for a question in the other direction must fit too."""
+        return Room(*(None if one is None else max(0, one) for one in room.less(parts, 1)))
 
     def describe(self, world: World, lane: Lane, task: int) -> dict[str, Tensor]:
         """What a lane says about a task of its own: its classes, or some validation images of each."""
@@ -173,7 +173,7 @@ class ModMod(Sharing):
             if not wanted:
                 continue
             alike = self.alike(world, question.sender)
-            count = fitting(len(wanted), self.module_price(world, alike), post.left(lane, question.sender))
+            count = fitting(len(wanted), self.parts(world, alike), post.left(lane, question.sender))
             payload = self.pack(world, stack, row, wanted[:count], scores, alike)
             mails.append(post.reply(question, "modules", payload, count))
         return mails
@@ -249,14 +249,6 @@ class ModMod(Sharing):
         least = SCORES.find(self.metric).floor if self.min_similarity == "metric" else self.min_similarity
         return least is None or score > least
 
-    def price(self, world: World, images: int) -> int:
-        """The floats of a question."""
-        return floats(self.metric, world.settings.tasks.classes, images, pixels(world))
-
-    def module_price(self, world: World, alike: bool) -> int:
-        """The floats of one offered module with all that comes with it."""
-        return sum(prod(size or 0 for size in one.shape[1:]) for one in self.parts(world, alike).values())
-
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         tasks = world.settings.tasks
         if kind == "question":
@@ -281,19 +273,16 @@ class ModMod(Sharing):
             found[STRUCTURE] = Expected(torch.float32, (None, model.basis + 1, model.depth))
         return found
 
-    def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
+    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
         alike = world.settings.tasks.common and (other is None or other.settings == world.settings)
-        tasks, each = world.settings.tasks, self.module_price(world, alike)
-        asked = tasks.classes
+        tasks, parts = world.settings.tasks, self.parts(world, alike)
+        question, asked = self.expects(world, "question", world.lanes[0]), tasks.classes
         if self.asks != "classes":
-            left = None if budget is None else max(0, budget - each)
-            asked = fitting(tasks.classes * self.examples, self.price(world, 1), left)
-        price = self.price(world, asked)
+            asked = fitting(tasks.classes * self.examples, question, self.rest(room, parts))
         most = min(self.modules, max(1, tasks.count - tasks.initial - 1))
         # A question of few images leaves more to the answer: at least one is asked about.
-        least = price if self.asks == "classes" else self.price(world, 1)
-        count = fitting(most, each, None if budget is None else budget - least)
-        return [Quote("question", asked, price), Quote("modules", count, count * each)]
+        count = fitting(most, parts, room.less(question, asked if self.asks == "classes" else 1))
+        return [Quote("question", asked, numbers(question, asked)), Quote("modules", count, numbers(parts, count))]
 
 
 def sorted_offers(mails: Sequence[Mail]) -> list[Offer]:

@@ -1,24 +1,26 @@
 """What a run's sharing will cost and what will be refused, told before anything runs: `shoal check`."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from shoal.data.tasks import Lane
+from shoal.errors import SettingsError
 from shoal.fleet.world import World
 from shoal.mail.filters import Way, left, stopped
 from shoal.mail.ledger import Use
-from shoal.mail.mail import AT_REST, OVER_BUDGET, Expected, wire
-from shoal.mail.quote import Quote
+from shoal.mail.mail import AT_REST, OVER_BUDGET, weight
+from shoal.mail.quote import Quote, Room
 from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
+from shoal.units import Limit, limit, shown
 
 
 class Edges(NamedTuple):
     """Edges with the same limits that the same modes use at the same price."""
 
-    budget: int | None
+    budget: int | str | None
     every: int
     modes: tuple[str, ...]
     number: int  # of all seeds
@@ -85,20 +87,21 @@ def along(world: World, other: World, sender: Lane, receiver: Lane, edges: Edges
     """What goes over one of these edges in a whole run, from a `sender` in `world` to a `receiver` in the
     `other`: the largest mail passes the same filters as mail does.
 
-    Every mode is told the whole budget, because others that act at the same moment may find nothing to send.
+    Every mode is told the whole budget, because others that act at the same moment, or earlier in the task, may find
+    nothing to send; no mode sends more in a task than a budget per task allows.
     """
     settings, edge = world.settings, world.edges[sender, receiver]
     posted: Counter[tuple[str, str]] = Counter()
-    total, size = posted.copy(), posted.copy()
     refused: Counter[tuple[tuple[str, str], str]] = Counter()
     largest: dict[tuple[str, str], Quote] = {}
+    crossed: dict[tuple[str, str], dict[int, list[Quote]]] = {}  # by task
     last = -1
     for task, epoch, mode in moments(settings):
         if mode.mode not in edges.modes:
             continue
         now = task * settings.learner.epochs + epoch
-        way = Way(edge, mode, now, Use(last))
-        for quote in mode.quote(world, left(way), other):
+        way = Way(edge, mode, now, task, Use(last))
+        for quote in quoted(mode, world, left(way), other, sender):
             name = mode.mode, quote.kind
             posted[name] += 1
             largest[name] = max(largest.get(name, quote), quote, key=lambda one: one.floats)
@@ -106,30 +109,111 @@ def along(world: World, other: World, sender: Lane, receiver: Lane, edges: Edges
                 refused[name, why] += 1
             else:
                 last = now
-                total[name] += quote.floats
-                size[name] += weight(mode.expects(other, quote.kind, sender), quote.items)
+                crossed.setdefault(name, {}).setdefault(task, []).append(quote)
     lines = []
     for mode in settings.sharing:
         if mode.mode not in edges.modes:
             continue
         tasks = [task for task, _, one in moments(settings) if one == mode]
-        for free in mode.quote(world, None, other):
+        most = [one for one in (edge.limit, limit(mode.budget)) if one is not None and one.per == "task"]
+        for free in mode.quote(world, Room(), other):
             name = mode.mode, free.kind
             if name not in largest:
                 continue
-            one = largest[name]
-            length = weight(mode.expects(other, free.kind, sender), one.items)
-            price = one.items, free.items, one.floats, length
+            one, sent = largest[name], crossed.get(name, {}).values()
+            price = one.items, free.items, one.floats, one.bytes
             times = tasks.count(tasks[-1]), len(set(tasks)), posted[name]
             kept = refused[name, AT_REST], refused[name, OVER_BUDGET]
-            lines.append(Line(*name, edges, *price, *times, *kept, total[name], size[name]))
+            totals = (sum(carried(quotes, most, unit) for quotes in sent) for unit in ("floats", "bytes"))
+            lines.append(Line(*name, edges, *price, *times, *kept, *totals))
     return lines
 
 
-def weight(expected: Mapping[str, Expected], items: int) -> int:
-    """The bytes of a message with so many items that looks as expected."""
-    layout = ((name, one.dtype, tuple(items if n is None else n for n in one.shape)) for name, one in expected.items())
-    return wire(tuple(sorted(layout, key=lambda part: part[0])))
+def carried(quotes: Sequence[Quote], most: Sequence[Limit], unit: str) -> int:
+    """What crosses an edge in a task, in floats or bytes, at most."""
+    sizes: list[int] = [getattr(one, unit) for one in quotes]
+    return min([sum(sizes), *(one.amount for one in most if one.unit == unit)])
+
+
+def quoted(mode: Sharing, world: World, room: Room, other: World, sender: Lane) -> list[Quote]:
+    """What a mode quotes from a `sender` in `world` to a lane in the `other`, with the bytes that receivers expect."""
+    quotes = mode.quote(world, room, other)
+    return [one._replace(bytes=weight(mode.expects(other, one.kind, sender), one.items)) for one in quotes]
+
+
+def total(lines: Sequence[Line]) -> int:
+    """The bytes of all lines on all edges, at most: modes share what an edge carries in a task."""
+    found = 0
+    for edges in dict.fromkeys(one.edges for one in lines):
+        here = [one for one in lines if one.edges == edges]
+        most, sent = limit(edges.budget), sum(one.total_bytes for one in here)
+        if most is not None and (most.unit, most.per) == ("bytes", "task"):
+            sent = min(sent, most.amount * max(one.tasks for one in here))
+        found += edges.number * sent
+    return found
+
+
+class Fit(NamedTuple):
+    """Whether the smallest mail of a mode fits a link that is not closed."""
+
+    fits: bool
+    least: Quote  # the smallest mail, or question and answer together
+    most: Limit  # what it must fit
+    budget: str  # the setting that says so
+
+
+def fit(worlds: Sequence[World], mode: Sharing) -> dict[tuple[Lane, Lane], Fit | None]:
+    """How a mode fits each link that it uses and that is open, with a limit or (None) without.
+
+    Questions and answers go over a link at the same exchange: both must fit.
+    """
+    world, home = worlds[0], {lane: one for one in worlds for lane in one.lanes}
+    found: dict[tuple[Lane, Lane], Fit | None] = {}
+    known: dict[tuple[World, World], Quote] = {}
+    for (sender, receiver), edge in world.edges.items():
+        if not mode.uses(world, sender, receiver):
+            continue
+        usual = edge.budget == world.fleet.network.budget
+        limits = {"network.budget" if usual else "network.edges": edge.limit}
+        limits[f"sharing.{mode.mode}.budget"] = limit(mode.budget)
+        said = {name: most for name, most in limits.items() if most is not None}
+        if any(not most.amount for most in said.values()):
+            continue
+        ends = home[sender], home[receiver]
+        if ends not in known:
+            kinds = quoted(mode, ends[0], Room(0, 0), ends[1], sender)
+            count = sum if mode.both_ways else max
+            known[ends] = Quote("", 1, *(count(getattr(one, unit) for one in kinds) for unit in ("floats", "bytes")))
+        least = known[ends]
+        tries = [Fit(getattr(least, most.unit) <= most.amount, least, most, name) for name, most in said.items()]
+        found[sender, receiver] = min(tries, key=lambda one: one.fits, default=None)
+    return found
+
+
+def limited(settings: Settings) -> bool:
+    """Is there a budget anywhere?"""
+    said = settings.network.budget, *(link.budget for link in settings.network.edges)
+    return any(limit(one) is not None for one in (*said, *(mode.budget for mode in settings.sharing)))
+
+
+def feasible(worlds: Sequence[World]) -> None:
+    """Raise for a mode of which no mail could ever pass: on no link that it uses the smallest fits."""
+    if not limited(worlds[0].fleet):
+        return
+    for mode in worlds[0].fleet.sharing:
+        tries = fit(worlds, mode).values()
+        bad = [one for one in tries if one is not None and not one.fits]
+        if not bad or len(bad) < len(tries):
+            continue
+        one = max(bad, key=lambda one: one.most.amount)
+        what = "smallest question and answer are together" if mode.both_ways else "smallest message is"
+        need = one.least.floats if one.most.unit == "floats" else one.least.bytes
+        enough = Limit(need, one.most.unit, one.most.per)
+        raise SettingsError(
+            f"mode `{mode.mode}` could never send anything: its {what} {shown(one.least.bytes)} ({one.least.floats:,} "
+            f"floats), and no link that it uses carries more than {one.most} ({one.budget}); set {one.budget} to "
+            f"{enough.said!r} or more, or share by another mode"
+        )
 
 
 def moments(settings: Settings) -> list[tuple[int, int, Sharing]]:

@@ -18,12 +18,12 @@ from shoal.learners import received
 from shoal.learners.received import Arrived
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, fitting
+from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models import dropout
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
-from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, pixels, replies, store
+from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, replies, store
 from shoal.sharing.simp import sorted_in
 
 Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
@@ -98,7 +98,8 @@ class Recv(Sharing):
             images = world.images(np.array([query.row for query in found[lane]], np.int64))
             labels = ids([query.label for query in found[lane]])
             for other in post.out(lane):
-                count = fitting(self.queries, self.query_floats(world), self.part(post.left(lane, other)))
+                layout = self.expects(world, "question", other)
+                count = fitting(self.queries, layout, self.part(post.left(lane, other)))
                 payload = {"images": images[:count]}
                 if self.prefilter == "label":
                     payload["labels"] = labels[:count]
@@ -125,7 +126,8 @@ class Recv(Sharing):
             first += count
             # By rank, then by query: if not all fits the budget, every query still gets its nearest.
             rank, query = near[mine].T.isfinite().nonzero(as_tuple=True)
-            fits = fitting(len(query), self.item_floats(world), post.left(lane, question.sender))
+            layout = self.expects(world, "answer", question.sender)
+            fits = fitting(len(query), layout, post.left(lane, question.sender))
             at = place[mine][query[:fits], rank[:fits]].numpy()
             payload = {"images": world.images(own.rows[at]), "queries": query[:fits].int()}
             if self.receive == "class":
@@ -177,25 +179,17 @@ class Recv(Sharing):
         expected["queries"] = Expected(torch.int32, (None,), self.queries)
         return expected | ({"labels": classes_of(world)} if self.receive == "class" else {})
 
-    def part(self, budget: int | None) -> int | None:
-        """A question's part of an edge's budget: the answer to a question in the other direction must fit too."""
-        return None if budget is None else budget // (self.nearest + 1)
+    def part(self, room: Room) -> Room:
+        """A question's part of an edge's room: the answer to a question in the other direction must fit too."""
+        return room.part(self.nearest + 1)
 
-    def query_floats(self, world: World) -> int:
-        return pixels(world) + (self.prefilter == "label")
-
-    def item_floats(self, world: World) -> int:
-        return pixels(world) + 1 + (self.receive == "class")
-
-    def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
-        queries = fitting(self.queries, self.query_floats(world), self.part(budget))
-        left = None if budget is None else budget - queries * self.query_floats(world)
-        # The answer is to a question in the other direction, which may have had more room.
-        items = fitting(self.queries * self.nearest, self.item_floats(world), left)
-        return [
-            Quote("question", queries, queries * self.query_floats(world)),
-            Quote("answer", items, items * self.item_floats(world)),
-        ]
+    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
+        question, answer = (self.expects(world, kind, world.lanes[0]) for kind in ("question", "answer"))
+        queries = fitting(self.queries, question, self.part(room))
+        # The answer is to a question in the other direction, which may have had more room; and the less there is for
+        # one's own question, the more it leaves: at least one image is asked about.
+        items = fitting(self.queries * self.nearest, answer, room.less(question, 1))
+        return [Quote("question", queries, numbers(question, queries)), Quote("answer", items, numbers(answer, items))]
 
 
 def hardest(mode: Recv, post: Post, lane: Lane, net: Sequence[Trained]) -> list[Query]:

@@ -245,12 +245,6 @@ BUILT_IN: dict[str, Metric] = {
 SCORES: Table[Metric] = Table("metric", BUILT_IN, "shoal.scores", lambda entry: isinstance(entry, Metric))
 
 
-def floats(metric: str, classes: int, images: int, pixels: int) -> int:
-    """The price of a question in numbers sent: class ids, or images of so many pixels, each with its label if asked."""
-    asks = SCORES.find(metric).asks
-    return classes if asks == "classes" else images * (pixels + (asks == "labelled"))
-
-
 def doubles(metric: str, **given: Tensor) -> list[Tensor]:
     """What a score reads, in double precision and on the CPU, or why it cannot be computed."""
     for name, tensor in given.items():

@@ -17,12 +17,12 @@ from shoal.learners import received
 from shoal.learners.received import Arrived
 from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, fitting
+from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
-from shoal.sharing.images import classes_of, classes_only, held, ids, images_of, per_lane, pixels, replies, store
+from shoal.sharing.images import classes_of, classes_only, held, ids, images_of, per_lane, replies, store
 
 
 class Simp(Sharing):
@@ -66,7 +66,7 @@ class Simp(Sharing):
             # The most wanted first: if not all fits the budget, these are asked for.
             classes = sorted(found[lane], key=lambda one, lane=lane: (-found[lane][one], one))  # type: ignore[misc]
             for other in post.out(lane):
-                count = fitting(len(classes), 2, post.left(lane, other))
+                count = fitting(len(classes), self.expects(world, "question", other), post.left(lane, other))
                 worth = torch.tensor([found[lane][one] for one in classes[:count]])
                 payload = {"classes": ids(classes[:count]), "worth": worth}
                 mails.append(post.mail(lane, other, "question", payload, len(payload["classes"])))
@@ -109,7 +109,8 @@ class Simp(Sharing):
             for question in mine:
                 classes, worth = question.payload["classes"].tolist(), question.payload["worth"].double().numpy()
                 here = [at for at, one in enumerate(classes) if (own.labels == one).any()]
-                wanted = fitting(self.images, pixels(post.world) + 1, post.left(lane, question.sender))
+                layout = self.expects(post.world, "answer", question.sender)
+                wanted = fitting(self.images, layout, post.left(lane, question.sender))
                 rng = key(*lane, "simp", post.stack.task, post.stack.epoch, question.sender.agent)
                 picks = [np.zeros(0, np.int64)]
                 for at, count in zip(here, quotas(worth[here], wanted, self.quota), strict=True):
@@ -131,13 +132,14 @@ class Simp(Sharing):
             return {"classes": classes_of(world), "worth": Expected(torch.float32, (None,))}
         return {"images": images_of(world), "labels": classes_of(world)}
 
-    def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
-        settings, size = world.settings, pixels(world)
-        classes = settings.tasks.classes * (1 if self.scope == "current" else settings.tasks.count)
-        asked = fitting(min(classes, len(world.bank.classes)), 2, budget)
+    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
+        tasks = world.settings.tasks
+        question, answer = (self.expects(world, kind, world.lanes[0]) for kind in ("question", "answer"))
+        classes = tasks.classes * (1 if self.scope == "current" else tasks.count)
+        asked = fitting(min(classes, len(world.bank.classes)), question, room)
         # A question for few classes leaves more to the answer: at least one class is asked for.
-        images = fitting(self.images, size + 1, None if budget is None else budget - 2)
-        return [Quote("question", asked, 2 * asked), Quote("answer", images, images * (size + 1))]
+        images = fitting(self.images, answer, room.less(question, 1))
+        return [Quote("question", asked, numbers(question, asked)), Quote("answer", images, numbers(answer, images))]
 
 
 def quotas(worth: np.ndarray, total: int, rule: str) -> list[int]:

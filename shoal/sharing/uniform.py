@@ -11,10 +11,10 @@ from shoal.fleet.world import World
 from shoal.learners import received
 from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, fitting
+from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.sharing.contract import Sharing
-from shoal.sharing.images import classes_of, held, ids, images_of, pixels, store
+from shoal.sharing.images import classes_of, held, ids, images_of, store
 from shoal.sharing.simp import sorted_in
 
 
@@ -46,7 +46,7 @@ class Uniform(Sharing):
             own = held(world, post.stack, row)
             for other in post.out(lane):
                 rng = key(*lane, "uniform", post.stack.task, post.stack.epoch, other.agent)
-                count = fitting(self.images, pixels(world) + 1, post.left(lane, other))
+                count = fitting(self.images, self.expects(world, "images", other), post.left(lane, other))
                 at: np.ndarray = rng.permutation(len(own.rows))[:count]
                 payload = {"images": world.images(own.rows[at]), "labels": ids(own.labels[at])}
                 mails.append(post.mail(lane, other, "images", payload, len(at)))
@@ -60,7 +60,7 @@ class Uniform(Sharing):
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         return {"images": images_of(world), "labels": classes_of(world)}
 
-    def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
-        each = pixels(world) + 1
-        images = fitting(self.images, each, budget)
-        return [Quote("images", images, images * each)]
+    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
+        layout = self.expects(world, "images", world.lanes[0])
+        images = fitting(self.images, layout, room)
+        return [Quote("images", images, numbers(layout, images))]

@@ -12,8 +12,11 @@ from shoal.settings.groups import Settings
 from shoal.settings.reading import read
 from shoal.study.paired import Scores, paired, problem
 
-NAMES = ("final_accuracy", "auc")
-COSTS = ("messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_total", "seconds")
+NAMES = ("final_accuracy", "auc", "auc_percent")
+COSTS = (
+    "messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_per_link_task", "bytes_total",
+    "seconds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

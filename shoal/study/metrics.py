@@ -228,7 +228,8 @@ Metric = Callable[[Run], Array | None]
 BUILT_IN: dict[str, Metric | str] = {
     "final_accuracy": lambda run: 100 * final(run.accuracy),
     "auc": lambda run: area(run.curves, run.epochs),
-    "auc_normalised": lambda run: 100 * area(run.curves, run.epochs, normalise=True),
+    "auc_percent": lambda run: 100 * area(run.curves, run.epochs, normalise=True),
+    "auc_normalised": lambda run: 100 * area(run.curves, run.epochs, normalise=True),  # its name in earlier versions
     "average_accuracy": lambda run: 100 * average(run.accuracy, run.initial),
     "forward_transfer": lambda run: 100 * zero_shot(run.accuracy, run.initial),
     "forward_transfer_over_chance": lambda run: (

@@ -449,7 +449,7 @@ def test_a_run_that_shares_says_what_it_cost() -> None:
     assert done.code == 0, done.err
     ledger = pl.read_parquet("run/ledger.parquet")
     assert set(ledger["verdict"]) == {"accepted"}
-    assert f"shared by fedavg: {len(ledger):,} messages" in done.out
+    assert f"in {len(ledger):,} messages" in done.out
     summary = json.loads(Path("run/summary.json").read_text())
     assert summary["bytes_total"] == ledger["bytes"].sum()
 

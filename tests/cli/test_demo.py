@@ -20,6 +20,7 @@ from shoal.errors import Stopped
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record
 from shoal.study.paired import Gain
+from shoal.units import shown
 from tests.command import DIGITS, call, refused
 
 QUICK = (
@@ -52,8 +53,9 @@ def test_the_demo_shows_what_sharing_brings_and_costs_and_finds_its_runs_again()
         (folder,) = Path("runs/demo").glob(f"{name}-*")
         summary = json.loads((folder / "summary.json").read_text())
         assert f"{summary['final_accuracy']:.1f} %" in table[name]
-        edges_tasks = 2 * 2 * 2  # two seeds, an edge there and back, two tasks after the initial ones
-        assert table[name].split()[-1] == (f"{summary['bytes_total'] / edges_tasks:,.0f}" if name != "vanilla" else "-")
+        sent = shown(summary["bytes_per_link_task"]) if name != "vanilla" else "nothing"
+        assert table[name].endswith(sent)
+        assert f"{summary['auc_percent']:.1f} % ({summary['auc']:.1f})" in table[name]
     assert table["data"].count("±") == 2
     assert "runs/demo/report.html" in first.out
     assert "modmod" in Path("runs/demo/report.html").read_text()
@@ -161,7 +163,7 @@ def test_only_what_seeds_show_is_said() -> None:
     )
     assert "cheapest" not in demo.prices({"a": 10.0, "b": 1000.0}, ["a"])
     assert demo.prices({"a": 10.0, "b": 1000.0, "c": 100.0}, ["b", "c"]) == (
-        "What it cost, from one agent to one other in one task: b 1.0 kB, 100 times the 10 bytes of a. "
+        "What it cost, per link and task: b 1 kB, 100 times the 10 B of a. "
         "Of those that did better in the end, c was the cheapest."
     )
 

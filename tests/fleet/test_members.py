@@ -173,7 +173,7 @@ def test_a_worker_that_cannot_begin_leaves_nobody_behind(monkeypatch: pytest.Mon
         honest(self, verb, *(arguments[:-1] if count[0] == 2 and verb == "open" else arguments))
 
     monkeypatch.setattr(Process, "tell", tell)
-    with pytest.raises(TypeError, match="uses"):
+    with pytest.raises(TypeError, match="ledger"):
         train(worlds(settings_of(2), load("digits")))
     assert nobody_is_left()
     assert os.environ.get("OMP_NUM_THREADS") == before

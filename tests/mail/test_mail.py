@@ -18,13 +18,14 @@ from shoal.fleet.run import train
 from shoal.fleet.stack import CLOCK, Stack
 from shoal.fleet.world import World
 from shoal.mail.filters import EDGE_BUDGET, MODE_BUDGET, RHYTHM, Filter, Way, filters, left, stopped
-from shoal.mail.ledger import Ledger, Use
+from shoal.mail.ledger import UNUSED, Ledger, Use, Weight
 from shoal.mail.mail import ACCEPTED, AT_REST, LOST, OUT_OF_RANGE, OVER_BUDGET, Envelope, Expected, Mail, pack, unpack
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote
+from shoal.mail.quote import Quote, Room
 from shoal.network.edges import Edge
 from shoal.runs.record import Record
 from shoal.runs.tables import posted, traffic
+from shoal.settings.part import Budget
 from shoal.sharing.contract import Sharing
 from shoal.sharing.federated import FedAvg
 from shoal.sharing.modes import MODES
@@ -115,7 +116,7 @@ class Praise(Sharing):
             return {"lines": Expected(torch.float32, (5,))}
         return {"flowers": Expected(torch.int32, (None,))}
 
-    def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
+    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
         return [Quote("poem", 1, 5), Quote("thanks", 2, 2)]
 
 
@@ -142,7 +143,7 @@ def test_a_strangers_mode_has_words_of_its_own_in_the_ledger(tmp_path: Path) -> 
     record.save([stack])
     (saved,) = record.load(torch.device("cpu")) or ()
     assert saved.ledger.words == stack.ledger.words
-    assert saved.ledger.uses == stack.ledger.uses
+    assert (saved.ledger.uses, saved.ledger.shares) == (stack.ledger.uses, stack.ledger.shares)
     assert posted(world.settings, saved.ledger).equals(table)
 
 
@@ -173,28 +174,42 @@ def test_an_empty_ledger_has_all_columns() -> None:
 # Filters
 
 
-def way(budget: int | None, share: int | Literal["unlimited"], every: int, now: int, use: Use, spent: int = 0) -> Way:
-    return Way(Edge(0, 1, budget, every), FedAvg(budget=share), now, use, spent)
+def way(budget: Budget | None, share: Budget, every: int, now: int, use: Use, own: Use = UNUSED) -> Way:
+    return Way(Edge(0, 1, budget, every), FedAvg(budget=share), now, 2, use, own)
+
+
+def used(last: int, floats: int, task: int = 2, during: int = 0) -> Use:
+    """An edge that has carried so many floats of four bytes."""
+    return Use(last, task, Weight(floats, 4 * floats), Weight(floats + during, 4 * (floats + during)), Weight(0, 0))
 
 
 @pytest.mark.parametrize(
     ("here", "floats", "verdict", "rest"),
     [
-        (way(None, "unlimited", 1, 9, Use()), 10**9, "", None),
-        (way(None, "unlimited", 3, 9, Use(7, 5, 5)), 0, AT_REST, 0),
-        (way(100, 50, 3, 9, Use(7, 100, 100)), 999, AT_REST, 0),  # the first filter that stops it says why
-        (way(100, "unlimited", 3, 9, Use(6, 100, 100)), 100, "", 100),
-        (way(100, "unlimited", 3, 9, Use(9, 60, 60)), 40, "", 40),
-        (way(100, "unlimited", 3, 9, Use(9, 60, 60)), 41, OVER_BUDGET, 40),
-        (way(100, 70, 1, 9, Use(9, 60, 60), 50), 20, "", 20),
-        (way(100, 70, 1, 9, Use(9, 60, 60), 50), 21, OVER_BUDGET, 20),
-        (way(0, "unlimited", 1, 9, Use()), 0, OVER_BUDGET, 0),  # not even a message without content
-        (way(None, 0, 1, 9, Use()), 0, OVER_BUDGET, 0),
+        (way(None, "unlimited", 1, 9, Use()), 10**9, "", Room()),
+        (way(None, "unlimited", 3, 9, used(7, 5)), 0, AT_REST, Room(0, 0)),
+        (way(100, 50, 3, 9, used(7, 100)), 999, AT_REST, Room(0, 0)),  # the first filter that stops it says why
+        (way(100, "unlimited", 3, 9, used(6, 100)), 100, "", Room(100)),
+        (way(100, "unlimited", 3, 9, used(9, 60)), 40, "", Room(40)),
+        (way(100, "unlimited", 3, 9, used(9, 60)), 41, OVER_BUDGET, Room(40)),
+        (way(100, 70, 1, 9, used(9, 60), used(9, 50)), 20, "", Room(20)),
+        (way(100, 70, 1, 9, used(9, 60), used(9, 50)), 21, OVER_BUDGET, Room(20)),
+        (way(0, "unlimited", 1, 9, Use()), 0, OVER_BUDGET, Room(0)),  # not even a message without content
+        (way(None, 0, 1, 9, Use()), 0, OVER_BUDGET, Room(0)),
+        (way("400 B", "unlimited", 1, 9, used(9, 60)), 40, "", Room(None, 160)),
+        (way("400 B", "unlimited", 1, 9, used(9, 60)), 41, OVER_BUDGET, Room(None, 160)),
+        (way("400 B", "unlimited", 1, 9, used(8, 60)), 100, "", Room(None, 400)),  # another exchange
+        (way("400 B/task", "unlimited", 1, 9, used(8, 60)), 40, "", Room(None, 160)),  # of the same task
+        (way("400 B/task", "unlimited", 1, 9, used(8, 60)), 41, OVER_BUDGET, Room(None, 160)),
+        (way("400 B/task", "unlimited", 1, 9, used(9, 20, during=40)), 40, "", Room(None, 160)),
+        (way("400 B/task", "unlimited", 1, 9, used(9, 60, task=1)), 100, "", Room(None, 400)),  # the task before
+        (way("100 floats/task", "80 B", 1, 9, used(8, 60)), 20, "", Room(40, 80)),
+        (way(None, "100 floats/task", 1, 9, used(8, 90), used(7, 60)), 41, OVER_BUDGET, Room(40)),
     ],
 )
-def test_an_edge_lets_pass_what_all_its_filters_do(here: Way, floats: int, verdict: str, rest: int | None) -> None:
+def test_an_edge_lets_pass_what_all_its_filters_do(here: Way, floats: int, verdict: str, rest: Room) -> None:
     assert filters(here) == (RHYTHM, EDGE_BUDGET, MODE_BUDGET)
-    assert stopped(here, Quote("model", 1, floats)) == verdict
+    assert stopped(here, Quote("model", 1, floats, 4 * floats)) == verdict
     assert left(here) == rest
 
 
@@ -234,7 +249,7 @@ def test_lost_mail_is_paid_for_and_never_absorbed(added: Callable[[Filter], None
     exchanges(world, stack)
     rows = entries(stack.ledger)
     assert {(row["receiver"] == 0, row["verdict"]) for row in rows} == {(True, LOST), (False, ACCEPTED)}
-    assert sum(use.total for use in stack.ledger.uses.values()) == sum(row["floats"] for row in rows)
+    assert sum(use.total.floats for use in stack.ledger.uses.values()) == sum(row["floats"] for row in rows)
     assert stack.ledger.crossed.all()
     same(stack.take([0], [Lane(0, 0)]), before.take([0], [Lane(0, 0)]), but=(CLOCK,))
     assert not torch.equal(stack.params["module.weight"][1], before.params["module.weight"][1])

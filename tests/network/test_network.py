@@ -247,6 +247,8 @@ def test_an_edge_list_is_read_with_comments_blanks_and_limits(tmp_path: Path) ->
     text = "\ufeff# who to whom\n\n0 1\n1 0 500   # costs\n\t1 2 unlimited 4\r\n2\t0 0 10"
     said = (link(0, 1), link(1, 0, 500), link(1, 2, "unlimited", 4), link(2, 0, 0, 10))
     assert read(written(tmp_path, text)) == said
+    amounts = "0 1 20kB/task\n1 0 20 kB/task 3\n1 2 500 floats\n"
+    assert read(written(tmp_path, amounts)) == (link(0, 1, "20 kB/task"), link(1, 0, "20 kB/task", 3), link(1, 2, 500))
 
 
 def test_settling_takes_the_file_in_once(tmp_path: Path) -> None:
@@ -287,9 +289,11 @@ def test_a_file_in_this_folder_is_found_by_its_name(tmp_path: Path, monkeypatch:
         ("0", r"line 1 of .*`0`: it has 1 word; a line is"),
         ("0,1", r"it has 1 word; a line is"),
         ("0 1 2 3 4", r"it has 5 words; a line is"),
-        ("0 1 -5", r"a budget is a whole number of floats from 0, or unlimited, got `-5`"),
-        ("0 1 2.5", r"a budget is .* got `2.5`"),
-        ("0 1 lots", r"a budget is .* got `lots`"),
+        ("0 1 -5", r"a budget cannot be '-5'; allowed: a whole number of floats per exchange from 0, an amount"),
+        ("0 1 2.5", r"a budget cannot be '2.5'"),
+        ("0 1 lots", r"a budget cannot be 'lots'"),
+        ("0 1 20 parsecs", r"a whole number from 1, got `parsecs`"),
+        ("0 1 20 kB/s", r"a budget cannot be '20 kB/s': agents have a clock of tasks and epochs, and none of seconds"),
         ("0 1 5 0", r"the epochs between exchanges are a whole number from 1, got `0`"),
         ("0 1 5 often", r"a whole number from 1, got `often`"),
         ("3 3", r"graph.txt has the edge 3 -> 3, but an agent sends nothing to itself"),
@@ -340,6 +344,10 @@ def test_graphml_limits_come_along_in_both_directions(tmp_path: Path) -> None:
     graph.add_edge(1, 2, weight=0.5)
     nx.write_graphml(graph, tmp_path / "limits.graphml")
     assert set(read(tmp_path / "limits.graphml")) == {link(0, 1, 500, 4), link(1, 0, 500, 4), link(1, 2), link(2, 1)}
+    graph = nx.DiGraph()
+    graph.add_edge(0, 1, budget="20 kB/task")
+    nx.write_graphml(graph, tmp_path / "bytes.graphml")
+    assert read(tmp_path / "bytes.graphml") == (link(0, 1, "20 kB/task"),)
 
 
 def test_graphml_as_other_tools_write_it(tmp_path: Path) -> None:
@@ -381,8 +389,8 @@ EDGE = '<edge source="0" target="1"/>'
         (xml(NODES + EDGE + '<edge source="1" target="0"/>', "undirected"), r"has the edge 0 -> 1 twice"),
         (xml(NODES + 2 * EDGE.replace("<edge", '<edge id="e"')), r"1 of 2 edges are in another or an inner graph, or"),
         (xml(NODES + EDGE + f'</graph><graph edgedefault="directed">{NODES}{EDGE}'), r"1 of 2 edges are in another"),
-        (xml(NODES + '<edge source="0" target="1"><data key="b">-3</data></edge>'), r"edge 0 -> 1 of .* got `-3`"),
-        (xml(NODES + '<edge source="0" target="1"><data key="b"/></edge>'), r"a budget is .* got ``"),
+        (xml(NODES + '<edge source="0" target="1"><data key="b">-3</data></edge>'), r"edge 0 -> 1 of .*cannot be '-3'"),
+        (xml(NODES + '<edge source="0" target="1"><data key="b"/></edge>'), r"a budget cannot be ''"),
         (xml(NODES + '<edge source="0" target="1"><data key="e">0</data></edge>'), r"a whole number from 1, got `0`"),
         (xml(NODES + '<edge source="0" target="1"><data key="e">2.5</data></edge>'), r"got `2.5`"),
         (xml(NODES + '<edge source="0" target="1"><data key="e">inf</data></edge>'), r"got `inf`"),
@@ -580,6 +588,15 @@ def test_the_command_takes_limits_p_and_seed(here: Path) -> None:
     assert done.out.startswith("random, p 1.0, seed 3, 3 agents\n")
     assert row(done, "edges")[1] == "6"
     assert "all edges: 40 floats, every 5 epochs" in (here / "random.svg").read_text(encoding="utf-8")
+
+
+def test_the_command_takes_a_budget_in_bytes_and_refuses_what_is_none(here: Path) -> None:
+    assert call("network", "ring", "--agents", 3, "--budget", "20 kB/task").code == 0
+    assert "all edges: 20 kB/task, every epoch" in (here / "ring.svg").read_text(encoding="utf-8")
+    for budget, said in (("20 parsecs", "cannot be '20 parsecs'; allowed: "), ("20 kB/s", "none of seconds yet")):
+        refused = call("network", "ring", "--budget", budget)
+        assert (refused.code, refused.out) == (2, "")
+        assert said in refused.err
 
 
 def test_a_graph_file_has_as_many_agents_as_it_names(here: Path) -> None:

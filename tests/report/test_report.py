@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 import shoal
+from shoal import units
 from shoal.errors import UserError
 from shoal.report import charts, compare, numbers, page, parts, read, style, traffic
 from shoal.report.style import Style
@@ -73,13 +74,15 @@ def rewrite(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
 def test_the_numbers_are_those_of_the_summaries(group: compare.Group, shown: Path, text: str) -> None:
     for one in group.entries:
         said = summary(shown / one.run.folder.name)
-        for name, key in (("final", "final_accuracy"), ("auc", "auc")):
+        for name, key in (("final", "final_accuracy"), ("auc", "auc_percent")):
             score = one.score(name)
             assert score.mean == pytest.approx(said[key], abs=1e-9)
             assert score.pooled == pytest.approx(said[f"{key}_se"], abs=1e-9)
             assert score.seeds == pytest.approx(said[f"{key}_se_seeds"], abs=1e-9)
             assert f"{score.mean:.2f}" in text
-        assert one.megabytes == pytest.approx(said["bytes_total"] / 4 / 1e6)
+        assert f"{said['auc']:.2f}" in text  # in the paper's unit
+        assert one.paid == pytest.approx(said["bytes_per_link_task"])
+        assert units.shown(one.paid) in text
         forgotten = words(parts.metric(one, "forgetting")).replace(parts.MINUS, "-")
         assert forgotten == f"{said['forgetting']:.2f} ± {said['forgetting_se_seeds']:.2f}"
         assert f"{said['zero_shot_others']:.2f}" in parts.metric(one, "zero_shot_others")
@@ -104,7 +107,7 @@ def test_curves_are_those_of_the_metrics(group: compare.Group) -> None:
     rows = [row for row in numbers.curves(group) if row["run"] == "recv"]
     every = [row["mean"] for row in rows if row["agent"] == row["task"] == "all"]
     assert every == pytest.approx(100 * metrics.curve(run.accuracy, run.initial).mean(0), rel=1e-4)
-    one = [row for row in rows if row["agent"] == "1" and row["task"] == "4"]
+    one = [row for row in rows if row["agent"] == "1" and row["task"] == "5"]  # counted from 1
     values = 100 * metrics.seen(run.accuracy)[run.agents == 1, 4]
     assert [row["mean"] for row in one] == pytest.approx(values.mean(0), rel=1e-4)
     assert [row["high"] - row["mean"] for row in one] == pytest.approx(metrics.error(values), abs=2e-2)
@@ -118,14 +121,15 @@ def test_the_matrix_is_the_accuracy_at_the_ends_of_tasks(group: compare.Group) -
     base = {}
     for row in rows:
         if row["run"] == "vanilla":
-            value = 100 * run.accuracy[:, row["task"], -1, row["tested"]].mean()
+            value = 100 * run.accuracy[:, row["task"] - 1, -1, row["tested"] - 1].mean()
             base[row["task"], row["tested"]] = value
             assert row["show"] == numbers.LEVEL
             assert row["mean"] == pytest.approx(value, rel=1e-4)
     run = entry(group, "recv").run
     for row in rows:
         if row["run"] == "recv" and row["show"] == numbers.MORE:
-            value = 100 * run.accuracy[:, row["task"], -1, row["tested"]].mean() - base[row["task"], row["tested"]]
+            value = 100 * run.accuracy[:, row["task"] - 1, -1, row["tested"] - 1].mean()
+            value -= base[row["task"], row["tested"]]
             assert row["mean"] == pytest.approx(value, abs=1e-2)
 
 
@@ -135,7 +139,10 @@ def test_the_network_shows_traffic_and_refused_mail(group: compare.Group, shown:
     edges = [row for row in picture.edges if row["run"] == "fedavg"]
     assert {(row["sender"], row["receiver"]) for row in edges} == {("0", "1"), ("1", "0")}
     sent = ledger.filter(pl.col("verdict") == "accepted")
-    assert sum(row["megabytes"] for row in edges) == pytest.approx(int(sent["bytes"].sum()) / 2 / 1e6, rel=1e-3)
+    for row in edges:
+        own = sent.filter(pl.col("sender") == int(row["sender"]))
+        assert row["bytes"] == pytest.approx(int(own["bytes"].sum()) / 2 / ledger["task"].n_unique(), rel=1e-3)
+        assert row["sent"] == units.shown(row["bytes"])
     assert sum(row["refused"] for row in edges) == (ledger["verdict"] == "edge at rest").sum() / 2 > 0
     assert {row["why"] for row in edges} == {"edge at rest"}
     assert not any(row["refused"] for row in picture.edges if row["run"] == "recv")
@@ -625,8 +632,8 @@ def test_an_unfinished_run_has_curves_of_its_tasks_and_no_final_numbers(copy: Pa
     (one,) = compare.groups(read.gather([copy])[0])
     assert [entry.label for entry in one.complete] == ["vanilla", "fedavg"]
     tasks = {row["task"] for row in numbers.curves(one) if row["run"] == "recv"}
-    assert tasks == {"4"}
-    assert max(row["task"] for row in numbers.matrices(one) if row["run"] == "recv") == 4
+    assert tasks == {"5"}
+    assert max(row["task"] for row in numbers.matrices(one) if row["run"] == "recv") == 5
     assert "Not finished, so with lines for single tasks only: recv." in words(page.page([one], []))
     spoil(copy / "vanilla", "unfinished")
     spoil(copy / "fedavg", "unfinished")
@@ -635,13 +642,13 @@ def test_an_unfinished_run_has_curves_of_its_tasks_and_no_final_numbers(copy: Pa
 
 
 def test_a_lost_ledger_leaves_the_cost_of_the_summary(copy: Path) -> None:
-    before = entry(compare.groups(read.gather([copy])[0])[0], "recv").megabytes
+    before = entry(compare.groups(read.gather([copy])[0])[0], "recv").paid
     spoil(copy / "recv", "truncated ledger")
     (one,) = compare.groups(read.gather([copy])[0])
-    assert entry(one, "recv").megabytes == pytest.approx(before)
+    assert entry(one, "recv").paid == pytest.approx(before)
     spoil(copy / "recv", "broken summary")
     (one,) = compare.groups(read.gather([copy])[0])
-    assert np.isnan(entry(one, "recv").megabytes)
+    assert np.isnan(entry(one, "recv").paid)
     assert "recv" not in {row["run"] for row in numbers.costs(one, "final")}
     assert "nan" not in words(page.page([one], [])).lower()
 

@@ -22,6 +22,7 @@ from shoal.learners.growth import adapt, assimilate
 from shoal.learners.memory import remember
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Mail
 from shoal.mail.post import Post
+from shoal.mail.quote import Room, numbers
 from shoal.models.modular import Modular
 from shoal.reproduce.counting import counted
 from shoal.rng import key
@@ -223,7 +224,7 @@ def test_modules_that_do_not_fit_the_budget_stay() -> None:
     world, _ = ready(modules=3, min_similarity=-1.0)
     mode = world.settings.sharing[0]
     assert isinstance(mode, ModMod)
-    each = mode.module_price(world, alike=True)
+    each = numbers(mode.parts(world, alike=True), 1)
     for room, count in ((3 + each, 1), (3 + 2 * each, 2), (2 + 3 * each, 2), (3 + 9 * each, 3)):
         limited, copy = ready(modules=3, min_similarity=-1.0, budget=room)
         exchange(limited, copy)
@@ -240,12 +241,12 @@ def test_a_question_of_images_leaves_room_for_a_module() -> None:
     world, _ = ready(metric="leep", min_similarity=-1e9)
     mode = world.settings.sharing[0]
     assert isinstance(mode, ModMod)
-    budget = mode.module_price(world, alike=True) + 5 * 65
+    budget = numbers(mode.parts(world, alike=True), 1) + 5 * 65
     world, stack = ready(metric="leep", min_similarity=-1e9, budget=budget)
     exchange(world, stack)
     assert {items for _, _, items, _ in sent(stack, "question")} == {5}
     assert {(items, verdict) for _, _, items, verdict in sent(stack, "modules")} == {(1, ACCEPTED)}
-    question, modules = world.settings.sharing[0].quote(world, budget)
+    question, modules = world.settings.sharing[0].quote(world, Room(floats=budget))
     assert question.floats + modules.floats <= budget
 
 

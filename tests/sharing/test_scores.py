@@ -18,7 +18,6 @@ from shoal.sharing.scores import (
     Pair,
     a_distance,
     discrepancy,
-    floats,
     iou,
     kl,
     leep,
@@ -484,22 +483,6 @@ def test_a_score_leaves_what_it_reads_as_it_was() -> None:
     for metric in SCORES.values():
         metric.score(pair)
     assert all(torch.equal(a, b) for a, b in zip(pair, before, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("name", "want"),
-    [
-        ("iou", 5),
-        ("leep", 20 * 785),
-        ("logme", 20 * 785),
-        ("otce", 20 * 785),
-        ("a_distance", 20 * 784),
-        ("discrepancy", 20 * 784),
-        ("kl", 20 * 784),
-    ],
-)
-def test_a_question_costs_its_class_ids_or_its_pixels_and_labels(name: str, want: int) -> None:
-    assert floats(name, classes=5, images=20, pixels=784) == want
 
 
 def test_only_iou_has_a_score_that_means_nothing_in_common() -> None:

@@ -19,6 +19,7 @@ from shoal.fleet.world import World
 from shoal.learners import received
 from shoal.mail.mail import ACCEPTED, AT_REST, OVER_BUDGET, Mail
 from shoal.mail.post import Post
+from shoal.mail.quote import Room
 from shoal.models import dropout
 from shoal.models.table import MODELS
 from shoal.settings.reading import resolve
@@ -26,7 +27,9 @@ from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
 from shoal.sharing.federated import Federated
 from shoal.sharing.modes import MODES
+from shoal.sharing.plan import quoted
 from shoal.testing import check_mode
+from shoal.units import limit
 from tests.fleets import (
     FEW,
     MODULE,
@@ -194,7 +197,10 @@ def test_a_mode_starts_with_the_task_it_says(start: Any, first: int) -> None:
 # Budgets
 
 
-budgets = st.one_of(st.just("unlimited"), st.integers(0, 2500))
+FORMS = ("{} floats", "{} B", "{} floats/task", "{} B/task")
+budgets = st.one_of(
+    st.just("unlimited"), st.integers(0, 2500), st.builds(str.format, st.sampled_from(FORMS), st.integers(0, 9999))
+)
 COMPLETE = [(a, b) for a in range(3) for b in range(3) if a != b]
 
 
@@ -216,26 +222,32 @@ def test_no_edge_ever_carries_more_or_more_often_than_it_may(mode: str, data: st
     assert len(stack.ledger)
     heard = set()
     for (sender, receiver), edge in world.edges.items():
-        uses: dict[int, int] = {}
+        uses: dict[int, tuple[int, int, int]] = {}  # by moment: task, floats and bytes
         for row in entries(stack.ledger):
             if (row["sender"], row["receiver"]) != (sender.agent, receiver.agent):
                 continue
             now = row["task"] * epochs + row["epoch"]
             last = max(uses, default=-99)
             resting = last < now < last + edge.every
-            limits = [one for one in (edge.budget, shared.budget) if isinstance(one, int)]
-            left = min(limits) - uses.get(now, 0) if limits else 10**9
+            limits = [one for one in (limit(edge.budget), limit(shared.budget)) if one is not None]
+            sent = [(when, *use) for when, use in uses.items()]
+            over = False
+            for most in limits:
+                period, at = (row["task"], 1) if most.per == "task" else (now, 0)
+                gone = sum(use[2 if most.unit == "floats" else 3] for use in sent if use[at] == period)
+                over |= not most.amount or gone + row[most.unit] > most.amount
             if resting:
                 assert row["verdict"] == AT_REST
-            elif row["floats"] > left or 0 in limits:
+            elif over:
                 assert row["verdict"] == OVER_BUDGET
             else:
                 assert row["verdict"] == ACCEPTED
-                uses[now] = uses.get(now, 0) + row["floats"]
+                _, floats, size = uses.get(now, (0, 0, 0))
+                uses[now] = row["task"], floats + row["floats"], size + row["bytes"]
                 if row["kind"] != "question":
                     heard.add(receiver)
-            assert uses.get(now, 0) <= min(limits, default=10**9)
-        assert sum(uses.values()) == stack.ledger.use(sender, receiver).total
+        total = stack.ledger.use(sender, receiver).total
+        assert total == tuple(sum(use[at] for use in uses.values()) for at in (1, 2))
     for row_, lane in enumerate(world.lanes):
         if lane not in heard:  # refused mail changes nothing
             alone = [one.take([row_], [lane]) for one in (before, stack)]
@@ -253,16 +265,41 @@ def test_what_crosses_is_never_more_than_quoted(mode: str, budget: int, whose: s
 
 
 def check_quotes(world: World, stack: Stack, mode: Sharing, budget: int | None) -> None:
-    quotes = {one.kind: one for one in mode.quote(world, budget)}
+    quotes = {one.kind: one for one in mode.quote(world, Room(floats=budget))}
     exchanges(world, stack)
     assert len(stack.ledger)
     for row in entries(stack.ledger):
         quote = quotes[row["kind"]]
         found = (row["items"], row["floats"])
         if mode.mode in FEDERATED:
-            assert found == quote[1:]
+            assert found == (quote.items, quote.floats)
         elif row["verdict"] == ACCEPTED:
-            assert all(one <= most for one, most in zip(found, quote[1:], strict=True)), (row, quote)
+            assert (row["items"] <= quote.items, row["floats"] <= quote.floats) == (True, True), (row, quote)
+
+
+@every_mode
+@settings(max_examples=12, deadline=None)
+@given(amount=st.integers(1, 12_000), form=st.sampled_from(FORMS), whose=st.sampled_from(["edge", "mode"]))
+def test_quotes_hold_in_floats_and_bytes_per_exchange_and_task(mode: str, amount: int, form: str, whose: str) -> None:
+    budget = form.format(amount)
+    limits = {"budget": budget} if whose == "mode" else {}
+    network = {"graph": "complete", "budget": budget if whose == "edge" else "unlimited"}
+    world, stack = ready(model_of(mode), [{"mode": mode, **limits}], network=network)
+    most = limit(budget)
+    assert most is not None
+    room = Room(**{most.unit: most.amount})
+    quotes = {one.kind: one for one in quoted(world.settings.sharing[0], world, room, world, world.lanes[0])}
+    exchanges(world, stack, tasks=2)
+    spent: dict[tuple[int, ...], int] = {}
+    for row in entries(stack.ledger):
+        if row["verdict"] == OVER_BUDGET:
+            continue
+        quote = quotes[row["kind"]]
+        assert (row["items"] <= quote.items, row["floats"] <= quote.floats, row["bytes"] <= quote.bytes) == (True,) * 3
+        now = row["task"] * world.settings.learner.epochs + row["epoch"]  # the end of a task is the start of the next
+        period = row["sender"], row["receiver"], now if most.per == "exchange" else row["task"]
+        spent[period] = spent.get(period, 0) + row[most.unit]
+    assert max(spent.values(), default=0) <= most.amount
 
 
 def test_the_quote_of_simp_holds_for_agents_that_ask_for_few_classes() -> None:
@@ -303,7 +340,7 @@ def test_modes_share_an_edges_budget_in_the_order_of_acting() -> None:
     for row in entries(stack.ledger):
         assert row["verdict"] == ACCEPTED
         assert (row["mode"], row["items"]) in (("fedavg", 4), ("uniform", 1))
-    assert {use.carried for use in stack.ledger.uses.values()} == {budget}
+    assert {use.carried.floats for use in stack.ledger.uses.values()} == {budget}
 
 
 def test_modes_with_a_penalty_wait_for_their_own_mail() -> None:
