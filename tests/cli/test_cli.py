@@ -225,7 +225,7 @@ def test_a_finished_run_is_not_written_over(finished: Path) -> None:
     before = contents(finished)
     refused(
         call("run", DIGITS, *TINY, "--out", finished),
-        f"{finished} holds a finished run; choose another folder with --out, or remove it",
+        f"{finished} holds a finished run; choose another folder as `out`, or remove it",
     )
     assert contents(finished) == before
 
