@@ -85,6 +85,7 @@ def with_engine(fleet: World, engine: str) -> World:
 def steps(settings: Settings) -> int:
     """Adam steps that one agent takes in an epoch of TASK: each batch once, or with and without the candidate."""
     tasks, learner = settings.tasks, settings.learner
+    assert isinstance(tasks.train, int)
     images = tasks.train * tasks.classes + (0 if settings.modular else TASK * learner.memory)
     return -(-images // learner.batch) * (2 if settings.modular else 1)
 

@@ -449,6 +449,10 @@ def transfer(
         Path | None,
         typer.Option(help="The picture (default: NAME-transfer.svg; of several seeds -SEED.svg).", show_default=False),
     ] = None,
+    parts: Annotated[
+        bool,
+        typer.Option("--parts", help="Ask instead which part of what is received helps: module, structure or head."),
+    ] = False,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -459,6 +463,9 @@ def transfer(
     The rank correlation (Spearman) of both is over all pairs, and the mean of those **within** one receiving task: to
     choose among offers, a score only has to rank those for one task. With several seeds (`--seed 0 --seed 1`) the means
     over them come last.
+
+    **--parts**: every task is learned again with each part of what would be received, and each choice of parts; the
+    rest is fresh. The table (NAME-parts.csv) has the gain of each over a fresh start, and what it weighs.
     """
     from shoal.runs.record import reopen
     from shoal.study.transfer.measure import Found, NoModulesError, described, measure, over_seeds, seed_of, summary
@@ -466,6 +473,9 @@ def transfer(
 
     name = folder.resolve().name
     seeds: list[int | None] = list(dict.fromkeys(seed)) if seed else [None]
+    if parts:
+        transfer_parts(folder, seeds, epochs, out or Path(f"{name}-parts.csv"), data, json)
+        return
     file = out or Path(f"{name}-transfer.svg")
     if file.suffix != ".svg":
         raise UserError(f"the picture cannot be {file}; give --out a name that ends in .svg")
@@ -496,6 +506,31 @@ def transfer(
         print(dumps(described(over_seeds(every))), flush=True)
     elif len(every) > 1:
         show_means(over_seeds(every))
+
+
+def transfer_parts(
+    folder: Path, seeds: Sequence[int | None], epochs: int, file: Path, data: Path | None, json: bool
+) -> None:
+    """Which part of what is received helps, over some seeds of a run."""
+    from shoal.runs.cells import write_csv
+    from shoal.runs.record import reopen
+    from shoal.study.transfer.measure import seed_of
+    from shoal.study.transfer.parts import measure, table
+
+    if file.suffix != ".csv":
+        raise UserError(f"the table cannot be {file}; give --out a name that ends in .csv")
+    settings = reopen(folder).settings
+    for one in seeds:  # said now, not after minutes of learning
+        seed_of(folder, settings, one)
+    found = []
+    for one in seeds:
+        with steps("learning again" if len(seeds) == 1 else f"learning again, seed {one}") as tell:
+            found.append(measure(folder, one, epochs, data, tell))
+    rows = table(found).to_dicts()
+    for row in rows if json else ():
+        print(dumps(row), flush=True)
+    show_rows("what helps of what is received: points of accuracy over a fresh start", rows, err if json else console)
+    say(f"written to {write_csv(file, rows)}")
 
 
 @app.command()

@@ -118,7 +118,7 @@ class Bank:
 
     def take(self, rows: NDArray[np.int64]) -> Numbers:
         """The raw numbers of some rows, each as its view sees it: [n, ...]."""
-        found = self.images[self.base(rows)]
+        found: Numbers = self.images[self.base(rows)]
         views = rows // len(self)
         if self.view is None or not views.any():
             return found

@@ -194,8 +194,8 @@ def overlapping(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[
     if tasks.overlap < 1 and len(bank.classes) < agents * tasks.classes:
         raise SettingsError(
             f"with tasks.overlap = {tasks.overlap:g} every agent has classes of its own: {agents} agents x "
-            f"tasks.classes = {tasks.classes} need {agents * tasks.classes}, `{bank.name}` has {len(bank.classes)}; take "
-            f"{len(bank.classes) // tasks.classes} agents or fewer, or tasks.overlap = 1"
+            f"tasks.classes = {tasks.classes} need {agents * tasks.classes}, `{bank.name}` has {len(bank.classes)}; "
+            f"take {len(bank.classes) // tasks.classes} agents or fewer, or tasks.overlap = 1"
         )
 
     def choose(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
@@ -244,8 +244,8 @@ def by_rows(deal: Callable[[np.ndarray, np.ndarray, Settings, np.random.Generato
             groups = [group for group in groups if len(group) > 1][: tasks.count]
             if not groups:
                 raise SettingsError(
-                    f"agent {lane.agent} of seed {lane.seed} was dealt {len(mine)} rows of `{bank.name}` with fewer than "
-                    "two classes to tell apart; use fewer agents, or a deal that is less uneven"
+                    f"agent {lane.agent} of seed {lane.seed} was dealt {len(mine)} rows of `{bank.name}` with fewer "
+                    "than two classes to tell apart; use fewer agents, or a deal that is less uneven"
                 )
             return Stream(tuple(task_of(bank, mine[np.isin(bank.labels[mine], one)], one, source) for one in groups))
 
@@ -305,7 +305,8 @@ def timed(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream
     where a label comes that the task has no room for."""
     if bank.time is None:
         raise SettingsError(
-            f"`{bank.name}` does not say when a row was taken; name its column (time=...), or use another tasks.scenario"
+            f"`{bank.name}` does not say when a row was taken; name its column (time=...), or use another "
+            "tasks.scenario"
         )
     tasks, time, labels = settings.tasks, bank.time, bank.labels
 

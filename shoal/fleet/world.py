@@ -87,7 +87,7 @@ class World:
 
     @cached_property
     def open(self) -> Tensor:
-        """Which outputs of each task's head have a class, bool [L, T, K]; of one that grows, those of the task alone."""
+        """Which outputs of each task's head have a class, bool [L, T, K]; of one that grows, those of the task."""
         _, outputs = sizes(self.settings, self.bank)
         grows = self.settings.tasks.heads == "grow"
         found = torch.zeros(len(self.lanes), self.settings.tasks.count, outputs, dtype=torch.bool)

@@ -74,9 +74,23 @@ def gathered(held: Pool, real: Tensor) -> Pool:
     return Pool(held.x[lane, order], held.y[lane, order], held.task[lane, order], sizes.tolist(), held.own)
 
 
+def balanced(held: Pool, own: Sequence[int]) -> Pool:
+    """The pool with what lies behind each lane's first `own` places repeated until there is as much of it."""
+    every = []
+    for new, size in zip(own, held.sizes, strict=True):
+        rest = np.arange(new, size)
+        every.append(np.concatenate([np.arange(new), np.resize(rest, max(new, len(rest))) if len(rest) else rest]))
+    order = np.zeros((len(every), max(map(len, every))), np.int64)
+    for row, at in enumerate(every):
+        order[row, : len(at)] = at
+    lane, index = torch.arange(len(order), device=held.y.device)[:, None], torch.from_numpy(order).to(held.y.device)
+    there = held.x[lane, index], held.y[lane, index], held.task[lane, index]
+    return Pool(*there, [len(at) for at in every], held.own)
+
+
 def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int, steps: int = 0) -> Iterator[Batch]:
-    """One shuffled pass over the pool, the last partial batch kept; lanes that are done early get empty batches, and all
-    do if there are `steps` more.
+    """One shuffled pass over the pool, the last partial batch kept; lanes that are done early get empty batches, and
+    all do if there are `steps` more.
 
     A batch has the same shape whatever the lanes hold, so that no lane's numbers depend on another's.
     """

@@ -141,21 +141,27 @@ def settle(world: World, stack: Stack, row: int, offers: Sequence[Offer], frozen
             stack.params[name][row, slot + place] = offer.parts[name].to(world.device)
         alive(stack)[row, slot + place] = True
         stack.of(OWNER)[FROZEN][row, slot + place] = frozen
-    first = offers[0].parts
-    if all(name in first for name in model.heads):
-        theirs = first["classes"].tolist()
+    adopt(world, stack, row, offers[0].parts)
+
+
+def adopt(world: World, stack: Stack, row: int, parts: Mapping[str, Tensor]) -> None:
+    """Take head and structure of a lane's current task from what was offered, as far as they are there."""
+    task, model = stack.task, modular(world)
+    slot = model.slot(task)
+    if all(name in parts for name in model.heads):
+        theirs = parts["classes"].tolist()
         for name in model.heads:
             own = stack.params[name][row, task]
             own.zero_()
             for local, one in enumerate(world.streams[world.row[stack.lanes[row]]][task].outputs):
                 if one in theirs:
-                    own[local] = first[name][theirs.index(one)].to(world.device)
-    if STRUCTURE in first:
+                    own[local] = parts[name][theirs.index(one)].to(world.device)
+    if STRUCTURE in parts:
         # The lane's own added modules count as little as a logit of 0; its own basis as the sender's.
         own = stack.params[STRUCTURE][row, task]
         own[:slot] = 0
-        own[: model.basis] = first[STRUCTURE][:-1].to(world.device)
-        own[slot] = first[STRUCTURE][-1].to(world.device)
+        own[: model.basis] = parts[STRUCTURE][:-1].to(world.device)
+        own[slot] = parts[STRUCTURE][-1].to(world.device)
 
 
 def came(stack: Stack, row: int, offer: Offer) -> None:

@@ -33,7 +33,8 @@ class LwF(Learner):
         if settings.tasks.heads == "grow" or settings.tasks.classes == 1:
             raise SettingsError(
                 "the learner `lwf` needs a head with classes for each task, got "
-                f"tasks.heads = {settings.tasks.heads!r} and tasks.classes = {settings.tasks.classes}; use another learner"
+                f"tasks.heads = {settings.tasks.heads!r} and tasks.classes = {settings.tasks.classes}; use "
+                "another learner"
             )
 
     def end(self, world: World, stack: Stack) -> None:

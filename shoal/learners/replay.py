@@ -2,8 +2,11 @@
 
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import Field
+
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
+from shoal.settings.part import LATER
 
 if TYPE_CHECKING:
     from shoal.fleet.stack import Stack
@@ -15,6 +18,11 @@ class Replay(Learner):
     """Replay of images from earlier tasks; everything trains."""
 
     method: Literal["replay"] = "replay"
+    balance: bool = Field(
+        False,
+        description="repeat what is replayed until there is as much of it as of the new task?",
+        json_schema_extra=LATER,
+    )
 
     def suits(self, settings: "Settings") -> None:
         plain_only(self, settings)
@@ -22,4 +30,4 @@ class Replay(Learner):
     def epoch(self, world: "World", stack: "Stack", epoch: int) -> None:
         from shoal.learners.usual import usual_epoch
 
-        usual_epoch(world, stack, epoch, past=True)
+        usual_epoch(world, stack, epoch, past=True, balance=self.balance)

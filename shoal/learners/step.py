@@ -110,8 +110,8 @@ def objective(
     usage: Usage,
     states: Sequence[Tensors],
 ) -> Tensor:
-    """One agent's mean loss over the real images of a batch of one task, or of each image's own, and what `terms` add to
-    it. Only `free`, the `parts` of its parameters, has gradients.
+    """One agent's mean loss over the real images of a batch of one task, or of each image's own, and what `terms` add
+    to it. Only `free`, the `parts` of its parameters, has gradients.
 
     `trim` leaves out what is not computed, which only an engine can that takes lanes one by one.
     """

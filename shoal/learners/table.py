@@ -3,12 +3,14 @@
 from shoal.doors import Table, is_a
 from shoal.learners.contract import Learner
 from shoal.learners.modular import Growth
+from shoal.learners.none import Nothing
 from shoal.learners.replay import Replay
 from shoal.models.table import MODELS
 
 BUILT_IN: dict[str, type[Learner] | str] = {
     "replay": Replay,
     "modular": Growth,
+    "none": Nothing,
     "ewc": "shoal.learners.ewc:EWC",
     "lwf": "shoal.learners.lwf:LwF",
     "agem": "shoal.learners.agem:AGEM",

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shoal.fleet.stack import MODEL, STEPS, Stack
 from shoal.fleet.world import World
-from shoal.learners.batches import Batch, batch_size, batches, generators, pool
+from shoal.learners.batches import Batch, balanced, batch_size, batches, generators, pool
 from shoal.learners.step import Part, Tensors, step, unchanged
 from shoal.models import dropout
 from shoal.models.contract import Usage
@@ -72,9 +72,12 @@ def initial_epoch(
             step(world, stack, batch, parts, task, usage | masks(world, stack, rngs, shapes(size)), cuts)
 
 
-def usual_epoch(world: World, stack: Stack, epoch: int, past: bool, change: Change | None = None) -> None:
+def usual_epoch(
+    world: World, stack: Stack, epoch: int, past: bool, change: Change | None = None, balance: bool = False
+) -> None:
     """One pass over the task, or over the initial tasks together; everything trains. With `past`, the memories of all
-    tasks before are part of it: experience replay (docs/protocol.md, section 3)."""
+    tasks before are part of it: experience replay (docs/protocol.md, section 3); with `balance`, as often as makes them
+    as many as the task's own images."""
     model, task = world.model, stack.task
     if task < world.settings.tasks.initial:
         initial_epoch(world, stack, epoch, model.mask_shapes, usage_of(world, stack))
@@ -82,6 +85,8 @@ def usual_epoch(world: World, stack: Stack, epoch: int, past: bool, change: Chan
     stack.moved[:] = True
     held = pool(world, stack, task, past)
     size = batch_size(world, held)
+    if balance:
+        held = balanced(held, world.train.sizes[:, task].tolist())
     rngs, shapes = generators(stack, "dropout", task, epoch), model.mask_shapes(size)
     parts: dict[str, Part] = {name: (slice(0, tensor.shape[1]),) for name, tensor in stack.params.items()}
     usage = usage_of(world, stack)

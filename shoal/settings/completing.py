@@ -110,8 +110,8 @@ def check(settings: Settings) -> None:
         )
     if settings.tasks.blur and settings.tasks.heads == "task":
         raise SettingsError(
-            f"tasks.blur = {settings.tasks.blur:g} gives a task images of others, and with a head for each task they have "
-            'no label there; use tasks.heads = "grow"'
+            f"tasks.blur = {settings.tasks.blur:g} gives a task images of others, and with a head for each task they "
+            'have no label there; use tasks.heads = "grow"'
         )
     for name in settings.members():
         possible(settings.of(name), "" if name == REST else f"kinds.{name}.")

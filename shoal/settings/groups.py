@@ -34,8 +34,8 @@ class Tasks(Part):
     )
     heads: Literal["task", "one", "grow"] = Field(
         "task",
-        description="a head for each task (task-incremental), one for all tasks (domain-incremental), or one that grows "
-        "with the classes (class-incremental)",
+        description="a head for each task (task-incremental), one for all tasks (domain-incremental), or one that "
+        "grows with the classes (class-incremental)",
         json_schema_extra=LATER,
     )
     draw: Literal["agent", "fleet", "authors"] = Field(

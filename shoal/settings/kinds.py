@@ -107,8 +107,8 @@ def possible(settings: Settings, path: str) -> None:
         )
     if settings.modular and tasks.heads != "task":
         raise SettingsError(
-            f'tasks.heads = "{tasks.heads}" leaves open which task an image is of, and {path}model = "{settings.model}" '
-            f'composes its modules by the task; use {path}model = "{settings.block}", or tasks.heads = "task"'
+            f'tasks.heads = "{tasks.heads}" leaves open which task an image is of, and {path}model = "{settings.model}"'
+            f' composes its modules by the task; use {path}model = "{settings.block}", or tasks.heads = "task"'
         )
     if settings.modular and settings.net.initial_structure == "own" and settings.net.basis < settings.tasks.initial:
         raise SettingsError(

@@ -190,8 +190,8 @@ def test_an_answer_is_the_nearest_own_images_of_every_query() -> None:
         ) -> Tensor:  # in all tasks the same: a monolithic net
             return world.model.features(params, x, 0)
 
-        mine, theirs = features(own.x), features(world.encode(question.payload["images"], 0))
-        returned = features(world.encode(answer.payload["images"], 0))
+        mine, theirs = features(own.x), features(world.encode(question.payload["images"], world.lanes[row]))
+        returned = features(world.encode(answer.payload["images"], world.lanes[row]))
         for query, label in enumerate(question.payload["labels"].tolist()):
             may = np.array([label in world.streams[row][task].classes for task in own.task])
             want = F.cosine_similarity(theirs[query], mine[may], 1).sort(descending=True).values[:3]
@@ -249,7 +249,7 @@ def test_received_images_are_filtered_and_labelled(receive: str, labels: str, wa
     assert stack.of("received")["fill"][0].tolist() == [len(want), 0, 0, 0]
     assert stack.of("received")["y"][0, task, : len(want)].tolist() == want
     assert torch.equal(
-        stack.of("received")["x"][0, task, : len(want)], world.encode(world.images(rows), 0)[: len(want)]
+        stack.of("received")["x"][0, task, : len(want)], world.encode(world.images(rows), lane)[: len(want)]
     )
     assert stack.of("received")["fill"][1:].sum() == 0
 
@@ -443,7 +443,7 @@ def test_buffers_hold_what_came_and_no_more_than_their_room(
             came[task].append(row)
     assert stack.of("received")["fill"].sum() <= 5 * 4
     assert stack.of("received")["fill"][1:].sum() == 0
-    images = world.encode(world.images(np.arange(31)), 0)
+    images = world.encode(world.images(np.arange(31)), world.lanes[0])
     for task, all_ in came.items():
         fill = int(stack.of("received")["fill"][0, task])
         assert fill == min(5, len(set(all_)) if once else len(all_))
@@ -471,7 +471,7 @@ def test_an_image_goes_to_every_task_so_far_that_has_its_class() -> None:
     rows = np.array([np.flatnonzero(world.bank.labels == one)[0] for one in range(10)])
     payload = {"images": world.images(rows), "labels": torch.arange(10, dtype=torch.int32)}
     mode.absorb(post, [], [Mail(world.lanes[1], lane, "uniform", "images", payload, 10)])
-    encoded = world.encode(world.images(rows), 0)
+    encoded = world.encode(world.images(rows), lane)
     assert stack.of("received")["fill"][0].tolist() == [4, 4, 4, 0]  # task 3 has not come
     for task in range(3):
         classes = sorted(stream[task].classes)
@@ -512,7 +512,8 @@ def test_a_labelled_image_has_its_true_label_in_the_task_it_trains() -> None:
     exchange(world, stack)
     every = {image.tobytes(): int(label) for image, label in zip(world.bank.images, world.bank.labels, strict=True)}
     known = {
-        world.encode(torch.from_numpy(image)[None], 0).numpy().tobytes(): image for image in world.bank.images[:900]
+        world.encode(torch.from_numpy(image)[None], world.lanes[0]).numpy().tobytes(): image
+        for image in world.bank.images[:900]
     }
     checked = 0
     for row in range(3):
@@ -533,7 +534,9 @@ def test_a_pool_has_what_is_real_in_front_in_its_old_order(data: st.DataObject) 
     fill = torch.tensor(data.draw(st.lists(fills, min_size=lanes, max_size=lanes)))
     size = own + tasks * room
     number = torch.arange(lanes * size).view(lanes, size)
-    found = gathered(Pool(number[..., None].float(), number, number, [own] * lanes, own), fill, room)
+    came = (torch.arange(room) < fill[..., None]).flatten(1)
+    real_ones = torch.cat([torch.ones(lanes, own, dtype=torch.bool), came], 1)
+    found = gathered(Pool(number[..., None].float(), number, number, [own] * lanes, own), real_ones)
     for lane in range(lanes):
         real = list(range(own))
         for task in range(tasks):

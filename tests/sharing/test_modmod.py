@@ -197,7 +197,7 @@ def test_leep_is_that_of_the_senders_head_on_the_receivers_images() -> None:
     assert isinstance(mode, ModMod)
     post = Post(world, stack, mode)
     question = next(mail for mail in mode.ask(post) if mail.receiver.agent == 1)
-    x = world.encode(question.payload["images"], 0)
+    x = world.encode(question.payload["images"], Lane(0, 1))
     with torch.inference_mode():
         p = said(world, stack, 1, 2, x).softmax(1).double().numpy()
         found = SCORES["leep"].score(

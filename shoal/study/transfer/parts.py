@@ -1,0 +1,174 @@
+"""Which part of what is received helps? Every route learned again with each part of an offer, and each choice of parts.
+
+An offer has three parts: the module's weights, the structure (how much each module counts at each depth) and the head.
+What is not taken from the offer is fresh, as it would be without it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import nan
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from torch import Tensor
+
+from shoal.fleet.engine import keep_memory
+from shoal.fleet.evaluate import accuracy
+from shoal.fleet.run import one_thread
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners.candidates import Offer, adopt, modular, plant, rehearse, settle
+from shoal.mail.mail import wire
+from shoal.models.modular import STRUCTURE
+from shoal.models.params import MODULE
+from shoal.study.metrics import error
+from shoal.study.transfer.measure import ROWS, NoModulesError, Route, before, offered, opened, routes_of
+
+PARTS = ("module", "structure", "head")
+CHOICES = tuple(chosen for count in range(1, 4) for chosen in combinations(PARTS, count))
+Choice = tuple[str, ...]
+
+
+class Gain(NamedTuple):
+    """What some parts of an offer brought on a route: validation accuracies with them, and with nothing received."""
+
+    route: Route
+    common: bool  # have both tasks a class in common?
+    chosen: Choice
+    received: float
+    fresh: float
+
+    @property
+    def points(self) -> float:
+        return 100 * (self.received - self.fresh)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that was measured in one seed of a run."""
+
+    seed: int
+    epochs: int
+    gains: tuple[Gain, ...]
+    bytes: Mapping[Choice, int]  # what a mail with these parts of one module weighs
+
+    def count(self, common: bool | None) -> int:
+        """How many routes there are: all, or those with or without a class in common."""
+        return sum(one.chosen == PARTS and common in (None, one.common) for one in self.gains)
+
+    def mean(self, chosen: Choice, common: bool | None = None) -> float:
+        """Points of accuracy over a fresh start, the mean over routes: all, or those with or without a class in common.
+        NaN: there are none."""
+        found = [one.points for one in self.gains if one.chosen == chosen and common in (None, one.common)]
+        return float(np.mean(found)) if found else nan
+
+
+def measure(
+    folder: Path,
+    seed: int | None = None,
+    epochs: int = 20,
+    data: Path | None = None,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> Parts:
+    """The gains of every choice of parts on every route of one seed of a finished run."""
+    world, stack = opened(folder, seed, data)
+    routes = routes_of(world, stack)
+    if not routes:
+        raise NoModulesError(
+            f"{folder} has no modules to compare: in seed {world.lanes[0].seed} no agent kept one before another's "
+            "last task; try another --seed, or a run with more epochs or a lower learner.accept"
+        )
+    if not world.settings.tasks.common:
+        raise NoModulesError(
+            f"the agents of {folder} have no common start, so that heads and structures of one mean nothing to "
+            "another; give a run with tasks.common=true"
+        )
+    keep_memory()
+    with one_thread():
+        found = tuple(learned_again(world, stack, routes, epochs, tell))
+    offer = offered(world, stack, routes[0]).parts
+    sizes = {chosen: weight(taken(world, offer, chosen)) for chosen in CHOICES}
+    return Parts(world.lanes[0].seed, epochs, found, sizes)
+
+
+def taken(world: World, offer: Mapping[str, Tensor], chosen: Choice) -> dict[str, Tensor]:
+    """Some parts of an offer."""
+    names = {"module": MODULE, "structure": (STRUCTURE,), "head": (*modular(world).heads, "classes")}
+    return {name: offer[name] for part in chosen for name in names[part]}
+
+
+def weight(parts: Mapping[str, Tensor]) -> int:
+    """The bytes of a mail with these parts of one module."""
+    return wire(tuple((name, one.dtype, (1, *one.shape)) for name, one in sorted(parts.items())))
+
+
+def learned_again(
+    world: World, stack: Stack, routes: Sequence[Route], epochs: int, tell: Callable[[int, int], None]
+) -> Iterator[Gain]:
+    """Every route's task, learned with every choice of parts of its offer, and once with nothing received."""
+    receivers = list(dict.fromkeys((route.agent, route.task) for route in routes))
+    total, done = len(routes) * len(CHOICES) + len(receivers), 0
+    for task in sorted({task for _, task in receivers}):
+        past = before(world, stack, task)
+        here = [route for route in routes if route.task == task]
+        trials: list[tuple[int, Route | None, Choice]] = [(agent, None, ()) for agent, t in receivers if t == task]
+        trials += [(route.agent, route, chosen) for route in here for chosen in CHOICES]
+        results: list[float] = []
+        for first in range(0, len(trials), ROWS):
+            some = trials[first : first + ROWS]
+            results += learned(world, stack, past, some, epochs)
+            done += len(some)
+            tell(done, total)
+        fresh = {agent: result for (agent, route, _), result in zip(trials, results, strict=True) if route is None}
+        for (agent, route, chosen), result in zip(trials, results, strict=True):
+            if route is not None:
+                yield Gain(route, shared(world, route), chosen, result, fresh[agent])
+
+
+def shared(world: World, route: Route) -> bool:
+    """Have the two tasks of a route a class in common?"""
+    mine, theirs = world.streams[route.agent][route.task], world.streams[route.sender][route.source]
+    return bool(set(mine.classes) & set(theirs.classes))
+
+
+def learned(
+    world: World, stack: Stack, past: Stack, trials: Sequence[tuple[int, Route | None, Choice]], epochs: int
+) -> list[float]:
+    """The validation accuracies of a task after learning it in some rows, each with some parts of an offer."""
+    rows = [row for row, _, _ in trials]
+    there, copies = world.piece(rows), past.take(rows, [past.lanes[row] for row in rows])
+    for at, (_, route, chosen) in enumerate(trials):
+        parts = {} if route is None else taken(world, offered(world, stack, route).parts, chosen)
+        if route is not None and "module" in chosen:
+            settle(there, copies, at, [Offer(0.0, route.source, route.sender, parts)])
+        else:
+            plant(there, copies, at)
+            adopt(there, copies, at, parts)
+    rehearse(there, copies, epochs)
+    found: list[float] = accuracy(there, copies, "validation", [past.task])[:, 0].tolist()
+    return found
+
+
+def table(every: Sequence[Parts]) -> pl.DataFrame:
+    """A row for each choice of parts and each group of routes: mean gain over seeds, its standard error, and what such
+    a mail weighs."""
+    rows = []
+    for chosen in CHOICES:
+        for name, common in (("all", None), ("a class in common", True), ("none in common", False)):
+            gains = np.array([one.mean(chosen, common) for one in every])
+            rows.append(
+                {
+                    "parts": "+".join(chosen),
+                    "routes": name,
+                    "pairs": sum(one.count(common) for one in every),
+                    "seeds": len(every),
+                    "epochs": every[0].epochs,
+                    "gain": float(gains.mean()),
+                    "gain_se": float(error(gains)) if len(every) > 1 else None,
+                    "bytes": every[0].bytes[chosen],
+                }
+            )
+    return pl.DataFrame(rows, infer_schema_length=None)

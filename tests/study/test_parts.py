@@ -1,0 +1,50 @@
+"""Which part of what is received helps: parts by hand, all of them as in `transfer`, the command."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from shoal.fleet.run import simulate
+from shoal.study.transfer import measure, parts
+from tests.command import call
+from tests.fleets import fleet
+from tests.study.test_transfer import ALL, quiet
+
+
+def test_all_parts_together_are_what_a_received_module_brings() -> None:
+    """With all three parts, and with none, accuracies are those that `shoal transfer` finds."""
+    world = fleet("modular-mlp", learner=ALL, tasks={"common": True})
+    stack = simulate(world)
+    routes = measure.routes_of(world, stack)[:3]
+    want = measure.delivered(world, stack, routes, 2, quiet)
+    found = list(parts.learned_again(world, stack, routes, 2, quiet))
+    assert len(found) == 7 * len(routes)
+    whole = {one.route: (one.received, one.fresh) for one in found if one.chosen == parts.PARTS}
+    assert whole == want
+    for one in found:
+        mine, theirs = world.streams[one.route.agent][one.route.task], world.streams[one.route.sender][one.route.source]
+        assert one.common == bool(set(mine.classes) & set(theirs.classes))
+
+
+def test_the_command_writes_a_row_for_every_choice_of_parts(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "parts.csv"
+    done = call("transfer", run, "--parts", "--epochs", 1, "--out", file)
+    assert done.code == 0, done.err
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    assert len(rows) == 21
+    sizes = {row["parts"]: int(row["bytes"]) for row in rows}
+    assert sizes["module"] < sizes["module+structure"] < sizes["module+structure+head"]
+    wrong = call("transfer", run, "--parts", "--out", tmp_path / "parts.txt")
+    assert wrong.code == 2
+    assert ".csv" in wrong.err
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.command import DIGITS, TINY
+
+    folder: Path = tmp_path_factory.mktemp("parts") / "run"
+    done = call("run", DIGITS, *TINY, "sharing=modmod", "learner.accept=-1", "--out", folder)
+    assert done.code == 0, done.err
+    return folder
