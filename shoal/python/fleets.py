@@ -28,7 +28,7 @@ class Fleet:
 
     >>> import shoal
     >>> tasks = {"count": 3, "classes": 2, "train": 8, "validation": 4, "initial": 1}
-    >>> learner = {"epochs": 2, "batch": 8, "memory": 4}
+    >>> learner = {"epochs": 5, "batch": 8, "memory": 4}
     >>> fleet = shoal.Fleet("digits", tasks=tasks, learner=learner, sharing="fedavg", network=shoal.ring(3))
     >>> fleet
     Fleet of 3 agents: digits, 3 tasks, modular-mlp, shares by fedavg over ring

@@ -172,7 +172,7 @@ def compare(result: Result | str | Path, *others: Result | str | Path) -> pl.Dat
 
     >>> import shoal
     >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
-    >>> learner = {"epochs": 2, "batch": 8, "memory": 4}
+    >>> learner = {"epochs": 5, "batch": 8, "memory": 4}
     >>> fleet = shoal.Fleet("digits", agents=2, tasks=tasks, learner=learner, sharing="fedavg")
     >>> table = shoal.compare(fleet.run(seeds=2), fleet.alone().run(seeds=2))
     >>> table.columns

@@ -228,8 +228,15 @@ class Record:
         return summary
 
 
-def create(folder: Path, settings: Settings) -> Record:
-    """A new run directory. One that exists is never written over."""
+def create(folder: str | Path, settings: Settings) -> Record:
+    """A new run directory. One that exists is never written over.
+
+    >>> import shoal
+    >>> record = shoal.create("runs/mine", shoal.Settings(dataset="digits"))
+    >>> sorted(path.name for path in record.folder.iterdir()), record.finished
+    (['about.json', 'settings.toml'], False)
+    """
+    folder = Path(folder)
     record = Record(folder, settings)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -255,8 +262,15 @@ def create(folder: Path, settings: Settings) -> Record:
     return record
 
 
-def reopen(folder: Path) -> Record:
-    """A run directory that exists."""
+def reopen(folder: str | Path) -> Record:
+    """A run directory that exists.
+
+    >>> import shoal
+    >>> before = shoal.create("runs/mine", shoal.Settings(dataset="digits", agents=3))
+    >>> shoal.reopen("runs/mine").settings.agents
+    3
+    """
+    folder = Path(folder)
     if not (folder / "settings.toml").exists():
         raise RecordError(f"{folder} is not a run directory: it has no settings.toml; `shoal run` makes one")
     made = content(folder / "about.json")
