@@ -49,7 +49,8 @@ def joined(raw: Said, name: str, value: Any) -> Said:
     if name == "sharing":
         return {**raw, name: modes(value)}
     if name == "kinds":
-        return {**raw, name: [kind(one) for one in ([value] if isinstance(value, Mapping) else value)]}
+        several = value if isinstance(value, (list, tuple)) else [value]
+        return {**raw, name: [kind(one) for one in several]}
     if name == "network":
         return connected(raw, value)
     if name == "learner":
