@@ -7,6 +7,9 @@ if TYPE_CHECKING:
     from shoal.data.sources import Data
     from shoal.fleet.run import simulate, train
     from shoal.fleet.stack import Stack
+    from shoal.python.fleets import Fleet
+    from shoal.python.networks import complete, connected, disconnected, random, ring, server, tree
+    from shoal.python.results import Result, compare
     from shoal.runs.execute import carry_out, prepare
     from shoal.runs.record import create, reopen
     from shoal.settings.groups import Settings
@@ -17,30 +20,50 @@ __version__ = "0.1.0"
 # The public names, imported when they are first used: torch alone takes two seconds.
 HOMES = {
     "Data": "shoal.data.sources",
+    "Fleet": "shoal.python.fleets",
+    "Result": "shoal.python.results",
     "Settings": "shoal.settings.groups",
     "Stack": "shoal.fleet.stack",
     "carry_out": "shoal.runs.execute",
+    "compare": "shoal.python.results",
+    "complete": "shoal.python.networks",
+    "connected": "shoal.python.networks",
     "create": "shoal.runs.record",
+    "disconnected": "shoal.python.networks",
     "prepare": "shoal.runs.execute",
+    "random": "shoal.python.networks",
     "read": "shoal.settings.reading",
     "reopen": "shoal.runs.record",
     "resolve": "shoal.settings.reading",
+    "ring": "shoal.python.networks",
+    "server": "shoal.python.networks",
     "simulate": "shoal.fleet.run",
     "train": "shoal.fleet.run",
+    "tree": "shoal.python.networks",
 }
 __all__ = [
     "Data",
+    "Fleet",
+    "Result",
     "Settings",
     "Stack",
     "__version__",
     "carry_out",
+    "compare",
+    "complete",
+    "connected",
     "create",
+    "disconnected",
     "prepare",
+    "random",
     "read",
     "reopen",
     "resolve",
+    "ring",
+    "server",
     "simulate",
     "train",
+    "tree",
 ]
 
 

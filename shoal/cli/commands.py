@@ -295,8 +295,6 @@ def compare(
     for row in runs_only if json else ():
         print(dumps(row), flush=True)
     show_compared(rows, err if json else console)
-    if loose := runs_.loose(found, base):
-        say(f"of {base.label} and {', '.join(loose)} only one has a common start: their seeds do not begin alike")
     say(f"written to {file}")
     end_with_page(runs_only, out, page)
 

@@ -116,8 +116,8 @@ def missing(dataset: Dataset, folder: Path | None) -> DataError:
         looked.append(f"{place.name} {place.folder}: {note}")
     wanted = store.wanted(dataset, store.places(folder)[0].folder)
     return DataError(
-        f"dataset `{dataset.name}` was not found ({'; '.join(looked)}); run `shoal data get {dataset.name}`, say "
-        f"--data DIR (or set $SHOAL_DATA) with a folder that torchvision has filled, or {wanted}"
+        f"dataset `{dataset.name}` was not found ({'; '.join(looked)}); run `shoal data get {dataset.name}`, set "
+        f"machine.data or $SHOAL_DATA to a folder that torchvision has filled, or {wanted}"
     )
 
 

@@ -1,8 +1,9 @@
 """What a dataset is: its files, where they come from, and how they become a bank."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from shoal.data.bank import Bank
 from shoal.errors import UserError
@@ -61,6 +62,7 @@ class Dataset:
     downloads: tuple[Download, ...] = ()
     shipped: Path | None = None
     parts: tuple[str, ...] = ()
+    says: Mapping[str, Any] = field(default_factory=dict)  # of a fleet, where the user is silent, as in a settings file
 
     def __post_init__(self) -> None:
         if (self.read is None) == (not self.parts):

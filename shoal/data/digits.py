@@ -42,4 +42,5 @@ DIGITS = Dataset(
     citation="Alpaydin, Kaynak: Optical recognition of handwritten digits. UCI Machine Learning Repository, 1998",
     read=read,
     shipped=PLACE,
+    says={"tasks": {"validation": 10}},  # there are not 50 of a class beside those to train on
 )

@@ -35,7 +35,7 @@ def places(folder: Path | None) -> tuple[Place, ...]:
     """The folders to search, first one first; a download goes into the first."""
     found = []
     if folder is not None:
-        found.append(Place("--data", Path(folder).expanduser()))
+        found.append(Place("the given folder", Path(folder).expanduser()))
     if os.environ.get("SHOAL_DATA"):
         found.append(Place("$SHOAL_DATA", Path(os.environ["SHOAL_DATA"]).expanduser()))
     found.append(Place("the user cache", cache()))
@@ -98,7 +98,7 @@ def content(dataset: Dataset, file: File, folder: Path) -> Content:
         raise damaged(path, f"gzip of {expected}", f"a broken file ({error})", dataset.name) from error
     except OSError as error:
         raise DataError(
-            f"cannot read {path}: {error.strerror or error}; make it readable or use another --data"
+            f"cannot read {path}: {error.strerror or error}; make it readable, or take the data from another folder"
         ) from error
     if len(data) != file.size:
         raise damaged(path, expected, f"{len(data)} bytes", dataset.name)

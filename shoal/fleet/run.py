@@ -43,7 +43,17 @@ def simulate(
     watch: Callable[[Stack], None] = lambda stack: None,
     observe: Observe | None = None,
 ) -> Stack:
-    """`train` a fleet of one kind, which is one stack."""
+    """`train` a fleet of one kind, which is one stack.
+
+    >>> import shoal
+    >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
+    >>> learner = {"epochs": 2, "batch": 8, "memory": 4}
+    >>> settings = shoal.Settings(dataset="digits", agents=2, tasks=tasks, learner=learner)
+    >>> (world,) = shoal.prepare(settings)
+    >>> stack = shoal.simulate(world)
+    >>> stack.task, len(stack.lanes)
+    (2, 2)
+    """
     (done,) = train([world], None if stack is None else [stack], lambda moment: watch(moment.stacks[0]), observe)
     return done
 
@@ -58,6 +68,18 @@ def train(
     their streams. They go in lock-step. `observe` is told of every mail and its verdict.
 
     With a common start, one joint agent per seed and kind learns the initial tasks and every agent begins as its copy.
+
+    >>> import shoal
+    >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
+    >>> learner = {"epochs": 2, "batch": 8, "memory": 4}
+    >>> settings = shoal.Settings(dataset="digits", agents=2, tasks=tasks, learner=learner)
+    >>> ends = shoal.train(shoal.prepare(settings), watch=lambda moment: print(moment.task, moment.epoch))
+    0 1
+    0 2
+    1 0
+    1 1
+    1 2
+    2 0
     """
     tasks = worlds[0].settings.tasks
     first, done = (stacks[0].task, stacks[0].epoch) if stacks else (0, 0)

@@ -35,6 +35,13 @@ class Stack:
 
     An owner (the model, a learner, a memory, a sharing mode) declares its tensors once, and reads and writes its own.
     Nothing here knows what they mean.
+
+    >>> import shoal
+    >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
+    >>> settings = shoal.Settings(dataset="digits", agents=2, tasks=tasks, learner={"epochs": 2, "memory": 4})
+    >>> stack = shoal.simulate(*shoal.prepare(settings))
+    >>> stack.task, stack.lanes
+    (2, (Lane(seed=0, agent=0), Lane(seed=0, agent=1)))
     """
 
     lanes: tuple[Lane, ...]

@@ -61,11 +61,6 @@ class Entry:
             return None
         return paired(by_seed(self.run), by_seed(self.base.run), name)
 
-    @property
-    def loose(self) -> bool:
-        """Does one of the two begin with a common start and the other not? Then they do not meet the same tasks."""
-        return self.base is not None and self.run.common != self.base.run.common
-
 
 SCORES = {"final": final, "auc": area}
 

@@ -156,7 +156,7 @@ def save(file: Path, content: str) -> None:
     except OSError as error:
         with suppress(OSError):
             part.unlink()
-        raise UserError(f"cannot write {file}: {reason(error)}; give --out another place") from None
+        raise UserError(f"cannot write {file}: {reason(error)}; choose another place for it") from None
 
 
 def draw(groups: Sequence[Group], folder: Path) -> list[Path]:

@@ -263,7 +263,7 @@ def gains(group: Group, style: Style) -> str:
         for name, gains in found.items()
     }
     bases = [entry.base.label for entry in entries if entry.base]
-    many, loose = len(entries) > 4, [entry.label for entry in entries if entry.loose]
+    many = len(entries) > 4
     several = len(set(bases)) > 1
     body = []
     for at, entry in enumerate(entries):
@@ -286,7 +286,6 @@ def gains(group: Group, style: Style) -> str:
         + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "
         "standard error; the interval is Student's t. An interval that holds 0 shows no difference"
         + (f"; of the {len(entries)} here, one in twenty misses the true difference by chance." if many else ".")
-        + (f" Pairs are loose, a common start in one of two only: {escape('; '.join(loose))}." if loose else "")
     )
     title = "Gain over the baseline, paired over seeds"
     return f'<div class="card"><h3>{title}</h3>{table(title, caption, head, body)}</div>'

@@ -88,11 +88,6 @@ class Run:
         return int(self.settings["tasks"]["initial"])
 
     @property
-    def common(self) -> bool:
-        """Do its agents learn the initial tasks as one?"""
-        return bool(self.settings["tasks"].get("common", True))
-
-    @property
     def complete(self) -> bool:
         return self.done == self.tasks
 

@@ -119,6 +119,9 @@ def measured(place: Path) -> Measured:
         accuracy, epochs, seeds, agents = dense(table_of(place, "accuracy"), settings)
         if learned(accuracy, epochs, settings) < settings["tasks"]["count"]:
             raise Unusable("accuracy.parquet has gaps")
+        said = summary_of(place)["final_accuracy"]
+        if not abs(said - 100 * metrics.final(accuracy).mean()) < 1e-6:  # the end of a stream may be lost
+            raise Unusable(f"accuracy.parquet does not come to final accuracy {said}, as summary.json says")
     except Unusable as why:
         raise UserError(f"cannot use {place}: {why}; restore it, or remove it and run it again") from None
     return Measured(seeds, agents, accuracy, epochs, settings["tasks"]["initial"])

@@ -22,7 +22,13 @@ from shoal.sharing.plan import feasible
 
 def prepare(settings: Settings, folder: Path | None = None, lanes: Sequence[Lane] | None = None) -> tuple[World, ...]:
     """The data and streams of a run, or of some of its lanes, a world for each kind of agents, before anything is
-    written. `folder` wins over `machine.data`."""
+    written. `folder` wins over `machine.data`.
+
+    >>> import shoal
+    >>> (world,) = shoal.prepare(shoal.Settings(dataset="digits", agents=2, seeds=2))
+    >>> len(world.lanes)
+    4
+    """
     said = Path(settings.machine.data) if settings.machine.data else None
     found = worlds(settings, data.load(settings.dataset, folder or said), lanes)
     if lanes is None:
@@ -33,7 +39,16 @@ def prepare(settings: Settings, folder: Path | None = None, lanes: Sequence[Lane
 def carry_out(
     fleet: Sequence[World], record: Record, show: Watch = lambda moment: None, kept: Path | None = None
 ) -> dict[str, Any]:
-    """Train until the end, save on the way, and return the summary. Common starts are found and put in `kept`."""
+    """Train until the end, save on the way, and return the summary. Common starts are found and put in `kept`.
+
+    >>> import shoal
+    >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
+    >>> learner = {"epochs": 2, "batch": 8, "memory": 4}
+    >>> settings = shoal.Settings(dataset="digits", agents=2, tasks=tasks, learner=learner)
+    >>> summary = shoal.carry_out(shoal.prepare(settings), shoal.create("runs/mine", settings))
+    >>> summary["agents"], 0 <= summary["final_accuracy"] <= 100
+    (2, True)
+    """
     settings = record.settings
     keep_memory()
     with record.alone(), interrupts() as asked:

@@ -122,7 +122,7 @@ class Record:
             part.unlink(missing_ok=True)
             advice = f"what was saved before is whole: make room, then `shoal resume {self.folder}`"
             if not (self.folder / "settings.toml").exists():
-                advice = "make room, or choose another folder with --out"
+                advice = "make room, or choose another folder as `out`"
             raise RecordError(f"cannot write {path}: {reason(error)}; {advice}") from None
 
     def again(self) -> None:
@@ -230,35 +230,49 @@ class Record:
         return summary
 
 
-def create(folder: Path, settings: Settings) -> Record:
-    """A new run directory. One that exists is never written over."""
+def create(folder: str | Path, settings: Settings) -> Record:
+    """A new run directory. One that exists is never written over.
+
+    >>> import shoal
+    >>> record = shoal.create("runs/mine", shoal.Settings(dataset="digits"))
+    >>> sorted(path.name for path in record.folder.iterdir()), record.finished
+    (['about.json', 'settings.toml'], False)
+    """
+    folder = Path(folder)
     record = Record(folder, settings)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         names = {path.name for path in folder.iterdir()}
     except FileExistsError:
-        raise RecordError(f"{folder} is a file; choose another folder with --out") from None
+        raise RecordError(f"{folder} is a file; choose another folder as `out`") from None
     except OSError as error:
-        raise RecordError(f"cannot make the folder {folder}: {reason(error)}; choose another with --out") from None
+        raise RecordError(f"cannot make the folder {folder}: {reason(error)}; choose another as `out`") from None
     if "summary.json" in names:
-        raise RecordError(f"{folder} holds a finished run; choose another folder with --out, or remove it")
+        raise RecordError(f"{folder} holds a finished run; choose another folder as `out`, or remove it")
     if "settings.toml" in names:
         raise RecordError(
             f"{folder} holds an unfinished run; go on with `shoal resume {folder}`, with its own settings, or choose "
-            "another folder with --out"
+            "another folder as `out`"
         )
     left = {"about.json.part", "settings.toml.part"}  # what a kill further down can leave, which is no run yet
     if "about.json" in names and "shoal" in content(folder / "about.json"):
         left.add("about.json")
     if names - left:
-        raise RecordError(f"{folder} is not empty, and holds no run; choose another folder with --out")
+        raise RecordError(f"{folder} is not empty, and holds no run; choose another folder as `out`")
     record.write("about.json", text(about()))
     record.write("settings.toml", toml(settings).encode())
     return record
 
 
-def reopen(folder: Path) -> Record:
-    """A run directory that exists."""
+def reopen(folder: str | Path) -> Record:
+    """A run directory that exists.
+
+    >>> import shoal
+    >>> before = shoal.create("runs/mine", shoal.Settings(dataset="digits", agents=3))
+    >>> shoal.reopen("runs/mine").settings.agents
+    3
+    """
+    folder = Path(folder)
     if not (folder / "settings.toml").exists():
         raise RecordError(f"{folder} is not a run directory: it has no settings.toml; `shoal run` makes one")
     made = content(folder / "about.json")

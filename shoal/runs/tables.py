@@ -151,6 +151,12 @@ def posted(settings: Settings, ledger: Ledger) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
+def unposted() -> pl.DataFrame:
+    """The table of a run whose agents shared nothing."""
+    names = (*COLUMNS[:-1], *COUNTED, COLUMNS[-1])
+    return pl.DataFrame(schema={name: pl.String if name in WORDS else pl.Int64 for name in names})
+
+
 def counted(settings: Settings, ledger: Ledger) -> dict[str, np.ndarray]:
     """The floats of every message, counted in other ways than as they were sent."""
     found = {}

@@ -53,15 +53,16 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def advised(raw: dict[str, Any]) -> dict[str, Any]:
-    """What the user says, and where the user is silent what data of the user's own says of agents and tasks."""
+    """What the user says, and where the user is silent what the data says of agents and tasks."""
+    from shoal.data import DATASETS
     from shoal.data.sources import is_source, read
 
-    name, tasks = raw.get("dataset"), raw.get("tasks", {})
-    if not isinstance(name, str) or not is_source(name) or not isinstance(tasks, dict):
+    name, tasks = raw.get("dataset", Settings.model_fields["dataset"].default), raw.get("tasks", {})
+    if not isinstance(name, str) or not isinstance(tasks, dict):
         return raw
     if "agents" in raw and Tasks.model_fields.keys() <= tasks.keys():  # nothing is left to say
         return raw
-    says = read(name).says()
+    says = read(name).says() if is_source(name) else DATASETS[name].says if name in DATASETS else {}
     return {**says, **raw, "tasks": {**says.get("tasks", {}), **tasks}}
 
 

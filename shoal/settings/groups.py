@@ -175,7 +175,13 @@ class Kind(Part):
 
 
 class Settings(Part):
-    """One run: a fleet of `agents`, repeated for `seeds`."""
+    """One run: a fleet of `agents`, repeated for `seeds`.
+
+    >>> import shoal
+    >>> settings = shoal.Settings(dataset="digits", agents=4, sharing="recv", network="ring", tasks={"count": 6})
+    >>> settings.tasks.count, settings.sharing[0].mode, settings.network.graph
+    (6, 'recv', 'ring')
+    """
 
     dataset: str = Field("digits", description="digits, mnist, kmnist, fashionmnist, cifar100 or combined")
     model: str = Field(MODEL, description=", ".join(BUILT_IN))

@@ -16,13 +16,25 @@ SHORT = {"network": "graph", "learner": "method"}  # what a group that is one wo
 
 
 def resolve(raw: dict[str, Any]) -> Settings:
-    """Settings from what the user said, as in TOML; `Settings(**raw)` is the same."""
+    """Settings from what the user said, as in TOML; `Settings(**raw)` is the same.
+
+    >>> import shoal
+    >>> shoal.resolve({"dataset": "digits", "learner": "ewc", "model": "mlp"}).learner.method
+    'ewc'
+    """
     return Settings(**raw)
 
 
-def read(file: Path, overrides: Iterable[str] = ()) -> Settings:
-    """Settings from a TOML file and `key=value` words; what is said later wins."""
-    return resolve(override(parsed(file), overrides))
+def read(file: str | Path, overrides: Iterable[str] = ()) -> Settings:
+    """Settings from a TOML file and `key=value` words; what is said later wins.
+
+    >>> import pathlib, shoal
+    >>> _ = pathlib.Path("mine.toml").write_text('dataset = "digits"\\ntasks = { count = 6 }')
+    >>> settings = shoal.read("mine.toml", ["agents=4", "sharing=recv"])
+    >>> settings.agents, settings.tasks.count
+    (4, 6)
+    """
+    return resolve(override(parsed(Path(file)), overrides))
 
 
 def parsed(file: Path) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Runs side by side, and what each has more than the first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shoal.errors import SettingsError, UserError
 from shoal.report.read import inside
@@ -52,15 +53,21 @@ def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"{label} is named {labels.count(label)} times; name each run once")
-    first = problem(found[0].settings.model_dump())
-    for one in found:
-        for name, value in problem(one.settings.model_dump()).items():
+    alike([(one.label, one.settings.model_dump()) for one in found])
+    return found
+
+
+def alike(named: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Raise if runs, each a name and its settings, do not meet the same tasks."""
+    label, settings = named[0]
+    first = problem(settings)
+    for other, own in named:
+        for name, value in problem(own).items():
             if value != first[name]:
                 raise SettingsError(
-                    f"{found[0].label} has {name} = {first[name]}, {one.label} {value}: their seeds do not meet the "
-                    "same tasks, or not for as long, and cannot be paired; compare runs that do"
+                    f"{label} has {name} = {first[name]}, {other} {value}: their seeds do not meet the same tasks, or "
+                    "not for as long, and cannot be paired; compare runs that do"
                 )
-    return found
 
 
 def base_of(found: Sequence[Entry], baseline: Path | None) -> Entry:
@@ -114,9 +121,3 @@ def difference(summary: Row, here: Scores, there: Scores, itself: bool) -> Row:
             f"{name}_difference_p": gap and gap.p,
         }
     return row | {"paired_seeds": len(here.keys() & there.keys())}
-
-
-def loose(found: Sequence[Entry], base: Entry) -> list[str]:
-    """Runs that begin with other tasks than the base: with a common start, or without."""
-    common = base.settings.tasks.common
-    return [one.label for one in found if one.settings.tasks.common != common]

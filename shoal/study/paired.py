@@ -7,14 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.settings.groups import Tasks
 from shoal.study import metrics
 
 Scores = dict[int, dict[str, float]]  # by seed, the mean over its agents
 # What two runs must have in common for a seed to mean the same problem in both.
-PROBLEM = (
-    "dataset", "agents", "tasks.count", "tasks.classes", "tasks.train", "tasks.validation", "tasks.replacement",
-    "tasks.initial", "learner.epochs",
-)  # fmt: skip
+PROBLEM = ("dataset", "agents", *(f"tasks.{name}" for name in Tasks.model_fields), "learner.epochs")
 SURE = 0.05  # p-value below which a difference counts as shown
 
 
@@ -54,7 +52,10 @@ class Gain(NamedTuple):
 
 
 def problem(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the agents of a run have to learn, and for how long; None where settings do not say."""
+    """What the agents of a run have to learn, and for how long; None where settings do not say. Of tasks, an earlier
+    version had what is the default now."""
+    tasks = {name: field.default for name, field in Tasks.model_fields.items()}
+    settings = {**settings, "tasks": {**tasks, **settings["tasks"]}}
     found: dict[str, Any] = {}
     for name in PROBLEM:
         value: Any = settings

@@ -200,7 +200,7 @@ def test_missing_data_gets_one_sentence_that_says_where_to_put_it() -> None:
     Path("data").mkdir()
     refused(
         call("run", DIGITS, *TINY, "dataset=mnist", "--data", "data"),
-        "dataset `mnist` was not found", "--data data: not there", "run `shoal data get mnist`",
+        "dataset `mnist` was not found", "the given folder data: not there", "run `shoal data get mnist`",
         "put train-images-idx3-ubyte", "into data/MNIST/raw",
     )  # fmt: skip
     refused(call("run", DIGITS, *TINY, "dataset=combined"), "dataset `mnist` was not found")
@@ -225,7 +225,7 @@ def test_a_finished_run_is_not_written_over(finished: Path) -> None:
     before = contents(finished)
     refused(
         call("run", DIGITS, *TINY, "--out", finished),
-        f"{finished} holds a finished run; choose another folder with --out, or remove it",
+        f"{finished} holds a finished run; choose another folder as `out`, or remove it",
     )
     assert contents(finished) == before
 

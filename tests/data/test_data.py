@@ -273,7 +273,7 @@ def test_a_missing_dataset_says_where_it_looked_and_what_to_do(cache: Path, tmp_
     with pytest.raises(DataError) as caught:
         data.load("tiny", named)
     message = str(caught.value)
-    assert f"--data {named}: no such folder" in message
+    assert f"the given folder {named}: no such folder" in message
     assert f"the user cache {cache}: no such folder" in message
     assert "shoal data get tiny" in message
     assert f"into {named / 'Tiny' / 'raw'}" in message

@@ -308,7 +308,7 @@ def test_a_kill_while_a_directory_is_made_does_not_block_it(
 @pytest.mark.parametrize(("name", "text"), [("notes.txt", "mine"), ("about.json", '{"mine": 1}')])
 def test_a_folder_with_other_things_is_left_alone(settings: Settings, tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(RecordError, match="is not empty, and holds no run; choose another folder with --out"):
+    with pytest.raises(RecordError, match="is not empty, and holds no run; choose another folder as `out`"):
         create(tmp_path, settings)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == text
@@ -334,7 +334,7 @@ def test_a_folder_that_cannot_be_made_is_named(settings: Settings, tmp_path: Pat
         create(tmp_path / "run", settings)
     tmp_path.chmod(0o755)
     assert str(caught.value) == (
-        f"cannot make the folder {tmp_path / 'run'}: Permission denied; choose another with --out"
+        f"cannot make the folder {tmp_path / 'run'}: Permission denied; choose another as `out`"
     )
 
 

@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 from shoal.runs.cells import read_csv, scores
+from shoal.settings.groups import Tasks
 from shoal.study import compare
-from shoal.study.paired import Gain, critical, paired, student
+from shoal.study.paired import Gain, critical, paired, problem, student
 from tests.command import DIGITS, TINY, call, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")
@@ -177,12 +178,22 @@ def test_kinds_of_agents_are_compared_kind_by_kind() -> None:
     assert rows[4]["bytes_total"] is None
 
 
-def test_runs_that_do_not_begin_alike_are_named() -> None:
-    alone, own = write("alone"), Path("own.toml")
-    own.write_text(SETTINGS.replace("count = 5,", "count = 5, common = false,"))
-    done = call("compare", alone, own, "--seeds", 1, "--no-page")
-    assert done.code == 0, done.err
-    assert "of alone and own only one has a common start: their seeds do not begin alike" in done.err
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [("common = false", "tasks.common = True, own False"), ('scenario = "split"', "tasks.scenario = drawn, own split")],
+)
+def test_runs_that_do_not_meet_the_same_tasks_are_not_paired(said: str, name: str) -> None:
+    own = Path("own.toml")
+    own.write_text(SETTINGS.replace("count = 5,", f"count = 5, {said},"))
+    refused(call("compare", write("alone"), own), f"alone has {name}: their seeds do not meet the same tasks")
+
+
+def test_a_run_of_an_earlier_version_met_the_tasks_that_are_the_default_now() -> None:
+    new = {"dataset": "digits", "agents": 2, "tasks": Tasks(draw="agent").model_dump(), "learner": {"epochs": 4}}
+    later = ("scenario", "heads", "draw", "overlap", "alpha", "shards", "cut", "period", "angle", "blur")
+    old = {**new, "tasks": {name: value for name, value in new["tasks"].items() if name not in later}}  # type: ignore[attr-defined]
+    assert problem(old) == problem(new)
+    assert problem({**old, "tasks": {**old["tasks"], "draw": "fleet"}}) != problem(new)  # type: ignore[dict-item]
 
 
 def test_runs_of_initial_tasks_alone_have_no_area_to_compare() -> None:

@@ -1,0 +1,80 @@
+"""What sharing will cost, as something to look at and to count with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import polars as pl
+
+from shoal.fleet.world import World
+from shoal.sharing.plan import Line, plan
+from shoal.units import shown
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What a run will send, at most: a `table` with a row for each kind of mail over links with the same limits, and
+    the `total` of bytes in all."""
+
+    table: pl.DataFrame
+    total: int
+    head: str
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([self.head, *self.notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        return f"<p>{escape(self.head)}</p><ul>{lines}</ul>"
+
+
+def costs(worlds: Sequence[World]) -> Costs:
+    """The costs of a run that is prepared."""
+    settings, edges = worlds[0].fleet, worlds[0].edges
+    lines = plan(worlds)
+    table = pl.DataFrame(
+        [row(line) for line in lines],
+        schema={
+            "mode": pl.String, "kind": pl.String, "links": pl.Int64, "bytes": pl.Int64,
+            "bytes_per_link_task": pl.Float64, "messages": pl.Int64, "refused": pl.Int64, "bytes_total": pl.Int64,
+        },
+    )  # fmt: skip
+    total = int(table["bytes_total"].sum())
+    lanes = f"{settings.agents} agents, {settings.seeds} seed{'s' * (settings.seeds > 1)}"
+    head = f"{lanes}, {settings.network.graph}: {len(edges)} links in one direction; at most {shown(total)} in all"
+    silent = [mode.mode for mode in settings.sharing if not any(line.mode == mode.mode for line in lines)]
+    notes = [*map(told, lines), *(f"{mode} never sends anything: no link carries it" for mode in silent)]
+    if not settings.sharing:
+        notes = ["nothing is shared"]
+    return Costs(table, total, head, tuple(notes))
+
+
+def row(line: Line) -> dict[str, object]:
+    """A kind of mail: its largest message, and what goes over a link in a task and over all links in the run."""
+    links = line.edges.number
+    return {
+        "mode": line.mode,
+        "kind": line.kind,
+        "links": links,
+        "bytes": line.bytes,
+        "bytes_per_link_task": line.total_bytes / line.tasks,
+        "messages": links * line.posted,
+        "refused": links * (line.resting + line.over),
+        "bytes_total": links * line.total_bytes,
+    }
+
+
+def told(line: Line) -> str:
+    """The same in words."""
+    links = f"{line.edges.number} link{'s' * (line.edges.number > 1)}"
+    said = f"{line.mode}, {line.kind}: {shown(line.total_bytes / line.tasks)} per link and task on {links}"
+    why = {"the link rests": line.resting, "over budget": line.over}
+    lost = [f"{count:,} because {reason}" for reason, count in why.items() if count]
+    if not lost:
+        return said
+    return (
+        f"{said}; of {line.posted:,} messages on each, refused are {' and '.join(lost).replace('because over', 'over')}"
+    )

@@ -1,0 +1,201 @@
+"""A fleet as one object: what its agents learn, how, and what they share."""
+
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import Stopped
+from shoal.python.said import KEYWORDS, Said, begun, joined, unknown
+from shoal.settings.groups import Settings
+from shoal.settings.part import flatten
+
+if TYPE_CHECKING:
+    from shoal.fleet.run import Moment
+    from shoal.python.costs import Costs
+    from shoal.python.results import Result
+    from shoal.runs.record import Record
+
+
+class Fleet:
+    """Agents that each learn a stream of tasks from some data, and share what helps the others.
+
+    The data is a `shoal.Data`, a pair (x, y) of arrays, the name of a dataset, a source such as "csv:FILE", or a
+    settings file (.toml), which says all the rest too. Keywords are the groups of a settings file, each a word, a
+    mapping or an object, and win over the file. `shoal list settings` explains them all.
+
+    >>> import shoal
+    >>> tasks = {"count": 3, "classes": 2, "train": 8, "validation": 4, "initial": 1}
+    >>> learner = {"epochs": 5, "batch": 8, "memory": 4}
+    >>> fleet = shoal.Fleet("digits", tasks=tasks, learner=learner, sharing="fedavg", network=shoal.ring(3))
+    >>> fleet
+    Fleet of 3 agents: digits, 3 tasks, modular-mlp, shares by fedavg over ring
+    >>> result = fleet.run(seeds=2)
+    >>> result.summary["messages"].item() > 0
+    True
+    >>> sorted(result.accuracy["task"].unique())
+    [1, 2, 3]
+    """
+
+    settings: Settings  # whole, as they will run
+
+    def __init__(
+        self,
+        data: Any,
+        model: Any = None,
+        learner: Any = None,
+        sharing: Any = None,
+        network: Any = None,
+        tasks: Any = None,
+        net: Any = None,
+        agents: int | None = None,
+        protocol: str | None = None,
+        kinds: Any = None,
+        machine: Any = None,
+        seed: int | None = None,
+        **others: Any,
+    ) -> None:
+        given = {
+            "model": model, "learner": learner, "sharing": sharing, "tasks": tasks, "net": net, "agents": agents,
+            "protocol": protocol, "kinds": kinds, "machine": machine, "seed": seed, "network": network,
+        }  # fmt: skip
+        self._say(begun(data), given | others)
+
+    def _say(self, said: Said, given: dict[str, Any]) -> None:
+        for name, value in given.items():
+            if name not in KEYWORDS:
+                raise unknown(name)
+            if value is not None:
+                said = joined(said, name, value)
+        self._said = said
+        self.settings = Settings(**said)
+
+    def but(self, **keywords: Any) -> "Fleet":
+        """The same fleet but for some keywords; a mapping changes only what it names.
+
+        >>> import shoal
+        >>> fleet = shoal.Fleet("digits", agents=4, learner={"epochs": 20})
+        >>> other = fleet.but(sharing="simp", learner={"rate": 0.01})
+        >>> other.settings.learner.epochs, other.settings.learner.rate
+        (20, 0.01)
+        """
+        fleet = Fleet.__new__(Fleet)
+        last = {"network": keywords.pop("network")} if "network" in keywords else {}  # it looks at the agents
+        fleet._say(self._said, keywords | last)
+        return fleet
+
+    def alone(self) -> "Fleet":
+        """The same fleet without sharing: the same tasks and the same start, whatever the protocol says of agents that
+        are alone.
+
+        >>> import shoal
+        >>> fleet = shoal.Fleet("digits", agents=4, sharing="recv")
+        >>> fleet.alone()
+        Fleet of 4 agents: digits, 10 tasks, modular-mlp, shares nothing
+        """
+        own = self.settings
+        fleet = Fleet.__new__(Fleet)
+        kept = {"tasks": own.tasks.model_dump(), "net": own.net.model_dump(), "learner": own.learner}
+        fleet._say({**self._said, **kept, "kinds": own.kinds, "sharing": ()}, {})
+        return fleet
+
+    def check(self, seeds: int | None = None) -> "Costs":
+        """What sharing will cost, per link and task and in all, and what will be refused, before anything runs.
+
+        >>> import shoal
+        >>> fleet = shoal.Fleet("digits", sharing="fedavg", network=shoal.ring(3))
+        >>> costs = fleet.check()
+        >>> costs.table["mode"].to_list(), costs.total > 0
+        (['fedavg'], True)
+        """
+        from shoal.python.costs import costs
+        from shoal.runs.execute import prepare
+
+        return costs(prepare(self._seeded(seeds)))
+
+    def run(
+        self,
+        seeds: int | None = None,
+        out: str | Path | None = None,
+        progress: "bool | Callable[[Moment], None] | None" = None,
+    ) -> "Result":
+        """Train the fleet, once for each of so many `seeds` (one, if neither this nor a settings file says).
+
+        With a folder as `out` it is kept there as the command line keeps a run: finished, it is read again; stopped or
+        killed, it goes on where it was. Without one, nothing is kept when the result is gone. `progress` is a bar where
+        one can be seen; False: none; True: lines where there is no terminal; or a function of every moment.
+
+        >>> import shoal
+        >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
+        >>> fleet = shoal.Fleet("digits", agents=2, tasks=tasks, learner={"epochs": 2, "batch": 8, "memory": 4})
+        >>> fleet.run(seeds=2, out="runs/mine").folder.as_posix()
+        'runs/mine'
+        """
+        from shoal.python.progress import shown
+        from shoal.python.results import Result
+        from shoal.runs.execute import carry_out, prepare
+        from shoal.runs.record import create
+
+        settings = self._seeded(seeds)
+        folder = Path(tempfile.mkdtemp(prefix="shoal-")) if out is None else Path(out).expanduser()
+        try:
+            record = held(folder, settings)
+            if record is None or not record.finished:
+                worlds = prepare(settings)  # before anything is written
+                with shown(settings, progress) as show:
+                    carry_out(worlds, record or create(folder, settings), show)
+        except BaseException as error:
+            if out is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, Stopped):
+                on = (
+                    f'the same run(out="{out}") goes on'
+                    if out
+                    else "nothing was kept: with run(out=FOLDER) it can go on"
+                )
+                raise KeyboardInterrupt(f"stopped; {on}") from None
+            raise
+        return Result(folder, settings, temporary=out is None)
+
+    def _seeded(self, seeds: int | None) -> Settings:
+        """The settings of a run with so many seeds."""
+        return self.settings if seeds is None else Settings(**{**self._said, "seeds": seeds})
+
+    def __repr__(self) -> str:
+        own = self.settings
+        models = " + ".join(dict.fromkeys(own.of(name).model for name in own.members()))
+        modes = ", ".join(mode.mode for mode in own.sharing)
+        shares = f"shares by {modes} over {own.network.graph}" if modes else "shares nothing"
+        count = own.tasks.count
+        return (
+            f"Fleet of {own.agents} agent{'s' * (own.agents > 1)}: {own.dataset}, {count} task{'s' * (count > 1)}, "
+            f"{models}, {shares}"
+        )
+
+
+def held(folder: Path, settings: Settings) -> "Record | None":
+    """The run of these settings that a folder holds; None, if it holds none yet. Another run is an error."""
+    from shoal.runs.record import Record, RecordError, reopen, toml
+    from shoal.settings.reading import parsed
+
+    file = folder / "settings.toml"
+    if not file.exists():
+        return None
+    here, there = (dict(flatten(raw)) for raw in (tomllib.loads(toml(settings)), parsed(file)))
+    names = [name for name in {**here, **there} if not name.startswith("machine.")]
+    differs = [name for name in names if here.get(name) != there.get(name)]
+    try:
+        same = reopen(folder).settings.identity() == settings.identity()
+    except RecordError:
+        if not differs:
+            raise
+        same = False  # what it names may not be in this program
+    if not same:
+        name = differs[0]
+        raise RecordError(
+            f"{folder} holds another run: there, {name} is {there.get(name, 'not said')}, here it is "
+            f"{here.get(name, 'not said')}; choose another folder as `out`, or remove that one"
+        )
+    return Record(folder, settings)

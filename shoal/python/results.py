@@ -1,0 +1,225 @@
+"""What fleets have learned, as frames and charts, and the difference between two of them."""
+
+import shutil
+import weakref
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from shoal.errors import UserError
+from shoal.report.read import Unusable, table_of
+from shoal.runs.cells import measured, scores, summary_of
+from shoal.runs.record import reopen
+from shoal.runs.tables import unposted
+from shoal.settings.groups import Settings
+from shoal.study.compare import alike
+from shoal.study.paired import Gain, paired
+from shoal.units import shown
+
+if TYPE_CHECKING:
+    import altair as alt
+
+FIRST = ("sharing", "dataset", "model", "agents", "seeds", "tasks", "final_accuracy", "final_accuracy_se_seeds",
+         "auc_normalised", "auc_normalised_se_seeds", "auc", "auc_se_seeds", "bytes_per_link_task")  # fmt: skip
+
+
+class Result:
+    """A finished run: frames of its numbers, charts, a page. `Fleet.run` returns one, `Result.read` reads one again.
+
+    >>> import shoal
+    >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
+    >>> fleet = shoal.Fleet("digits", agents=2, tasks=tasks, learner={"epochs": 2, "batch": 8, "memory": 4})
+    >>> before = fleet.run(out="runs/mine")
+    >>> result = shoal.Result.read("runs/mine")
+    >>> result.accuracy.columns
+    ['seed', 'agent', 'task', 'epoch', 'tested', 'accuracy']
+    >>> result.summary.equals(before.summary), len(result.ledger)
+    (True, 0)
+    """
+
+    folder: Path  # the run directory
+
+    def __init__(self, folder: str | Path, settings: Settings | None = None, temporary: bool = False) -> None:
+        self.folder, self._settings, self._temporary = Path(folder), settings, temporary
+        if temporary:  # what is in it stays readable for as long as somebody has this object
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "Result":
+        """The result that a run directory holds."""
+        place = Path(folder).expanduser()
+        if not (place / "settings.toml").exists():
+            raise UserError(f"{place} is not a run directory: it has no settings.toml; fleet.run(out=...) makes one")
+        if not (place / "summary.json").exists():
+            raise UserError(
+                f"{place} is not finished; the same run again goes on with it, as does `shoal resume {place}`"
+            )
+        return cls(place)
+
+    @property
+    def settings(self) -> Settings:
+        """All settings of the run."""
+        if self._settings is None:
+            self._settings = reopen(self.folder).settings
+        return self._settings
+
+    @cached_property
+    def summary(self) -> pl.DataFrame:
+        """One row with all metrics: accuracies and `auc_normalised` in %, `auc` in the paper's unit; `_se` is the
+        standard error over all agents, `_se_seeds` the one over seeds."""
+        found = summary_of(self.folder)
+        found["sharing"] = "+".join(found.get("sharing", ())) or "none"
+        uses = self.ledger.select("seed", "sender", "receiver", "task").n_unique()
+        found["bytes_per_link_task"] = found["bytes_total"] / uses if uses else 0.0
+        plain = {name: value for name, value in found.items() if not isinstance(value, (dict, list)) and name != "out"}
+        row = {name: plain[name] for name in (*FIRST, *plain)}
+        # What is not defined is still a number.
+        return pl.DataFrame(
+            {name: pl.Series([one], dtype=pl.Float64 if one is None else None) for name, one in row.items()}
+        )
+
+    @cached_property
+    def accuracy(self) -> pl.DataFrame:
+        """A row per measurement: while a `task` was learned, after so many epochs, on a `tested` task. Tasks count from
+        1, agents from 0; epoch 0 is before any training on the task, the last is after all of it."""
+        return self._table("accuracy").with_columns(pl.col("task", "tested") + 1)
+
+    @cached_property
+    def ledger(self) -> pl.DataFrame:
+        """A row per message: who sent whom what, when, how large, and what became of it. Tasks count from 1."""
+        if not (self.folder / "ledger.parquet").exists():
+            return unposted()
+        return self._table("ledger").with_columns(pl.col("task") + 1)
+
+    def _table(self, name: str) -> pl.DataFrame:
+        try:
+            return table_of(self.folder, name)
+        except Unusable as why:
+            raise UserError(f"cannot use {self.folder}: {why}; restore it, or remove it and run it again") from None
+
+    def curves(self, *others: "Result | str | Path") -> "alt.TopLevelMixin":
+        """Learning curves, also of other results beside this one, as a chart that a notebook shows."""
+        from shoal.report import needs
+
+        needs()
+        import altair as alt
+
+        from shoal.report import charts, compare, page, read
+        from shoal.report.style import Style
+
+        runs, _ = read.gather([self.folder, *(result_of(one).folder for one in others)])
+        groups = compare.groups(runs)
+        style = Style(False, tuple(compare.method_order(groups)))
+        found = []
+        for group in groups:
+            figure = charts.learning(group, style)
+            if figure is None:
+                raise UserError(
+                    f"there are no learning curves: all {self.settings.tasks.count} tasks are initial ones, which are "
+                    "learned together; lower tasks.initial"
+                )
+            found.append(alt.Chart.from_dict({**figure.spec, "datasets": page.still(figure)}))
+        return found[0] if len(found) == 1 else alt.vconcat(*found)
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the page of the run, and say where it is: `out`, or report.html in the run directory, or here where
+        that is not kept."""
+        from shoal.report import needs
+
+        needs()
+        from shoal.report import compare, page, read
+
+        home = Path() if self._temporary else self.folder
+        file = home / "report.html" if out is None else Path(out).expanduser()
+        runs, notes = read.gather([self.folder])
+        page.save(file, page.page(compare.groups(runs), notes))
+        return file
+
+    def __repr__(self) -> str:
+        row = self.summary.row(0, named=True)
+        error = row["final_accuracy_se_seeds"]
+        more = "" if error is None else f" ± {error:.2f}"
+        area = "" if row["auc_normalised"] is None else f", AUC {row['auc_normalised']:.2f} %"
+        cost = f", {shown(row['bytes_per_link_task'])} per link and task" if row["messages"] else ""
+        where = "" if self._temporary else f", in {self.folder}"
+        return (
+            f"Result of {row['agents']} agents, {row['seeds']} seed{'s' * (row['seeds'] > 1)}, sharing "
+            f"{row['sharing']}: final accuracy {row['final_accuracy']:.2f}{more} %{area}{cost}{where}"
+        )
+
+    def _repr_html_(self) -> str:
+        shown_ = self.summary.select(FIRST[6:])
+        return f"<p>{escape(repr(self))}</p>{shown_._repr_html_()}"
+
+
+def result_of(said: Any) -> Result:
+    """A result, or the one in a run directory."""
+    if isinstance(said, Result):
+        return said
+    if isinstance(said, (str, Path)):
+        return Result.read(said)
+    raise UserError(f"cannot compare {said!r}; give results of fleet.run(), or run directories")
+
+
+def compare(result: Result | str | Path, *others: Result | str | Path) -> pl.DataFrame:
+    """What a result has more than each of the others, paired over the seeds that both have: the mean difference, its
+    standard `error`, the 95 % interval from `low` to `high`, and `p` of a paired t-test.
+
+    `final_accuracy` and `auc_normalised` are in percentage points, `auc` in the paper's unit.
+
+    >>> import shoal
+    >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
+    >>> learner = {"epochs": 5, "batch": 8, "memory": 4}
+    >>> fleet = shoal.Fleet("digits", agents=2, tasks=tasks, learner=learner, sharing="fedavg")
+    >>> table = shoal.compare(fleet.run(seeds=2), fleet.alone().run(seeds=2))
+    >>> table.columns
+    ['runs', 'metric', 'difference', 'error', 'low', 'high', 'p', 'seeds']
+    >>> table["runs"][0], table["seeds"][0]
+    ('fedavg - vanilla', 2)
+    """
+    from shoal.report import read
+    from shoal.report.compare import labels
+
+    if not others:
+        raise UserError(
+            "there is nothing to compare with; give two results or more: compare(result, fleet.alone().run())"
+        )
+    found = [result_of(one) for one in (result, *others)]
+    runs = []
+    for one in found:
+        try:
+            runs.append(read.read(one.folder)[0])
+        except Unusable as why:
+            raise UserError(f"cannot use {one.folder}: {why}; restore it, or remove it and run it again") from None
+    names = labels(runs, {run.folder: run.method for run in runs})
+    alike([(name, run.settings) for name, run in zip(names, runs, strict=True)])
+    here, end = scores(found[0].folder), float(measured(found[0].folder).epochs[-1])
+    rows = []
+    for name, other in zip(names[1:], found[1:], strict=True):
+        there = scores(other.folder)
+        if not here.keys() & there.keys():
+            raise UserError(
+                f"{names[0]} and {name} have no seed in common ({spoken(here)}; {spoken(there)}) and cannot be paired; "
+                "run them with the same `seed`"
+            )
+        final, area = paired(here, there, "final_accuracy"), paired(here, there, "auc")
+        gains = {"final_accuracy": final, "auc_normalised": area and area.times(100 / end), "auc": area}
+        rows += [{"runs": f"{names[0]} - {name}", "metric": metric, **columns(gain)} for metric, gain in gains.items()]
+    numbers = dict.fromkeys(("difference", "error", "low", "high", "p"), pl.Float64)
+    return pl.DataFrame(rows, schema={"runs": pl.String, "metric": pl.String, **numbers, "seeds": pl.Int64})
+
+
+def columns(gain: Gain | None) -> dict[str, float | None]:
+    """A difference as columns; nothing where it is not defined."""
+    if gain is None:
+        return {}
+    low, high = gain.interval or (None, None)
+    return {"difference": gain.mean, "error": gain.error, "low": low, "high": high, "p": gain.p, "seeds": gain.seeds}
+
+
+def spoken(seeds: Any) -> str:
+    """Seeds in a few words."""
+    return f"seeds {min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"seed {min(seeds)}"
