@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shoal.data import Bank
 from shoal.data.scaling import Scaling, scaling
-from shoal.data.scenarios import even, streams
+from shoal.data.scenarios import even, seen, streams
 from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS
@@ -235,7 +235,7 @@ def world(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -
     if settings.kinds:
         raise ValueError("agents of several kinds have a world for each kind; use `worlds`")
     lanes = tuple(lanes_of(settings) if lanes is None else lanes)
-    device = device_of(settings)
+    device, bank = device_of(settings), seen(bank, settings)
     model = build(settings, bank)
     drawn = streams(bank, settings, lanes)
     scales = scaled(bank, drawn)

@@ -54,14 +54,18 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
 
 def advised(raw: dict[str, Any]) -> dict[str, Any]:
     """What the user says, and where the user is silent what data of the user's own says of agents and tasks."""
-    from shoal.data.sources import is_source, read
+    from shoal.data.sources import Data, bring, is_source, placed, read
 
     name, tasks = raw.get("dataset"), raw.get("tasks", {})
+    if isinstance(name, Data):
+        name = bring(name)
     if not isinstance(name, str) or not is_source(name) or not isinstance(tasks, dict):
         return raw
+    name = placed(name)
+    raw = {**raw, "dataset": name}
     if "agents" in raw and Tasks.model_fields.keys() <= tasks.keys():  # nothing is left to say
         return raw
-    says = read(name).says()
+    says = read(name).says({**raw, "tasks": tasks})
     return {**says, **raw, "tasks": {**says.get("tasks", {}), **tasks}}
 
 
