@@ -208,6 +208,12 @@ def joint_lanes(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
     return tuple(Lane(seed, JOINT) for seed in sorted({lane.seed for lane in lanes}))
 
 
+def streams_of(fleet: Sequence[World]) -> dict[Lane, Stream]:
+    """The stream of every lane of a fleet, in their order."""
+    found = {lane: stream for world in fleet for lane, stream in zip(world.lanes, world.streams, strict=True)}
+    return dict(sorted(found.items()))
+
+
 def worlds(
     settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None, peers: Sequence[Lane] | None = None
 ) -> tuple[World, ...]:
