@@ -218,7 +218,8 @@ def ragged() -> shoal.Data:
             y.append(labels)
             agent.append(np.full(len(labels), one))
             task.append(np.full(len(labels), at))
-    return shoal.Data.from_arrays(*map(np.concatenate, (x, y, agent, task)))
+    whole = [np.concatenate(parts) for parts in (x, y, agent, task)]
+    return shoal.Data.from_arrays(whole[0], whole[1], agent=whole[2], task=whole[3])
 
 
 def run(fleet: Sequence[World], stacks: Sequence[Stack] | None = None) -> tuple[tuple[Stack, ...], tuple[Stack, ...]]:
@@ -291,5 +292,5 @@ def test_blurry_tasks_have_rows_of_each_other() -> None:
     sharp, soft = (chosen("split", heads="grow", blur=blur) for blur in (0.0, 0.5))
     plain, blurred = (streams(bank, one, [Lane(0, 0)])[0] for one in (sharp, soft))
     every = [np.sort(np.concatenate([task.train for task in stream])) for stream in (plain, blurred)]
-    assert np.array_equal(*every)
+    assert np.array_equal(every[0], every[1])
     assert any(set(bank.labels[task.train]) - set(task.classes) for task in blurred)
