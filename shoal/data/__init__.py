@@ -2,6 +2,7 @@
 
 import difflib
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from shoal.data import download, store
@@ -11,7 +12,7 @@ from shoal.data.dataset import DataError, Dataset, Download, File
 from shoal.data.digits import DIGITS
 from shoal.data.download import Progress
 from shoal.data.idx import FASHIONMNIST, KMNIST, MNIST
-from shoal.data.sources import Data, is_source, read
+from shoal.data.sources import SCHEMES, Data, is_source, read
 from shoal.doors import Table, is_door
 
 __all__ = [
@@ -63,10 +64,18 @@ class Status:
 
 def pick(name: str) -> Dataset:
     """The table's entry, or an error that lists what there is."""
+    scheme, colon, _ = name.partition(":")
+    nearly = difflib.get_close_matches(scheme, SCHEMES, 1) if colon and name not in DATASETS else []
+    if nearly and "." not in scheme and find_spec(scheme) is None:
+        raise DataError(f"`{name}` names no dataset; did you mean `{nearly[0]}:`? {', '.join(SCHEMES)} can be read")
     if name in DATASETS or is_door(name):
         return DATASETS.find(name)
     close = difflib.get_close_matches(name, list(DATASETS), 1)
-    hint = f"did you mean `{close[0]}`?" if close else "use one of these, or yours as package.module:Name"
+    hint = (
+        f"did you mean `{close[0]}`?"
+        if close
+        else "use one of these, yours as package.module:Name, or a file of yours as csv:PATH?label=NAME"
+    )
     raise DataError(f"unknown dataset `{name}`; there are {', '.join(DATASETS)}; {hint}")
 
 

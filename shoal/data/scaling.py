@@ -45,14 +45,14 @@ def scaling(bank: Bank, rows: NDArray[np.int64]) -> Scaling:
 
     One that is the same in all of them is moved to 0 and not stretched. Test rows have no say: to name one is an error.
     """
-    if bank.test[rows].any():
+    if bank.test[bank.base(rows)].any():
         raise UserError(f"bank `{bank.name}`: test rows must not say how data is scaled; give training rows only")
     if bank.scale != "standard":
         return Scaling(bank.scale, len(rows), np.zeros(1), np.ones(1))
     if not len(rows):
         raise UserError(f"bank `{bank.name}`: without training rows nothing says how data is scaled; give at least one")
     axes = (0, *range(2, bank.images.ndim))
-    chunks = [bank.images[rows[at : at + CHUNK]] for at in range(0, len(rows), CHUNK)]
+    chunks = [bank.take(rows[at : at + CHUNK]) for at in range(0, len(rows), CHUNK)]
     count = len(rows) * np.prod(bank.images.shape[2:], dtype=np.int64)
     least = np.min([chunk.min(axes) for chunk in chunks], 0)
     constant = least == np.max([chunk.max(axes) for chunk in chunks], 0)

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.data.bank import Bank
+from shoal.data.bank import Bank, View
 from shoal.data.draws import Choose, Lot, Random, lots, source_of
 from shoal.data.tasks import JOINT, Lane, Stream, Task
+from shoal.data.views import permuted, rotated
 from shoal.doors import Table
 from shoal.errors import SettingsError
 from shoal.rng import key
@@ -105,6 +106,7 @@ def by_classes(choose: Choose) -> Scenario:
 
         return tuple(stream(lane) for lane in lanes)
 
+    make.__doc__ = choose.__doc__
     make.even = True  # type: ignore[attr-defined]
     return make
 
@@ -216,17 +218,18 @@ overlapping.even = True  # type: ignore[attr-defined]
 
 # Scenarios that say which rows an agent has
 
+# The rows of every agent, from all training rows of a source and their labels.
+Deal = Callable[[np.ndarray, np.ndarray, Settings, np.random.Generator], list[np.ndarray]]
 
-def by_rows(deal: Callable[[np.ndarray, np.ndarray, Settings, np.random.Generator], list[np.ndarray]]) -> Scenario:
+
+def by_rows(deal: Deal, least: int = 2) -> Scenario:
     """The scenario in which every training row belongs to one agent, as it is dealt, and its tasks are made of the
-    classes that it has, in random order. Agents have different numbers of tasks and rows."""
+    classes that it has, in random order; of numbers to predict, of equal parts of its rows. Agents have different
+    numbers of tasks and rows. Every agent must have `least` classes."""
 
     def make(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
         tasks, agents, sources = settings.tasks, settings.agents, len(bank.sources)
-        if tasks.common:
-            raise SettingsError(
-                f"with tasks.scenario = {tasks.scenario!r} every agent has rows of its own; say tasks.common=false"
-            )
+        private(tasks)
         dealt: dict[tuple[int, int], list[np.ndarray]] = {}
 
         def stream(lane: Lane) -> Stream:
@@ -237,32 +240,66 @@ def by_rows(deal: Callable[[np.ndarray, np.ndarray, Settings, np.random.Generato
                 rng = key(lane.seed, "deal", bank.sources[source])
                 dealt[lane.seed, source] = deal(rows, bank.labels[rows], share, rng)
             mine = key(*lane, "order").permutation(dealt[lane.seed, source][lane.agent // sources])
-            counts = {int(one): int((bank.labels[mine] == one).sum()) for one in np.unique(bank.labels[mine])}
-            # Of a class with one row there is nothing to validate on.
-            ids = key(*lane, "classes").permutation([one for one, count in counts.items() if count > 1])
-            groups = [tuple(int(c) for c in ids[at : at + tasks.classes]) for at in range(0, len(ids), tasks.classes)]
-            groups = [group for group in groups if len(group) > 1][: tasks.count]
-            if not groups:
+            if bank.targets is not None:
+                parts = np.array_split(mine, max(1, min(tasks.count, len(mine) // 2)))
+                return Stream(tuple(task_of(bank, part, (0,), source) for part in parts))
+            ids = key(*lane, "classes").permutation(usable(bank, mine, source))
+            if len(ids) < least:
                 raise SettingsError(
-                    f"agent {lane.agent} of seed {lane.seed} was dealt {len(mine)} rows of `{bank.name}` with fewer "
-                    "than two classes to tell apart; use fewer agents, or a deal that is less uneven"
+                    f"agent {lane.agent} of seed {lane.seed} was dealt {len(mine)} rows of `{bank.name}`, and they "
+                    f"have {len(ids)} classes with two rows to learn from and one to test on, and {least} are needed; "
+                    "use fewer agents, or a deal that is less uneven"
                 )
+            groups = grouped(ids, tasks)
             return Stream(tuple(task_of(bank, mine[np.isin(bank.labels[mine], one)], one, source) for one in groups))
 
         return tuple(stream(lane) for lane in lanes)
 
+    make.__doc__ = deal.__doc__
     return make
 
 
+def private(tasks: Tasks) -> None:
+    """Raise if agents that have rows of their own are to have a common start."""
+    if tasks.common:
+        raise SettingsError(f"with tasks.scenario = {tasks.scenario!r} tasks are agents' own; say tasks.common=false")
+
+
+def usable(bank: Bank, rows: np.ndarray, source: int) -> np.ndarray:
+    """The classes of some training rows of a source that can be learned, validated and tested."""
+    found, counts = np.unique(bank.labels[rows], return_counts=True)
+    return found[(counts > 1) & np.isin(found, bank.labels[(bank.source == source) & bank.test])]
+
+
+def grouped(ids: np.ndarray, tasks: Tasks) -> list[tuple[int, ...]]:
+    """Classes in groups of `tasks.classes` at most, about equal. One that would be alone is told apart from one that
+    was there before, unless one head grows."""
+    parts = np.array_split(ids, -(-len(ids) // tasks.classes))
+    found = [tuple(int(c) for c in part) for part in parts][: tasks.count]
+    if len(found) > 1 and len(found[-1]) == 1 and tasks.heads != "grow":
+        found[-1] += found[0][:1]
+    return found
+
+
 def task_of(bank: Bank, rows: np.ndarray, classes: tuple[int, ...], source: int) -> Task:
-    """A task of some shuffled training rows: of every class a fifth, and one at least, is for validation."""
+    """A task of some shuffled training rows: of every class a fifth, and one at least, is for validation; where every
+    class has a single row, one of them."""
     held = []
     for one in classes:
         same = rows[bank.labels[rows] == one]
         held.append(same[: max(1, len(same) // 5)] if len(same) > 1 else same[:0])
     validation = np.concatenate(held)
+    if not len(validation) and len(rows) > 1:
+        validation = rows[:1]
     test = np.flatnonzero((bank.source == source) & bank.test & np.isin(bank.labels, classes))
     return Task(classes, rows[~np.isin(rows, validation)], validation, test)
+
+
+def evenly(rows: np.ndarray, labels: np.ndarray, settings: Settings, rng: np.random.Generator) -> list[np.ndarray]:
+    """An agent's own rows, its classes in groups of `tasks.classes`; agents of one source share its rows evenly."""
+    shuffled = rng.permutation(len(rows))
+    ordered = rows[shuffled][np.argsort(labels[shuffled], kind="stable")]
+    return [ordered[agent :: settings.agents] for agent in range(settings.agents)]
 
 
 def dirichlet(rows: np.ndarray, labels: np.ndarray, settings: Settings, rng: np.random.Generator) -> list[np.ndarray]:
@@ -339,23 +376,21 @@ def natural(
     bank: Bank, settings: Settings, lanes: Sequence[Lane], cut: Callable[[np.ndarray], list[np.ndarray]]
 ) -> tuple[Stream, ...]:
     """The streams of rows as they come, cut into tasks; of the rows of a task some are for testing, as the data says,
-    and of the others of every class a fifth for validation."""
-    tasks = settings.tasks
-    if tasks.common:
-        raise SettingsError(f"with tasks.scenario = {tasks.scenario!r} tasks are agents' own; say tasks.common=false")
-    if settings.agents > len(bank.sources) > 1:
-        raise SettingsError(
-            f"`{bank.name}` has rows of {len(bank.sources)} agents, agents is {settings.agents}; say "
-            f"agents={len(bank.sources)} or fewer"
-        )
+    and of the others of every class a fifth for validation. Agents of one source share the training rows of its tasks
+    evenly."""
+    private(settings.tasks)
+    agents, sources = settings.agents, len(bank.sources)
 
     def stream(lane: Lane) -> Stream:
-        mine = np.flatnonzero(bank.source == source_of(bank, lane))
+        source = source_of(bank, lane)
+        share = settings.model_copy(update={"agents": len(range(source, agents, sources))})
         made = []
-        for at, rows in enumerate(cut(mine)):
+        for at, rows in enumerate(cut(np.flatnonzero(bank.source == source))):
+            train = rows[~bank.test[rows]]
+            rng = key(lane.seed, "deal", bank.sources[source], at)
+            mine = evenly(train, bank.labels[train], share, rng)[lane.agent // sources]
             classes = tuple(int(one) for one in np.unique(bank.labels[rows]))
-            train = key(*lane, "split", at).permutation(rows[~bank.test[rows]])
-            task = task_of(bank, train, classes, source_of(bank, lane))
+            task = task_of(bank, key(*lane, "split", at).permutation(mine), classes, source)
             made.append(replace(task, test=rows[bank.test[rows]]))
         return Stream(tuple(made))
 
@@ -365,23 +400,35 @@ def natural(
 # Scenarios in which tasks look different
 
 
-def viewed(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
-    """Every task has the same classes, the first `tasks.classes` of the data, seen in another way from task to task:
-    with the pixels permuted, or turned by `tasks.angle` degrees more. The first task is seen as it is."""
-    tasks = settings.tasks
+def viewed(view: Callable[[Bank, Tasks], View], doc: str) -> Scenario:
+    """The scenario in which every task has the same classes, the first `tasks.classes` of the data, and each is seen in
+    another way; the first as it is. Task t of all agents is seen by view t."""
 
-    def choose(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
-        enough(ids, tasks.model_copy(update={"replacement": True}))
-        return [tuple(int(c) for c in ids[: tasks.classes])] * tasks.count
+    def make(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+        private(settings.tasks)
+        view(bank, settings.tasks)  # says what cannot be seen in this way
 
-    def seen(task: Task, at: int) -> Task:
-        rows = {name: at * len(bank) + getattr(task, name) for name in ("train", "validation", "test")}
-        return replace(task, **rows)
+        def choose(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
+            enough(ids, tasks.model_copy(update={"replacement": True}))
+            return [tuple(int(c) for c in ids[: tasks.classes])] * tasks.count
 
-    plain = by_classes(choose)(bank, settings, lanes)
-    if tasks.common:
-        raise SettingsError(f"with tasks.scenario = {tasks.scenario!r} tasks are agents' own; say tasks.common=false")
-    return tuple(Stream(tuple(seen(task, at) for at, task in enumerate(stream))) for stream in plain)
+        def seen(task: Task, at: int) -> Task:
+            rows = {name: at * len(bank) + getattr(task, name) for name in ("train", "validation", "test")}
+            return replace(task, **rows)
+
+        plain = by_classes(choose)(bank, settings, lanes)
+        return tuple(Stream(tuple(seen(task, at) for at, task in enumerate(stream))) for stream in plain)
+
+    make.__doc__ = doc
+    make.view = view  # type: ignore[attr-defined]
+    make.even = True  # type: ignore[attr-defined]
+    return make
+
+
+def seen(bank: Bank, settings: Settings) -> Bank:
+    """The bank as agents see it: with the views of the scenario, if it has some."""
+    view = getattr(SCENARIOS.find(settings.tasks.scenario), "view", None)
+    return bank if view is None or bank.view is not None else replace(bank, view=view(bank, settings.tasks))
 
 
 BUILT_IN: dict[str, Scenario | str] = {
@@ -390,7 +437,10 @@ BUILT_IN: dict[str, Scenario | str] = {
     "overlap": overlapping,
     "dirichlet": by_rows(dirichlet),
     "shards": by_rows(shards),
+    "own": by_rows(evenly, least=1),
     "given": given,
     "time": timed,
+    "permuted": viewed(permuted, "The same classes in every task, with the pixels or columns in another order."),
+    "rotated": viewed(rotated, "The same classes in every task, turned by `tasks.angle` degrees more."),
 }
 SCENARIOS: Table[Scenario] = Table("scenario", BUILT_IN, "shoal.scenarios", callable)

@@ -11,7 +11,7 @@ from torch import Tensor
 from shoal.data.tasks import Lane, Task
 from shoal.fleet.engine import crew, parted
 from shoal.fleet.stack import MODEL, Stack
-from shoal.fleet.world import Split, World, reader
+from shoal.fleet.world import Split, World, reader, streams_of
 from shoal.models import heads
 from shoal.models.contract import Usage
 from shoal.models.params import Params
@@ -111,7 +111,7 @@ def others(fleet: Sequence[tuple[World, Stack]]) -> list[Foreign]:
     """
     if fleet[0][0].bank.targets is not None:
         return []
-    streams = {lane: stream for world, _ in fleet for lane, stream in zip(world.lanes, world.streams, strict=True)}
+    streams = streams_of([world for world, _ in fleet])
     peers = fleet[0][0].peers
     found: dict[Lane, list[Foreign]] = {lane: [] for lane in peers}
     for world, stack in fleet:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shoal.data import Bank
 from shoal.data.scaling import Scaling, scaling
-from shoal.data.scenarios import even, streams
+from shoal.data.scenarios import even, seen, streams
 from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS
@@ -208,6 +208,12 @@ def joint_lanes(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
     return tuple(Lane(seed, JOINT) for seed in sorted({lane.seed for lane in lanes}))
 
 
+def streams_of(fleet: Sequence[World]) -> dict[Lane, Stream]:
+    """The stream of every lane of a fleet, in their order."""
+    found = {lane: stream for world in fleet for lane, stream in zip(world.lanes, world.streams, strict=True)}
+    return dict(sorted(found.items()))
+
+
 def worlds(
     settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None, peers: Sequence[Lane] | None = None
 ) -> tuple[World, ...]:
@@ -235,7 +241,7 @@ def world(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -
     if settings.kinds:
         raise ValueError("agents of several kinds have a world for each kind; use `worlds`")
     lanes = tuple(lanes_of(settings) if lanes is None else lanes)
-    device = device_of(settings)
+    device, bank = device_of(settings), seen(bank, settings)
     model = build(settings, bank)
     drawn = streams(bank, settings, lanes)
     scales = scaled(bank, drawn)

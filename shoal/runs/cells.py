@@ -8,10 +8,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from shoal.data.sources import is_source, read
 from shoal.errors import Stopped, UserError
 from shoal.fleet.run import Watch
 from shoal.report.read import Unusable, dense, learned, settings_of, table_of
 from shoal.runs.execute import carry_out, prepare, units
+from shoal.runs.material import unchanged
 from shoal.runs.record import Record, content, create, reopen
 from shoal.settings.groups import Settings
 from shoal.study import metrics
@@ -50,8 +52,13 @@ def place_of(cell: Cell, folder: Path) -> Path:
 
 
 def finished(cell: Cell, folder: Path) -> bool:
-    """Was the cell finished earlier?"""
-    return (place_of(cell, folder) / "summary.json").exists()
+    """Was the cell finished earlier? If its data has changed since, that is an error."""
+    place = place_of(cell, folder)
+    if not (place / "summary.json").exists():
+        return False
+    if is_source(cell.settings.dataset):
+        unchanged(place, read(cell.settings.dataset).bank)
+    return True
 
 
 def missing(cells: Iterable[C], folder: Path) -> list[C]:

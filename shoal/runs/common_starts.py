@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 import shoal
+from shoal.data.sources import is_source
 from shoal.fleet.stack import Stack, sharing_state, start
 from shoal.fleet.world import World, joint_lanes
 from shoal.runs.record import FORMAT, Record, RecordError, commit
@@ -46,8 +47,11 @@ def common(settings: Settings) -> bool:
     return settings.tasks.common and all(mode.first(initial) >= initial and not mode.spare for mode in settings.sharing)
 
 
-def record(settings: Settings, folder: Path) -> Record:
-    return Record(folder / identity(settings), alone(settings))
+def record(world: World, folder: Path) -> Record:
+    """Where the start of a world is kept; files of one's own can change, so their content is in its name."""
+    settings = world.settings
+    content = f"-{world.bank.digest}" if is_source(settings.dataset) else ""
+    return Record(folder / f"{identity(settings)}{content}", alone(settings))
 
 
 def keep(fleet: Sequence[World], stacks: Sequence[Stack], folder: Path) -> None:
@@ -57,7 +61,7 @@ def keep(fleet: Sequence[World], stacks: Sequence[Stack], folder: Path) -> None:
     learned = (stack.task, stack.epoch) == (settings.tasks.initial, 0) and stack.lanes != world.lanes
     if len(fleet) > 1 or not common(settings) or not learned:
         return
-    kept = record(settings, folder)
+    kept = record(world, folder)
     try:
         kept.folder.mkdir(parents=True, exist_ok=True)
         kept.save([stack])
@@ -71,7 +75,7 @@ def find(fleet: Sequence[World], folder: Path) -> tuple[Stack, ...] | None:
     if len(fleet) > 1 or not common(settings):
         return None
     try:
-        found = record(settings, folder).load(world.device)
+        found = record(world, folder).load(world.device)
     except RecordError:
         return None
     lanes = joint_lanes(world.lanes)

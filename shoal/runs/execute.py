@@ -15,6 +15,7 @@ from shoal.fleet.engine import keep_memory
 from shoal.fleet.run import Moment, Watch, one_thread, train
 from shoal.fleet.world import World, worlds
 from shoal.runs import common_starts as starts
+from shoal.runs.material import note
 from shoal.runs.record import Record
 from shoal.settings.groups import Settings
 from shoal.sharing.plan import feasible
@@ -52,6 +53,7 @@ def carry_out(
     settings = record.settings
     keep_memory()
     with record.alone(), interrupts() as asked:
+        note(record, fleet)
         stacks = record.load(fleet[0].device)
         if stacks is not None:
             record.again()

@@ -2,6 +2,7 @@
 
 settings.toml             all settings, resolved; `shoal run` accepts it as it is
 about.json                shoal's version and commit, versions of what it runs on, when
+data.json                 what agents learn from: its digest, rows, classes, how each agent scales it, what they share
 checkpoint.safetensors    the stacks, at most `machine.checkpoint` seconds or one epoch old
 accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
 growth.parquet            a row per trial of a module: seed, agent, task, accuracy with and without it, kept; the
@@ -41,11 +42,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 import shoal
+from shoal.data.overlap import mean_iou
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError, UserError
 from shoal.fleet.evaluate import others
 from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.fleet.world import World, streams_of
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Envelope, pack, unpack
 from shoal.runs.tables import accuracies, candidates, growth, posted, strangers, summarise
@@ -225,6 +227,7 @@ class Record:
         unmet = others(list(zip(worlds, stacks, strict=True)))
         self.table("others", strangers(self.settings, unmet))
         summary = summarise(self.settings, stacks, unmet)
+        summary["overlap"] = mean_iou(streams_of(worlds))
         summary |= {"seconds": round(self.elapsed(), 1), "out": str(self.folder)}
         self.write(self.summary.name, text(summary))
         return summary

@@ -55,14 +55,22 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
 def advised(raw: dict[str, Any]) -> dict[str, Any]:
     """What the user says, and where the user is silent what the data says of agents and tasks."""
     from shoal.data import DATASETS
-    from shoal.data.sources import is_source, read
+    from shoal.data.sources import Data, bring, is_source, placed, read
 
     name, tasks = raw.get("dataset", Settings.model_fields["dataset"].default), raw.get("tasks", {})
+    if isinstance(name, Data):
+        name = bring(name)
     if not isinstance(name, str) or not isinstance(tasks, dict):
         return raw
+    if is_source(name):
+        name = placed(name)
+        raw = {**raw, "dataset": name}
     if "agents" in raw and Tasks.model_fields.keys() <= tasks.keys():  # nothing is left to say
         return raw
-    says = read(name).says() if is_source(name) else DATASETS[name].says if name in DATASETS else {}
+    if is_source(name):
+        says = read(name).says({**raw, "tasks": tasks})
+    else:
+        says = dict(DATASETS[name].says) if name in DATASETS else {}
     return {**says, **raw, "tasks": {**says.get("tasks", {}), **tasks}}
 
 

@@ -56,6 +56,11 @@ def parsed(file: Path) -> dict[str, Any]:
     # A graph file is named from where the settings are.
     if isinstance(said, dict) and is_file(str(said.get("graph", ""))) and (file.parent / said["graph"]).is_file():
         raw["network"] = said | {"graph": str(file.parent / said["graph"])}
+    from shoal.data.sources import beside, is_source
+
+    # And so is data.
+    if isinstance(raw.get("dataset"), str) and is_source(raw["dataset"]):
+        raw["dataset"] = beside(raw["dataset"], file.parent)
     return raw
 
 

@@ -59,7 +59,7 @@ def test_a_run_from_a_kept_start_is_the_run_without(model: str, tmp_path: Path) 
             "agents": 4,
             "network": "ring",
             "protocol": "paper",
-            "tasks": {"common": True},
+            "tasks": {"common": True, "draw": "fleet"},
         },
     ]
     for number, changes in enumerate(others):

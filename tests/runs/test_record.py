@@ -28,7 +28,8 @@ from tests.command import DIGITS, TINY
 
 CPU = torch.device("cpu")
 FILES = {
-    "about.json", "settings.toml", "checkpoint.safetensors", "accuracy.parquet", "growth.parquet", "others.parquet",
+    "about.json",
+    "data.json", "settings.toml", "checkpoint.safetensors", "accuracy.parquet", "growth.parquet", "others.parquet",
     "summary.json",
 }  # fmt: skip
 

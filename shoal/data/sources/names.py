@@ -1,0 +1,112 @@
+"""Names of data of one's own: `csv:PATH?label=..`, which a settings file can say, and what a program holds."""
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from shoal.data.bank import Bank
+from shoal.data.dataset import DataError
+from shoal.data.sources import folder, saved, table
+from shoal.data.sources.own import MEMORY, Data
+
+SAFE = "/{}*, ()[]:;@."  # letters that stay readable in a name
+FOLDERS = ("folder", "hf")  # schemes whose path is one
+BROUGHT: dict[str, Data] = {}  # by name, what this program has brought
+READ: dict[str, tuple[tuple[int, int], Data]] = {}  # by name, what was read, and when and how large the file was
+# How each scheme reads a path with what stands behind the question mark, and which keys may stand there.
+SCHEMES: dict[str, tuple[Callable[..., Bank], tuple[str, ...]]] = {
+    "csv": (table.from_text, table.KEYS),
+    "parquet": (table.from_text, table.KEYS),
+    "npz": (saved.from_npz, ("predict",)),
+    "folder": (folder.from_text, ("pattern", "size")),
+    "hf": (saved.from_hub, (*table.KEYS, "size")),
+}
+
+
+def is_source(name: str) -> bool:
+    """Does a dataset's name say where data of one's own is?"""
+    return name.partition(":")[0] in (MEMORY, *SCHEMES)
+
+
+def bring(data: Data) -> str:
+    """Let this program find data by its name."""
+    BROUGHT[data.name] = data
+    return data.name
+
+
+def read(name: str) -> Data:
+    """The data that a name says; a file is read once, until it changes."""
+    name = placed(name)
+    if name in BROUGHT:
+        return BROUGHT[name]
+    scheme, path, options = parts(name)
+    if scheme == MEMORY:
+        raise DataError(
+            f"`{name}` is data that a Python program held in memory; run that program again, which finds its runs and "
+            "goes on with them"
+        )
+    make, keys = SCHEMES[scheme]
+    for key in options:
+        if key not in keys:
+            close = difflib.get_close_matches(key, keys, 1)
+            hint = f"did you mean `{close[0]}`? " if close else ""
+            raise DataError(f"`{key}` in `{name}` is not known; {hint}allowed for {scheme}: {', '.join(keys)}")
+    try:
+        state = Path(path).stat()
+    except OSError as error:
+        kind = "folder" if scheme in FOLDERS else "file"
+        raise DataError(
+            f"cannot read {path}, which `{scheme}:` names: {error.strerror}; name a {kind} that is there, from where "
+            "the settings file is"
+        ) from None
+    stamp = state.st_mtime_ns, state.st_size
+    if name not in READ or READ[name][0] != stamp:
+        READ[name] = stamp, Data(make(Path(path), **options), name)
+    return READ[name][1]
+
+
+def parts(name: str) -> tuple[str, str, dict[str, str]]:
+    """The scheme, path and options of a name."""
+    scheme, _, rest = name.partition(":")
+    path, asked, query = rest.partition("?")
+    options: dict[str, str] = {}
+    for word in query.split("&") if asked else ():
+        key, equals, value = word.partition("=")
+        if not equals or not value:
+            raise DataError(f"cannot read `{word}` in `{name}`; behind the ? it looks like label=species&agent=site")
+        if key in options:
+            raise DataError(f"`{name}` says `{key}` twice; say it once")
+        options[key] = unquote(value)
+    return scheme, path, options
+
+
+def beside(name: str, place: Path) -> str:
+    """The name with its path from the folder `place`, where a settings file is, if something is there."""
+    scheme, _, rest = name.partition(":")
+    path, asked, query = rest.partition("?")
+    if scheme == MEMORY or not path or not (place / path).exists():
+        return name
+    return f"{scheme}:{place / path}{asked}{query}"
+
+
+def placed(name: str) -> str:
+    """The name with its whole path, so that it can be read from anywhere."""
+    scheme, _, rest = name.partition(":")
+    path, asked, query = rest.partition("?")
+    if scheme == MEMORY:
+        return name
+    if not path:
+        raise DataError(f"`{name}` names no path; say {scheme}:PATH")
+    return f"{scheme}:{Path(path).expanduser().absolute().as_posix()}{asked}{query}"
+
+
+def name_of(scheme: str, path: str | Path, options: dict[str, Any]) -> str:
+    """The name of what is read from a path with options; several values are joined by commas. Empty: there is none."""
+    said = {key: value for key, value in options.items() if value is not None and len(value)}
+    listed = [[value] if isinstance(value, str) else [str(one) for one in value] for value in said.values()]
+    if "?" in str(path) or any("," in one for some in listed for one in some if len(some) > 1):
+        return ""  # a name could not say it
+    words = [f"{key}={quote(','.join(some), safe=SAFE)}" for key, some in zip(said, listed, strict=True)]
+    return placed(f"{scheme}:{path}{'?' if words else ''}{'&'.join(words)}")

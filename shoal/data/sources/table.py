@@ -1,0 +1,179 @@
+"""Tables: CSV and Parquet files, and frames of polars or pandas."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.data.bank import Bank
+from shoal.data.dataset import DataError
+from shoal.data.sources import arrays
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MARKS = ("agent", "task", "time", "test")  # columns that say something of a row
+LISTS = ("columns", "onehot")  # what a name says joined by commas
+KEYS = ("label", *MARKS, *LISTS, "predict")
+SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet"}
+
+
+def from_text(path: Path, label: str | None = None, **options: str) -> Bank:
+    """A bank of a file, with what stands behind the question mark of a name."""
+    if label is None:
+        names = frame_of(path).columns
+        raise DataError(
+            f"nothing says which column of {path} is to be learned; say ?label=NAME, one of {', '.join(names)}"
+        )
+    split = {key: words(value) if key in LISTS else value for key, value in options.items()}
+    return bank_of(path, label, **split)  # type: ignore[arg-type]
+
+
+def words(value: str) -> list[str]:
+    """The values that are joined by commas."""
+    return [one.strip() for one in value.split(",")]
+
+
+def scheme_of(path: str | Path) -> str:
+    """What a file is called in settings, by the end of its name."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise DataError(
+            f"cannot tell what {path} is; a table's name ends in {', '.join(SUFFIXES)}, and frames of polars or pandas "
+            "are given as they are"
+        )
+    return SUFFIXES[suffix]
+
+
+def frame_of(given: Any) -> "pl.DataFrame":
+    """A table as a polars frame."""
+    import polars as pl
+
+    if isinstance(given, (str, Path)):
+        path = Path(given)
+        try:
+            if scheme_of(path) == "parquet":
+                return pl.read_parquet(path)
+            separator = "\t" if path.suffix.lower() == ".tsv" else ","
+            return pl.read_csv(path, separator=separator, try_parse_dates=True, infer_schema_length=None)
+        except FileNotFoundError:
+            raise DataError(f"there is no file {path}; name one that is there") from None
+        except (OSError, pl.exceptions.PolarsError) as error:
+            why = str(error).partition("\n")[0]
+            raise DataError(f"cannot read {path} as a table: {why}; mend it, or name another file") from None
+    if isinstance(given, pl.LazyFrame):
+        return given.collect()
+    if isinstance(given, pl.DataFrame):
+        return given
+    if hasattr(given, "columns") and hasattr(given, "to_numpy"):  # pandas; its own conversion would need pyarrow
+        return pl.DataFrame({str(name): series(given[name].to_numpy()) for name in given.columns})
+    raise DataError(
+        f"a table is a CSV or Parquet file, or a frame of polars or pandas, got {type(given).__name__}; for arrays use "
+        "Data.from_arrays"
+    )
+
+
+def series(values: np.ndarray) -> Any:
+    """A column of pandas; objects are words or dates, or nothing."""
+    if values.dtype == object:
+        return [None if one is None or one != one else one for one in values]
+    return values
+
+
+def bank_of(
+    table: Any,
+    label: str | Sequence[str],
+    agent: str | None = None,
+    task: str | None = None,
+    time: str | None = None,
+    test: str | None = None,
+    columns: Sequence[str] | None = None,
+    onehot: Sequence[str] = (),
+    predict: str | None = None,
+    name: str | None = None,
+    names: Sequence[str] | None = None,
+) -> Bank:
+    """A bank of a table; `Data.from_table` says what the columns are. `names` are those of classes that the label
+    column has numbers of."""
+    frame = frame_of(table)
+    name = name or (Path(table).stem if isinstance(table, (str, Path)) else "table")
+    labels = words(label) if isinstance(label, str) and label not in frame.columns else label
+    labels = [labels] if isinstance(labels, str) else list(labels)
+    marks = {key: one for key, one in zip(MARKS, (agent, task, time, test), strict=True) if one is not None}
+    for key, one in [*(("label", one) for one in labels), *marks.items()]:
+        there(frame, one, key)
+    if columns is not None and isinstance(columns, str):
+        columns = words(columns)
+    onehot = words(onehot) if isinstance(onehot, str) else list(onehot)
+    for one in [*(columns or ()), *onehot]:
+        there(frame, one, "columns" if columns and one in columns else "onehot")
+    used = list(columns) if columns else [one for one in frame.columns if one not in {*labels, *marks.values()}]
+    used += [one for one in onehot if one not in used]
+    if not used:
+        raise DataError(f"`{name}` has no column to learn from, only {', '.join(frame.columns)}; add some")
+    lost(frame, [*used, *labels, *marks.values()], name)
+    y = np.stack([frame[one].to_numpy() for one in labels], 1) if len(labels) > 1 else frame[labels[0]].to_numpy()
+    if names:
+        y = np.array([names[int(at)] for at in y])
+    x = features(frame, used, onehot, name)
+    said = {key: frame[one].to_numpy() for key, one in marks.items()}
+    return arrays.bank_of(name, x, y, **said, predict=predict)
+
+
+def there(frame: "pl.DataFrame", column: str, key: str) -> None:
+    """Raise if a table lacks a column."""
+    if column not in frame.columns:
+        close = difflib.get_close_matches(column, frame.columns, 1)
+        hint = f"did you mean `{close[0]}`? " if close else ""
+        raise DataError(f"{key}: there is no column `{column}`; {hint}there are {', '.join(frame.columns)}")
+
+
+def lost(frame: "pl.DataFrame", columns: Iterable[str], name: str) -> None:
+    """Raise if values are missing."""
+    counts = {}
+    for one in dict.fromkeys(columns):
+        column = frame[one]
+        missing = column.null_count() + (int(column.is_nan().sum()) if column.dtype.is_float() else 0)
+        if missing:
+            counts[one] = missing
+    if counts:
+        said = ", ".join(f"`{one}` in {count}" for one, count in counts.items())
+        raise DataError(
+            f"values are missing in `{name}`, which has {len(frame)} rows: {said}; fill them in, leave out these rows, "
+            "or leave out such columns by columns=..."
+        )
+
+
+def features(frame: "pl.DataFrame", used: Sequence[str], onehot: Sequence[str], name: str) -> np.ndarray:
+    """What agents read: numbers as they are, and of words in `onehot` a column for each."""
+    wordy = [one for one in used if not (frame[one].dtype.is_numeric() or frame.schema[one] == bool_type())]
+    strange = [one for one in wordy if one not in onehot]
+    if strange:
+        plain = [one for one in used if one not in wordy]
+        rest = f"columns={','.join(plain)}" if plain else "columns=..."
+        raise DataError(
+            f"no numbers are in {', '.join(f'`{one}` ({frame.schema[one]})' for one in strange)} of `{name}`; leave "
+            f"them out by {rest}, or say onehot={','.join(strange)} for a column of 0 and 1 for each word"
+        )
+    found = []
+    for one in used:
+        if one in onehot:
+            values = frame[one].cast(str_type()).to_numpy()
+            found.append((values[:, None] == np.unique(values)[None]).astype(np.float64))
+        else:
+            found.append(frame[one].to_numpy().astype(np.float64)[:, None])
+    return np.concatenate(found, 1)
+
+
+def bool_type() -> Any:
+    import polars as pl
+
+    return pl.Boolean
+
+
+def str_type() -> Any:
+    import polars as pl
+
+    return pl.String

@@ -1,0 +1,296 @@
+"""Scenarios: every one makes streams that are disjoint, the same every time, and can be learned."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal import data
+from shoal.contracts.fleets import difference, saved
+from shoal.data import Bank
+from shoal.data.overlap import overlap, pairs
+from shoal.data.scenarios import SCENARIOS, streams
+from shoal.data.sources import bring
+from shoal.data.tasks import Lane, Stream
+from shoal.data.views import Permuted, turned
+from shoal.errors import SettingsError
+from shoal.fleet.run import Moment, train
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World, lanes_of, streams_of, worlds
+from shoal.settings.groups import Settings
+
+FEW: dict[str, Any] = {"count": 3, "train": 8, "validation": 4, "initial": 1, "common": False}
+SMALL: dict[str, Any] = {"net": {"width": 8, "depth": 2}, "learner": {"epochs": 3, "batch": 16, "memory": 6}}
+
+
+def sites() -> Bank:
+    """Digits of three sites, with tasks and times."""
+    digits = data.load("digits")
+    at = np.arange(600)
+    task, time = at // 200, at.astype(float)
+    found = shoal.Data.from_arrays(digits.images[:600], digits.labels[:600], agent=at % 3, task=task, time=time)
+    return found.bank
+
+
+def chosen(scenario: str, **changes: Any) -> Settings:
+    """A fleet of three agents in a scenario, with classes enough where the data says what a task is."""
+    tasks = FEW | {"scenario": scenario, "classes": 10 if scenario in ("given", "time") else 2}
+    if scenario in ("dirichlet", "shards", "own"):
+        tasks |= {"count": 5}
+    return Settings(agents=3, model="mlp", tasks=tasks | changes, **SMALL)
+
+
+def bank_of(scenario: str) -> Bank:
+    return sites() if scenario in ("given", "time", "own") else data.load("digits")
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_makes_disjoint_streams_of_the_right_classes(scenario: str) -> None:
+    bank, settings = bank_of(scenario), chosen(scenario, **({"overlap": 0.5} if scenario == "overlap" else {}))
+    lanes = lanes_of(settings)
+    made = streams(bank, settings, lanes)
+    again = streams(bank, settings, lanes[1:])
+    for stream, other in zip(made[1:], again, strict=True):
+        for task, same in zip(stream, other, strict=True):
+            assert task.classes == same.classes
+            for name in ("train", "validation", "test"):
+                assert np.array_equal(getattr(task, name), getattr(same, name))
+    for stream in made:
+        held: dict[str, set[int]] = {"train": set(), "validation": set(), "test": set()}
+        for task in stream[: stream.end]:
+            for name in held:
+                rows = bank.base(getattr(task, name))
+                assert set(bank.labels[rows]) <= set(task.classes)
+                assert (bank.test[rows] == (name == "test")).all()
+                held[name] |= set(rows.tolist())
+        assert not held["train"] & held["validation"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_says_in_a_sentence_what_it_is(scenario: str) -> None:
+    said = (SCENARIOS[scenario].__doc__ or "").strip()
+    assert said[0].isupper()
+    assert said.endswith(".")
+
+
+@pytest.mark.parametrize("scenario", ["dirichlet", "shards", "own", "given", "time", "permuted", "rotated"])
+def test_agents_with_rows_of_their_own_have_no_common_start(scenario: str) -> None:
+    settings = chosen(scenario, common=True)
+    with pytest.raises(SettingsError, match=r"say tasks\.common=false"):
+        streams(bank_of(scenario), settings, lanes_of(settings))
+
+
+@pytest.mark.parametrize("scenario", ["dirichlet", "shards", "own"])
+def test_dealt_rows_belong_to_one_agent(scenario: str) -> None:
+    bank, settings = data.load("digits"), chosen(scenario)
+    mine = [
+        {int(row) for task in stream for row in (*task.train, *task.validation)}
+        for stream in streams(bank, settings, lanes_of(settings))
+    ]
+    assert not mine[0] & mine[1]
+    assert not mine[0] & mine[2]
+    assert not mine[1] & mine[2]
+
+
+def test_agents_of_one_source_share_the_rows_of_its_tasks() -> None:
+    found = shoal.Data.from_arrays(np.arange(200.0)[:, None], np.arange(200) % 2, time=np.arange(200))
+    settings = Settings(dataset=bring(found), agents=4)
+    made = streams(found.bank, settings, lanes_of(settings))
+    for at in range(settings.tasks.count):
+        rows = [set(stream[at].train) | set(stream[at].validation) for stream in made]
+        assert sum(map(len, rows)) == len(set.union(*rows))
+
+
+def test_time_cuts_by_count_by_period_and_by_label() -> None:
+    time = np.repeat([0.0, 10.0, 20.0, 30.0], 25)
+    label = np.repeat([0, 1, 2, 0], 25)
+    bank = shoal.Data.from_arrays(np.arange(100.0)[:, None], label, time=time).bank
+
+    def ends(**changes: Any) -> list[set[float]]:
+        settings = chosen("time", **changes).model_copy(update={"agents": 1})
+        (stream,) = streams(bank, settings, [Lane(0, 0)])
+        return [set(time[task.test]) for task in stream[: stream.end]]
+
+    assert ends(count=2) == [{0.0, 10.0}, {20.0, 30.0}]
+    assert ends(count=4, cut="period", period=10.0) == [{0.0}, {10.0}, {20.0}, {30.0}]
+    assert ends(count=2, cut="label", classes=2) == [{0.0, 10.0}, {20.0, 30.0}]
+
+
+def test_a_class_that_would_be_alone_is_told_apart_from_another() -> None:
+    x = np.random.default_rng(0).normal(size=(90, 2))
+    bank = shoal.Data.from_arrays(x, np.arange(90) % 3).bank
+    settings = chosen("own", count=2)
+    for stream in streams(bank, settings, lanes_of(settings)):
+        assert [len(task.classes) for task in stream] == [2, 2]
+
+
+# Views
+
+
+def test_views_permute_and_turn_the_same_rows() -> None:
+    images = np.random.default_rng(0).integers(0, 255, (5, 8, 8)).astype(np.uint8)
+    assert np.array_equal(Permuted()(images, 0), images)
+    one, other = Permuted()(images, 1), Permuted()(images, 2)
+    assert not np.array_equal(one, other)
+    assert np.array_equal(np.sort(one.reshape(5, -1)), np.sort(images.reshape(5, -1)))
+    assert np.array_equal(turned(images, 360), images)
+    assert np.array_equal(turned(images, 90), np.rot90(images, axes=(1, 2)))
+    assert np.array_equal(turned(images[:, None].repeat(3, 1), 180)[:, 1], np.rot90(images, 2, axes=(1, 2)))
+    half = turned(np.full((1, 9, 9), 100, np.uint8), 45)
+    assert half[0, 4, 4] == 100
+    assert half[0, 0, 0] == 0
+
+
+@pytest.mark.parametrize("scenario", ["permuted", "rotated"])
+@pytest.mark.parametrize("heads", ["task", "one"])
+def test_views_can_be_learned_and_sent(scenario: str, heads: str) -> None:
+    settings = Settings(
+        agents=2, model="mlp", tasks=FEW | {"scenario": scenario, "heads": heads}, sharing=RECV, **SMALL
+    )
+    (world,) = worlds(settings, data.load("digits"))
+    first, second = world.streams[0][0], world.streams[0][1]
+    assert np.array_equal(world.bank.take(first.train), world.bank.images[first.train])
+    raw = world.bank.images[world.bank.base(second.train)]
+    assert world.bank.view is not None
+    assert np.array_equal(world.bank.take(second.train), world.bank.view(raw, 1))
+    (stack,) = train([world])
+    assert stack.accuracy[:, 2, -1, :3].isfinite().all()
+
+
+def test_rows_of_a_table_are_not_turned() -> None:
+    found = shoal.Data.from_arrays(np.arange(200.0).reshape(50, 4), np.arange(50) % 2)
+    with pytest.raises(SettingsError, match=r"only pictures can be turned; use tasks\.scenario = \"permuted\""):
+        worlds(Settings(dataset=bring(found), tasks={"scenario": "rotated"}), found.bank)
+
+
+# Overlap
+
+
+def test_the_measured_overlap_rises_with_the_dial() -> None:
+    bank = data.load("digits")
+    found = []
+    for dial in (0.0, 0.3, 0.7, 1.0):
+        settings = chosen("overlap", overlap=dial, count=4).model_copy(update={"seeds": 6})
+        lanes = lanes_of(settings)
+        found.append(overlap(pairs(bank, dict(zip(lanes, streams(bank, settings, lanes), strict=True)))))
+    ious = [one["iou"] for one in found if one["iou"] is not None]
+    apart = [one["labels"] for one in found if one["labels"] is not None]
+    assert ious == sorted(ious)
+    assert (ious[0], ious[-1]) == (0.0, 1.0)
+    assert apart == sorted(apart, reverse=True)
+    assert apart[0] == pytest.approx(1)
+
+
+def test_agents_that_read_other_numbers_are_apart() -> None:
+    agent = np.arange(80) % 2
+    x = np.random.default_rng(0).normal(size=(80, 3)) + 5 * agent[:, None]
+    found = shoal.Data.from_arrays(x, np.arange(80) // 2 % 2, agent=agent)
+    made = worlds(Settings(dataset=bring(found)), found.bank)
+    means = overlap(pairs(found.bank, streams_of(made)))
+    assert means["iou"] == 1
+    assert means["features"] is not None
+    assert 4 < means["features"] < 6
+
+
+# Ragged fleets
+
+RECV = {"mode": "recv", "every": 1, "queries": 4}
+MODES: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "alone": ("modular-mlp", []),
+    "recv": ("mlp", [RECV]),
+    "simp": ("mlp", [{"mode": "simp", "every": 1}]),
+    "fedavg": ("mlp", [{"mode": "fedavg", "every": 1}]),
+    "modmod": ("modular-mlp", [{"mode": "modmod"}]),
+}
+
+
+def ragged() -> shoal.Data:
+    """Five agents with 3 to 6 tasks of 2 to 4 classes with 20 to 200 rows."""
+    rng = np.random.default_rng(1)
+    x, y, agent, task = [], [], [], []
+    for one, tasks in enumerate((3, 4, 5, 6, 3)):
+        for at in range(tasks):
+            classes = rng.choice(6, 2 + (one + at) % 3, replace=False)
+            labels = np.resize(classes, (20, 40, 200)[(one * at) % 3])
+            x.append(np.eye(6)[labels] + rng.normal(0, 0.3, (len(labels), 6)))
+            y.append(labels)
+            agent.append(np.full(len(labels), one))
+            task.append(np.full(len(labels), at))
+    whole = [np.concatenate(parts) for parts in (x, y, agent, task)]
+    return shoal.Data.from_arrays(whole[0], whole[1], agent=whole[2], task=whole[3])
+
+
+def run(fleet: Sequence[World], stacks: Sequence[Stack] | None = None) -> tuple[tuple[Stack, ...], tuple[Stack, ...]]:
+    """The end of a run, and what a checkpoint in its middle holds."""
+    middle: list[tuple[Stack, ...]] = []
+
+    def watch(moment: Moment) -> None:
+        if (moment.task, moment.epoch) == (2, 1):
+            middle.append(saved(fleet[0].fleet, moment.stacks))
+
+    return train(fleet, stacks, watch), middle[0] if middle else ()
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_ragged_streams_are_learned_and_resumed_bit_for_bit(name: str) -> None:
+    model, modes = MODES[name]
+    settings = Settings(dataset=bring(ragged()), model=model, sharing=modes, **SMALL)
+    assert (settings.agents, settings.tasks.count, settings.tasks.classes) == (5, 6, 4)
+    fleet = worlds(settings, ragged().bank)
+    assert fleet[0].ends.tolist() == [3, 4, 5, 6, 3]
+    end, middle = run(fleet)
+    resumed, _ = run(worlds(settings, ragged().bank), middle)
+    assert not difference(end[0], resumed[0])
+    for row, tasks in enumerate((3, 4, 5, 6, 3)):
+        last = end[0].accuracy[row, tasks - 1, -1]
+        assert last[:tasks].isfinite().all()
+        assert last[tasks:].isnan().all()
+    assert bool(modes) == bool(len(end[0].ledger.rows))
+
+
+# Kinds of learning
+
+
+def test_numbers_are_predicted_better_with_time() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    found = shoal.Data.from_arrays(x, 3 * x[:, 0] - x[:, 1] + 7.5, agent=np.arange(400) % 2)
+    learner = {"epochs": 30, "batch": 16, "memory": 8, "rate": 0.01}
+    settings = Settings(
+        dataset=bring(found), model="mlp", net={"width": 32, "depth": 2, "dropout": 0.0}, learner=learner,
+        tasks={"count": 2},
+    )  # fmt: skip
+    (stack,) = train(worlds(settings, found.bank))
+    assert (stack.accuracy[:, 0, -1, 0] > stack.accuracy[:, 0, 0, 0]).all()
+    assert (stack.accuracy[:, 1, -1, :2] > 0.5).all()
+
+
+def test_one_head_that_grows_answers_with_all_classes_so_far() -> None:
+    tasks = FEW | {"scenario": "split", "heads": "grow", "classes": 2}
+    settings = Settings(agents=2, model="mlp", tasks=tasks, **SMALL)
+    (world,) = worlds(settings, data.load("digits"))
+    open_ = [world.opened(task)["open"][0, task].nonzero().flatten().tolist() for task in range(3)]
+    assert open_ == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5]]
+    assert isinstance(world.streams[0], Stream)
+    (stack,) = train([world])
+    assert stack.accuracy[:, 2, -1].isfinite().all()
+
+
+@pytest.mark.parametrize("model", ["mlp", "modular-mlp"])
+def test_one_epoch_is_enough(model: str) -> None:
+    settings = Settings(
+        agents=2, model=model, tasks=FEW, net=SMALL["net"], learner={"epochs": 1, "batch": 4, "memory": 4}
+    )
+    (stack,) = train(worlds(settings, data.load("digits")))
+    assert stack.accuracy[:, 2, -1].isfinite().all()
+
+
+def test_blurry_tasks_have_rows_of_each_other() -> None:
+    bank = data.load("digits")
+    sharp, soft = (chosen("split", heads="grow", blur=blur) for blur in (0.0, 0.5))
+    plain, blurred = (streams(bank, one, [Lane(0, 0)])[0] for one in (sharp, soft))
+    every = [np.sort(np.concatenate([task.train for task in stream])) for stream in (plain, blurred)]
+    assert np.array_equal(every[0], every[1])
+    assert any(set(bank.labels[task.train]) - set(task.classes) for task in blurred)
