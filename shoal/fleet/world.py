@@ -117,7 +117,7 @@ class World:
         chosen = self.settings.machine.engine
         if chosen != "auto":
             return chosen
-        return self.model.engine if self.device.type == "cpu" else "vmap"
+        return self.model.engine if self.device.type == "cpu" or self.model.bound else "vmap"
 
     @cached_property
     def row(self) -> dict[Lane, int]:

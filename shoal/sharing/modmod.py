@@ -29,7 +29,7 @@ from shoal.mail.quote import Quote, fitting
 from shoal.models import dropout
 from shoal.models.contract import body_shapes
 from shoal.models.modular import STRUCTURE
-from shoal.models.params import MODULE, whole
+from shoal.models.params import whole
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
@@ -211,7 +211,7 @@ class ModMod(Sharing):
         model, at = modular(world), torch.tensor(tasks)
         slots = torch.tensor([model.slot(u) for u in tasks])
         values = {name: tensor[row].cpu() for name, tensor in stack.params.items()}
-        payload = {name: values[name][slots] for name in MODULE}
+        payload = {name: values[name][slots] for name in model.block.names}
         payload["sources"] = ids(tasks)
         payload["scores"] = torch.tensor([scores[u] for u in tasks], dtype=torch.float32)
         if self.transfer_head and alike:
