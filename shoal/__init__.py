@@ -7,10 +7,12 @@ if TYPE_CHECKING:
     from shoal.data.sources import Data
     from shoal.fleet.run import simulate, train
     from shoal.fleet.stack import Stack
+    from shoal.models.table import modular
     from shoal.runs.execute import carry_out, prepare
     from shoal.runs.record import create, reopen
     from shoal.settings.groups import Settings
     from shoal.settings.reading import read, resolve
+    from shoal.short import mode, penalty
 
 __version__ = "0.1.0"
 
@@ -21,6 +23,9 @@ HOMES = {
     "Stack": "shoal.fleet.stack",
     "carry_out": "shoal.runs.execute",
     "create": "shoal.runs.record",
+    "mode": "shoal.short",
+    "modular": "shoal.models.table",
+    "penalty": "shoal.short",
     "prepare": "shoal.runs.execute",
     "read": "shoal.settings.reading",
     "reopen": "shoal.runs.record",
@@ -35,6 +40,9 @@ __all__ = [
     "__version__",
     "carry_out",
     "create",
+    "mode",
+    "modular",
+    "penalty",
     "prepare",
     "read",
     "reopen",

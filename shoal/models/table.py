@@ -50,7 +50,7 @@ def monolithic(block: str, about: str) -> Entry:
     return Entry(make, REPLAY, block, about)
 
 
-def modular(block: str, about: str) -> Entry:
+def modules_of(block: str, about: str) -> Entry:
     """Nets whose tasks compose modules."""
 
     def make(settings: "Settings", bank: "Bank") -> "Model":
@@ -87,7 +87,7 @@ def of_net(thing: Any) -> Any:
     return Entry(make, about=line(thing))
 
 
-def modular_of(block: Any) -> Entry:
+def modular(block: Any) -> Entry:
     """The modular net of a block of one's own, for `Fleet(model=shoal.modular(Gate))` or `modular-package.module:Gate`.
 
     A block is an `nn.Module` class whose output has the shape of its input. Its copies are the modules that tasks
@@ -150,8 +150,12 @@ BUILT_IN: dict[str, Entry | str] = {
         "net.depth 3x3 convolutions of net.width channels, each with max-pooling, on square images; CIFAR-100's channel "
         "statistics are applied to colour images",
     ),
-    "modular-mlp": modular("mlp", "the layers of mlp as modules that every task composes in its own way, and adds to"),
-    "modular-cnn": modular("cnn", "the layers of cnn as modules that every task composes in its own way, and adds to"),
+    "modular-mlp": modules_of(
+        "mlp", "the layers of mlp as modules that every task composes in its own way, and adds to"
+    ),
+    "modular-cnn": modules_of(
+        "cnn", "the layers of cnn as modules that every task composes in its own way, and adds to"
+    ),
 }
 MODELS: Table[Entry] = Table(
     "model",
@@ -159,7 +163,7 @@ MODELS: Table[Entry] = Table(
     "shoal.models",
     lambda entry: isinstance(entry, Entry),
     make=of_net,
-    ways={MODULAR: modular_of},
+    ways={MODULAR: modular},
 )
 
 
