@@ -1,10 +1,11 @@
-"""Short forms: a sharing mode, or a learner that adds to the loss, of plain functions. What they make is a class like any
-other: it has a name and settings, is priced, listed, swept and resumed, and keeps the same laws."""
+"""Short forms: a sharing mode, or a learner that adds to the loss, of plain functions. What they make is a class like
+any other: it has a name and settings, is priced, listed, swept and resumed, and keeps the same laws."""
 
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from math import prod
 from typing import Any, ClassVar, Literal, get_type_hints
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
+from shoal.fleet.engine import parted
 from shoal.fleet.evaluate import Trained
 from shoal.fleet.stack import MODEL, Stack, start
 from shoal.fleet.state import State
@@ -75,8 +77,7 @@ class Agent:
 
     @cached_property
     def net(self) -> Trained:
-        from shoal.fleet.engine import parted
-
+        """Its net as it is now, without dropout."""
         usage = self.world.usage(self.stack.of(MODEL), self.task)
         return Trained(
             self.world, self.stack, self.row, parted(usage, [1] * len(self.stack.lanes), single=True)[self.row]
@@ -92,8 +93,8 @@ class Agent:
         return {name: tensor[self.row] for name, tensor in self.stack.of(self.owner).items() if name != ON}
 
     def keep(self, **tensors: Tensor) -> None:
-        """Keep tensors for it, by name and always in the same shape, until others come: in `kept`, and in the `state` of
-        a penalty's frame."""
+        """Keep tensors for it, by name and always in the same shape, until others come: in `kept`, and in the `state`
+        of a penalty's frame."""
         state = self.stack.of(self.owner)
         for name, tensor in tensors.items():
             put(state, len(self.stack.lanes), self.row, name, tensor)
@@ -159,7 +160,7 @@ class Short(Sharing):
         return layout(self, world)
 
     def quote(self, world: World, budget: int | None, other: World | None = None) -> list[Quote]:
-        return [Quote(LETTER, 1, sum(int(np.prod(one.shape)) for one in layout(self, world).values()))]
+        return [Quote(LETTER, 1, sum(prod(size or 0 for size in one.shape) for one in layout(self, world).values()))]
 
 
 class Penalising(Short):
@@ -240,7 +241,8 @@ def mode(
                 Field(when, description="exchange before or after every so many epochs"),
             ),
         }
-        return made(Penalising if penalty else Short, uses, functions, {"uses": 2}, fixed)
+        found: type[Sharing] = made(Penalising if penalty else Short, uses, functions, {"uses": 2}, fixed)
+        return found
 
     return make
 
@@ -294,7 +296,7 @@ def penalty(
 
     At the end of a task the weights are kept, or what a function `keeps(agent)` returns, tensors by name, always in the
     same shapes. The decorated function is called with a `Frame` (shoal/learners/step.py): `frame.free` are the weights
-    that learn, `frame.state` what was kept. With `replay` the memories of earlier tasks are learned beside the new task.
+    that learn, `frame.state` what was kept. With `replay` the memories of earlier tasks are learned beside a new task.
 
     Arguments with a default are settings of the learner: write 1.0, and not 1, for one that can be any number.
 
@@ -310,7 +312,7 @@ def penalty(
     def make(function: Callable[..., Tensor]) -> type[Learner]:
         functions = {"penalty": function} | ({"keeps": keeps} if keeps else {})
         called_ = name or function.__name__
-        found = made(Held, function, functions, {}, {"method": (Literal[called_], called_)})
+        found: type[Held] = made(Held, function, functions, {}, {"method": (Literal[called_], called_)})
         found.replays = replay
         return found
 
@@ -352,7 +354,8 @@ def made(
                 )
                 raise SettingsError(f"`{name}` of `{function.__name__}` is a setting that {whose}; rename it")
             fields[name] = field
-    found: Any = create_model(main.__name__, __base__=base, __module__=main.__module__, **fields)
+    create: Callable[..., Any] = create_model
+    found = create(main.__name__, __base__=base, __module__=main.__module__, **fields)
     found.__doc__, found.__qualname__ = inspect.getdoc(main) or "", main.__qualname__
     found.functions = functions
     return found

@@ -5,11 +5,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
+from shoal.doors import line
+
 if TYPE_CHECKING:
     from shoal.data import Status
+    from shoal.doors import Table as Entries
     from shoal.fleet.world import World
     from shoal.network.facts import Facts
     from shoal.sharing.plan import Line
@@ -75,6 +79,8 @@ def show_plan(fleet: Sequence["World"]) -> None:
         f"{len(edges)} directed edges, {alone} lanes without any",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
+    for world in fleet:
+        console.print(world.about, highlight=False, soft_wrap=True, markup=False)
     if settings.kinds:
         show_kinds(fleet[0])
     if not settings.sharing:
@@ -209,8 +215,8 @@ def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
         room -= 1
     cut = f" ({len(widths) - room} columns more in the CSV)" if room < len(widths) else ""
     table = Table(*lines[0][:room], title=f"{title.replace('_', ' ')}: {common}{cut}", box=None)
-    for line in lines[1:]:
-        table.add_row(*line[:room])
+    for cells in lines[1:]:
+        table.add_row(*cells[:room])
     where.print(table)
 
 
@@ -352,6 +358,22 @@ def meaning(field: Any) -> str:
     return told if all(word in told for word in words) else f"{told} ({', '.join(words)})"
 
 
+def show_entries(title: str, table: "Entries[Any]", also: str) -> None:
+    """What is in a table, what each is, and where it comes from."""
+    shown = Table(title, "what it is", "from", box=None)
+    for name, entry in table.items():
+        shown.add_row(f"[bold]{name}[/]", escape(line(entry)), table.origin(name))
+    console.print(shown)
+    if also:
+        console.print(f"\n{also}", highlight=False)
+
+
+def headline(table: "Entries[Any]", name: str) -> str:
+    """What an entry is, in a line, and where it comes from unless it is built in."""
+    origin = table.origin(name)
+    return line(table[name]) + f" [from {origin}]" * (origin != "built in")
+
+
 def show_modes() -> None:
     """Every setting of every sharing mode."""
     from shoal.settings.checks import fields
@@ -360,8 +382,7 @@ def show_modes() -> None:
 
     table = Table("setting", "default", f"{PAPER}*", "meaning", box=None)
     for mode, kind in MODES.items():
-        about = (kind.__doc__ or "").partition("\n")[0]
-        table.add_row(f"[bold]{mode}[/]", "", "", about)
+        table.add_row(f"[bold]{mode}[/]", "", "", escape(headline(MODES, mode)))
         paper = switches(PAPER, *EXAMPLE, (mode,))["sharing"].get(mode, {})
         for name, field in fields(kind):
             if name != "mode":
@@ -379,7 +400,7 @@ def show_learners() -> None:
 
     table = Table("setting", "default", "meaning", box=None)
     for method, kind in LEARNERS.items():
-        table.add_row(f"[bold]{method}[/]", "", (kind.__doc__ or "").partition("\n")[0])
+        table.add_row(f"[bold]{method}[/]", "", escape(headline(LEARNERS, method)))
         for name, field in fields(kind):
             if name not in Learner.model_fields:
                 table.add_row(f"  learner.{name}", json.dumps(field.default), meaning(field))
@@ -389,10 +410,14 @@ def show_learners() -> None:
 
 def show_data(rows: Iterable["Status"]) -> None:
     """Which datasets are here."""
+    from shoal.data import DATASETS
+
     table = Table("dataset", "here", "where", "MB", "note", box=None)
     for row in rows:
         size = f"{row.size / 1e6:.1f}" if row.present else ""
-        table.add_row(row.name, "yes" if row.present else "no", str(row.where or ""), size, row.note)
+        origin = DATASETS.origin(row.name)
+        note = row.note + f" [from {origin}]" * (origin != "built in")
+        table.add_row(row.name, "yes" if row.present else "no", str(row.where or ""), size, escape(note))
     console.print(table)
 
 

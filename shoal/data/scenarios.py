@@ -89,7 +89,8 @@ def blurred(tasks: Tasks, lane: Lane, stream: Stream) -> Stream:
 
 
 def by_classes(choose: Choose) -> Scenario:
-    """The scenario in which a lane meets the classes that are chosen for it, on its own split of the images."""
+    """The scenario in which a lane meets the classes that are chosen for it, on its own split of the images. What it is
+    called and what is said of it is that of the choice."""
 
     def make(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
         tasks, lot = settings.tasks, lots(bank, settings, choose)
@@ -106,6 +107,7 @@ def by_classes(choose: Choose) -> Scenario:
         return tuple(stream(lane) for lane in lanes)
 
     make.even = True  # type: ignore[attr-defined]
+    make.__doc__ = choose.__doc__
     return make
 
 
@@ -251,6 +253,7 @@ def by_rows(deal: Callable[[np.ndarray, np.ndarray, Settings, np.random.Generato
 
         return tuple(stream(lane) for lane in lanes)
 
+    make.__doc__ = deal.__doc__
     return make
 
 

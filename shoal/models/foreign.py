@@ -1,4 +1,4 @@
-"""What is asked of an `nn.Module` that somebody else wrote: how it is made, what it may do, and which engine suits it."""
+"""What is asked of an `nn.Module` of somebody else: how it is made, what it may do, and which engine suits it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,8 +25,8 @@ class Suited(NamedTuple):
 
 
 def made(make: Callable[..., nn.Module], rng: np.random.Generator, what: str, **given: Any) -> nn.Module:
-    """A module with weights of its own, drawn from a named path although it draws them from torch. Of what is `given` it
-    gets what it asks for."""
+    """A module with weights of its own, drawn from a named path although it draws them from torch. It gets what it asks
+    for of what is `given`."""
     try:
         wanted = needed(make)
     except ValueError:

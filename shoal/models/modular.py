@@ -1,7 +1,7 @@
 """Modular nets with soft layer ordering: every depth mixes all modules, each task with its own weights
 (docs/protocol.md, section 2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -210,11 +210,12 @@ class Modular:
         `fold` puts the shares of one task into the weights, s * relu(Wh + b) = relu(sWh + sb): cheaper when the batch
         is larger than a module is wide, that is in evaluation.
         """
+        run: Callable[..., Tensor] = self.block.run
         h = self.block.enter(x)
         if isinstance(task, int) and task < self.initial:
             tensors, chosen = [whole(params[name]) for name in self.block.names], slots.choice[task]
             for k in range(self.depth):
-                outputs = self.block.run(*(tensor[chosen[k : k + 1]] for tensor in tensors), h)
+                outputs = run(*(tensor[chosen[k : k + 1]] for tensor in tensors), h)
                 h = self.block.total(outputs * masks[k] if masks else outputs)
             return self.block.leave(h)
         shares = self.shares(params, slots, task) if isinstance(task, int) else self.shares(params, slots)[task]
@@ -226,9 +227,9 @@ class Modular:
             for (parts, mask), share in zip(groups, shares[..., k].split(sizes, -1), strict=True):
                 if fold:
                     scaled = (part * share.reshape(-1, *[1] * (part.ndim - 1)) for part in parts)
-                    mixed.append(self.block.total(self.block.run(*scaled, h)))
+                    mixed.append(self.block.total(run(*scaled, h)))
                 else:
-                    outputs = self.block.run(*parts, h)
+                    outputs = run(*parts, h)
                     mixed.append(self.block.mix(outputs if mask is None else outputs * mask[k], share))
             h = sum(mixed[1:], mixed[0])
         return self.block.leave(h)

@@ -26,8 +26,8 @@ class Own:
     """One-agent arithmetic of modules that are copies of a block. Activations are h[B, ...] in the block's own shape.
 
     A block may need `width`, which is net.width. Rows come to it through the frozen random projection of the MLP, as
-    [B, net.width], or through its `enter`: a function of rows x[B, ...], floats, that gives h[B, ...]; or an `nn.Module`
-    class that does, whose weights are a seed's own and never train. Both may need `width` too.
+    [B, net.width], or through its `enter`: a function of rows x[B, ...], floats, that gives h[B, ...]; or a class of
+    `nn.Module` that does, whose weights are a seed's own and never train. Both may need `width` too.
     """
 
     axis: ClassVar[int] = 0  # of the modules in `run`'s result

@@ -91,7 +91,7 @@ def modular(block: Any) -> Entry:
     """The modular net of a block of one's own, for `Fleet(model=shoal.modular(Gate))` or `modular-package.module:Gate`.
 
     A block is an `nn.Module` class whose output has the shape of its input. Its copies are the modules that tasks
-    compose and agents share. Inputs come to it through the frozen random projection that `mlp` has, as `[B, net.width]`,
+    compose and agents share. Rows come to it through the frozen random projection that `mlp` has, as `[B, net.width]`,
     or through its own `enter` (shoal/models/own.py).
 
     >>> import torch, shoal
@@ -143,12 +143,12 @@ def needed(make: Callable[..., Any]) -> list[str]:
 BUILT_IN: dict[str, Entry | str] = {
     "mlp": monolithic(
         "mlp",
-        "net.depth layers of net.width units behind a frozen random projection of the input, which may have any shape",
+        "net.depth (4) layers of net.width (64) units behind a frozen random projection of the input, of any shape",
     ),
     "cnn": monolithic(
         "cnn",
-        "net.depth 3x3 convolutions of net.width channels, each with max-pooling, on square images; CIFAR-100's channel "
-        "statistics are applied to colour images",
+        "net.depth 3x3 convolutions of net.width channels, each with max-pooling, on square images; CIFAR-100's "
+        "channel statistics are applied to colour images",
     ),
     "modular-mlp": modules_of(
         "mlp", "the layers of mlp as modules that every task composes in its own way, and adds to"
@@ -171,6 +171,12 @@ def named(model: Any) -> str:
     """The name by which settings find a model: of an `nn.Module` class, of a function that makes a net, of what
     `shoal.modular` gives, or the name itself."""
     return MODELS.named(model)
+
+
+def modular_form(model: str) -> str:
+    """What to say instead of a model whose tasks compose no modules, as TOML has it."""
+    known = f"{MODULAR}{model}" in BUILT_IN
+    return f'"{MODULAR}{model}"' if known else f'"modular-mlp" or "{MODULAR}package.module:Block" with a block of yours'
 
 
 def build(settings: "Settings", bank: "Bank") -> "Model":

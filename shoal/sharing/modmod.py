@@ -30,6 +30,7 @@ from shoal.models import dropout
 from shoal.models.contract import body_shapes
 from shoal.models.modular import STRUCTURE
 from shoal.models.params import whole
+from shoal.models.table import modular_form
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
@@ -95,7 +96,7 @@ class ModMod(Sharing):
         if not settings.modular:
             raise SettingsError(
                 f"mode `modmod` needs a modular model, got `{settings.model}`; use model = "
-                f'"modular-{settings.model}" or drop the mode'
+                f"{modular_form(settings.model)} or drop the mode"
             )
         if SCORES.find(self.metric).compares and settings.learner.memory == 0:
             raise SettingsError(
