@@ -1,8 +1,9 @@
 """A block of your own as the module of a modular net: agents learn, grow and share copies of it by modmod."""
 
-import shoal
 import torch
 from torch import nn
+
+import shoal
 
 
 class Gate(nn.Module):

@@ -1,7 +1,8 @@
 """A sharing mode of your own: agents go towards neighbours, and more towards those that are near already."""
 
-import shoal
 import torch
+
+import shoal
 
 
 @shoal.mode(sends="weights", every=2)

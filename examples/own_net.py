@@ -1,8 +1,9 @@
 """A net of your own: any nn.Module; heads are added, one per task."""
 
-import shoal
 import torch
 from torch import nn
+
+import shoal
 
 
 class Tiny(nn.Module):

@@ -7,7 +7,7 @@ does not.
         check(Gossip)
 
 `check_mode` and the others stop at the first law that is broken. Each takes a name of a table,
-`package.module:Name`, or the thing itself, and runs small fleets on the digits or on made-up images, for some seconds. A
+`package.module:Name`, or the thing itself, and runs small fleets on the digits or made-up images, for some seconds. A
 mode or learner that needs settings to act soon in a fleet of a few agents, tasks and epochs says them in its `example`.
 """
 
