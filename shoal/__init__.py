@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from shoal.data.sources import Data
     from shoal.fleet.run import simulate, train
     from shoal.fleet.stack import Stack
+    from shoal.models.table import modular
     from shoal.python.fleets import Fleet
     from shoal.python.networks import complete, connected, disconnected, random, ring, server, tree
     from shoal.python.results import Result, compare
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from shoal.runs.record import create, reopen
     from shoal.settings.groups import Settings
     from shoal.settings.reading import read, resolve
+    from shoal.short import mode, penalty
 
 __version__ = "0.1.0"
 
@@ -30,6 +32,9 @@ HOMES = {
     "connected": "shoal.python.networks",
     "create": "shoal.runs.record",
     "disconnected": "shoal.python.networks",
+    "mode": "shoal.short",
+    "modular": "shoal.models.table",
+    "penalty": "shoal.short",
     "prepare": "shoal.runs.execute",
     "random": "shoal.python.networks",
     "read": "shoal.settings.reading",
@@ -54,6 +59,9 @@ __all__ = [
     "connected",
     "create",
     "disconnected",
+    "mode",
+    "modular",
+    "penalty",
     "prepare",
     "random",
     "read",

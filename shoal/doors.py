@@ -18,7 +18,10 @@ from shoal.errors import SettingsError
 
 T = TypeVar("T")
 Check = Callable[[Any], bool]
+Make = Callable[[Any], Any]  # what makes an entry of something that a user brings
+MAIN = "__main__"  # the program that runs
 DOOR = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # package.module:Name
+SENTENCE = re.compile(r"(?<=[.:]) (?=[A-Z])")  # where one ends
 
 
 class Table(Mapping[str, T], Generic[T]):
@@ -27,6 +30,9 @@ class Table(Mapping[str, T], Generic[T]):
     `noun` is what an entry is called in messages, `group` the entry points that packages bring theirs by, `check` tells
     whether something is such an entry, `also` are words that are allowed where a name is, though no entry has them. An
     entry that is heavy to import is given as `package.module:Name`, and imported when it is asked for.
+
+    `make` makes an entry of what a door leads to, where that is none by itself; `ways` do so for a door behind a word,
+    as in `modular-package.module:Name`.
     """
 
     def __init__(
@@ -36,9 +42,14 @@ class Table(Mapping[str, T], Generic[T]):
         group: str,
         check: Check = lambda entry: True,
         also: tuple[str, ...] = (),
+        make: Make = lambda thing: thing,
+        ways: Mapping[str, Make] | None = None,
     ) -> None:
         self.noun, self.group, self.check, self.also = noun, group, check, also
+        self.make, self.ways = make, dict(ways or {})
         self.entries: dict[str, T | str] = dict(entries)
+        self.built_in = frozenset(entries)
+        self.locals: dict[str, Any] = {}  # what `named` has added, as it was given
 
     def __getitem__(self, name: str) -> T:
         if name in self.entries:
@@ -56,7 +67,7 @@ class Table(Mapping[str, T], Generic[T]):
     def __contains__(self, name: object) -> bool:
         return name in self.entries or name in self.points()
 
-    def add(self, name: str, entry: T) -> T:
+    def add(self, name: str, entry: Any) -> Any:
         """Put in an entry under a name that is free."""
         if name in self:
             raise SettingsError(f"there is a {self.noun} `{name}` already; choose another name for {entry!r}")
@@ -66,6 +77,7 @@ class Table(Mapping[str, T], Generic[T]):
     def remove(self, name: str) -> None:
         """Take out what was added."""
         del self.entries[name]
+        self.locals.pop(name, None)
 
     def find(self, name: str) -> T:
         """The entry of this name, or what `package.module:Name` names."""
@@ -73,7 +85,40 @@ class Table(Mapping[str, T], Generic[T]):
             return self[name]
         if is_door(name):
             return self.brought(name)
+        for word, make in self.ways.items():
+            door = name.removeprefix(word)
+            if door != name and is_door(door):
+                return self.checked(name, make(self.led(door)))
         raise SettingsError(self.unknown(name))
+
+    def named(self, thing: Any) -> str:
+        """A name by which `find` finds something of one's own: its name in the table, or where it is imported from;
+        what cannot be imported is added under its own name, for as long as this program runs."""
+        if isinstance(thing, str):
+            return thing
+        for name, entry in self.entries.items():
+            if entry is thing or self.locals.get(name) is thing:
+                return name
+        door = where(thing)
+        if door:
+            self.find(door)  # says what is wrong with it
+            return door
+        own = getattr(thing, "__name__", None) or getattr(thing, "name", None) or type(thing).__name__
+        name = own = own.replace("<lambda>", self.noun.replace(" ", "-"))
+        count = 1
+        while name in self:
+            count += 1
+            name = f"{own}-{count}"
+        self.add(name, thing)
+        self.locals[name] = thing
+        return name
+
+    def origin(self, name: str) -> str:
+        """Where an entry comes from: built in, added by this program, or the package that brings it."""
+        if name in self.entries:
+            return "built in" if name in self.built_in else "added by this program"
+        dist = self.points()[name].dist
+        return f"{dist.name} {dist.version}" if dist else "another package"
 
     def unknown(self, name: str) -> str:
         """The sentence about a name that is not in the table."""
@@ -98,7 +143,11 @@ class Table(Mapping[str, T], Generic[T]):
         return points
 
     def brought(self, door: str) -> T:
-        """What `package.module:Name` names."""
+        """The entry that `package.module:Name` names."""
+        return self.checked(door, self.led(door))
+
+    def led(self, door: str) -> Any:
+        """What `package.module:Name` names, whatever it is."""
         module, _, name = door.partition(":")
         try:
             home = import_module(module)
@@ -109,15 +158,17 @@ class Table(Mapping[str, T], Generic[T]):
                 "mend it, or put its folder on PYTHONPATH"
             ) from error
         try:
-            found = attrgetter(name)(home)
+            return attrgetter(name)(home)
         except AttributeError:
+            advice = "name something that it has"
+            if module == MAIN:
+                advice = "it was made by another program: run that again, or put it in a module that can be imported"
             raise SettingsError(
-                f"the {self.noun} `{door}` cannot be used, because the module `{module}` has no `{name}`; name "
-                "something that it has"
+                f"the {self.noun} `{door}` cannot be used, because the module `{module}` has no `{name}`; {advice}"
             ) from None
-        return self.checked(door, found)
 
-    def checked(self, name: str, entry: Any) -> T:
+    def checked(self, name: str, thing: Any) -> T:
+        entry = thing if self.check(thing) else self.make(thing)
         if not self.check(entry):
             raise SettingsError(f"`{name}` is no {self.noun}, but {entry!r}; see `{self.group}` in CONTRIBUTING.md")
         return entry  # type: ignore[no-any-return]
@@ -126,6 +177,29 @@ class Table(Mapping[str, T], Generic[T]):
 def is_door(name: str) -> bool:
     """Does a name say where something is imported from?"""
     return DOOR.fullmatch(name) is not None
+
+
+def where(thing: Any) -> str:
+    """Where something can be imported from, as `package.module:Name`; empty: nowhere."""
+    own = getattr(thing, "door", None)
+    if isinstance(own, str) and own:
+        return own
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    door = f"{module}:{name}"
+    if not module or not name or not is_door(door):
+        return ""
+    try:
+        return door if attrgetter(name)(sys.modules[module]) is thing else ""
+    except (KeyError, AttributeError):
+        return ""
+
+
+def line(thing: Any) -> str:
+    """What something is, in a line: its `about`, or else the first sentence of its docstring."""
+    about = getattr(thing, "about", "")
+    told = about if isinstance(about, str) and about else (getattr(thing, "__doc__", None) or "")
+    paragraph = " ".join(told.strip().partition("\n\n")[0].split())
+    return SENTENCE.split(paragraph, maxsplit=1)[0].rstrip(".")
 
 
 @lru_cache

@@ -21,6 +21,7 @@ from shoal.cli.terminal import (
     show_cells,
     show_compared,
     show_data,
+    show_entries,
     show_learners,
     show_means,
     show_modes,
@@ -557,8 +558,11 @@ def check(
 # What can be listed beside settings, sharing modes, learners and datasets: tables of names, and what else is allowed.
 NAMED = {
     "graphs": ("shoal.network.graphs:GRAPHS", "or a file: an edge list or GraphML; `shoal network GRAPH` shows one"),
-    "models": ("shoal.models.table:MODELS", ""),
-    "scenarios": ("shoal.data.scenarios:SCENARIOS", ""),
+    "models": (
+        "shoal.models.table:MODELS",
+        "or a net of your own: package.module:Net (any nn.Module), modular-package.module:Block for your own modules",
+    ),
+    "scenarios": ("shoal.data.scenarios:SCENARIOS", "for tasks.scenario; or yours: package.module:function"),
     "scores": ("shoal.sharing.scores:SCORES", "for sharing.modmod.metric and `shoal transfer --metric`"),
     "metrics": ("shoal.study.metrics:METRICS", "in every summary"),
 }
@@ -579,10 +583,7 @@ def list_(what: Annotated[str, typer.Argument(help=f"{', '.join(LISTED[:-1])} or
     elif what in NAMED:
         door, also = NAMED[what]
         module, _, name = door.partition(":")
-        for entry in getattr(import_module(module), name):
-            console.print(entry)
-        if also:
-            console.print(also)
+        show_entries(what, getattr(import_module(module), name), also)
     else:
         raise UserError(f"cannot list `{what}`; allowed: {', '.join(LISTED)}")
 

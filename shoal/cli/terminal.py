@@ -5,13 +5,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
+from shoal.doors import line
 from shoal.units import shown
 
 if TYPE_CHECKING:
     from shoal.data import Status
+    from shoal.doors import Table as Entries
     from shoal.fleet.world import World
     from shoal.network.facts import Facts
     from shoal.sharing.plan import Line
@@ -33,7 +36,7 @@ def show_summary(summary: dict[str, Any]) -> None:
     table = Table("", "mean", "error (pooled)", "error (seeds)", box=None)
     titles = {
         "final_accuracy": "final accuracy, %",
-        "auc_percent": "AUC, % of its maximum",
+        "auc_normalised": "AUC, % of its maximum",
         "auc": "AUC, paper's unit",
         "average_accuracy": "average accuracy, %",
         "forward_transfer": "zero-shot on the next task, %",
@@ -79,6 +82,8 @@ def show_plan(fleet: Sequence["World"]) -> None:
         f"{len(edges)} directed edges, {alone} lanes without any",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
+    for world in fleet:
+        console.print(world.about, highlight=False, soft_wrap=True, markup=False)
     if settings.kinds:
         show_kinds(fleet[0])
     if not settings.sharing:
@@ -222,8 +227,8 @@ def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
         room -= 1
     cut = f" ({len(widths) - room} columns more in the CSV)" if room < len(widths) else ""
     table = Table(*lines[0][:room], title=f"{title.replace('_', ' ')}: {common}{cut}", box=None)
-    for line in lines[1:]:
-        table.add_row(*line[:room])
+    for cells in lines[1:]:
+        table.add_row(*cells[:room])
     where.print(table)
 
 
@@ -231,7 +236,7 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
     """Runs side by side, with errors over seeds; on a narrow terminal final accuracy and AUC below each other."""
     from shoal.study.paired import chance
 
-    scores = {"final_accuracy": "final, %", "auc_percent": "AUC, %"}
+    scores = {"final_accuracy": "final, %", "auc_normalised": "AUC, %"}
     for some in [list(scores)] if where.width >= WIDE else [[name] for name in scores]:
         priced = "final_accuracy" in some  # costs are said once
         heads = [head for name in some for head in (scores[name], "difference", "p")]
@@ -240,7 +245,7 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
             cells = []
             for name in some:
                 gap = "" if row[f"{name}_difference"] is None else plus(row, f"{name}_difference", "_se", "+.2f")
-                level = percent(row, "_se_seeds") if name == "auc_percent" else plus(row, name, "_se_seeds")
+                level = percent(row, "_se_seeds") if name == "auc_normalised" else plus(row, name, "_se_seeds")
                 cells += [level, gap, chance(row[f"{name}_difference_p"])]
             if row["kind"]:
                 table.add_row(f"  {row['kind']}", *cells)
@@ -292,7 +297,7 @@ def cost(row: dict[str, Any]) -> list[str]:
 
 def percent(row: dict[str, Any], end: str = "_se") -> str:
     """An AUC in per cent of its maximum with its error, and the paper's unit in brackets."""
-    found = plus(row, "auc_percent", end)
+    found = plus(row, "auc_normalised", end)
     return found if row["auc"] is None else f"{found} ({row['auc']:.2f})"
 
 
@@ -373,6 +378,22 @@ def meaning(field: Any) -> str:
     return told if all(word in told for word in words) else f"{told} ({', '.join(words)})"
 
 
+def show_entries(title: str, table: "Entries[Any]", also: str) -> None:
+    """What is in a table, what each is, and where it comes from."""
+    shown = Table(title, "what it is", "from", box=None)
+    for name, entry in table.items():
+        shown.add_row(f"[bold]{name}[/]", escape(line(entry)), table.origin(name))
+    console.print(shown)
+    if also:
+        console.print(f"\n{also}", highlight=False)
+
+
+def headline(table: "Entries[Any]", name: str) -> str:
+    """What an entry is, in a line, and where it comes from unless it is built in."""
+    origin = table.origin(name)
+    return line(table[name]) + f" [from {origin}]" * (origin != "built in")
+
+
 def show_modes() -> None:
     """Every setting of every sharing mode."""
     from shoal.settings.checks import fields
@@ -381,8 +402,7 @@ def show_modes() -> None:
 
     table = Table("setting", "default", f"{PAPER}*", "meaning", box=None)
     for mode, kind in MODES.items():
-        about = (kind.__doc__ or "").partition("\n")[0]
-        table.add_row(f"[bold]{mode}[/]", "", "", about)
+        table.add_row(f"[bold]{mode}[/]", "", "", escape(headline(MODES, mode)))
         paper = switches(PAPER, *EXAMPLE, (mode,))["sharing"].get(mode, {})
         for name, field in fields(kind):
             if name != "mode":
@@ -400,7 +420,7 @@ def show_learners() -> None:
 
     table = Table("setting", "default", "meaning", box=None)
     for method, kind in LEARNERS.items():
-        table.add_row(f"[bold]{method}[/]", "", (kind.__doc__ or "").partition("\n")[0])
+        table.add_row(f"[bold]{method}[/]", "", escape(headline(LEARNERS, method)))
         for name, field in fields(kind):
             if name not in Learner.model_fields:
                 table.add_row(f"  learner.{name}", json.dumps(field.default), meaning(field))
@@ -410,10 +430,14 @@ def show_learners() -> None:
 
 def show_data(rows: Iterable["Status"]) -> None:
     """Which datasets are here."""
+    from shoal.data import DATASETS
+
     table = Table("dataset", "here", "where", "size", "note", box=None)
     for row in rows:
         size = shown(row.size) if row.present else ""
-        table.add_row(row.name, "yes" if row.present else "no", str(row.where or ""), size, row.note)
+        origin = DATASETS.origin(row.name)
+        note = row.note + f" [from {origin}]" * (origin != "built in")
+        table.add_row(row.name, "yes" if row.present else "no", str(row.where or ""), size, escape(note))
     console.print(table)
 
 

@@ -76,16 +76,24 @@ def settings_of(model: str, **changes: Any) -> Settings:
 
 def bank_of(model: str) -> Bank:
     """The digits, if a model can read them, or else made-up colour images."""
-    digits = data.load("digits")
+    digits, made_up = data.load("digits"), colours()
+    first = reads(model, digits)
+    if first is None or reads(model, made_up) is not None:
+        if isinstance(first, UserError):
+            raise first
+        return digits
+    return made_up
+
+
+def reads(model: str, bank: Bank) -> Exception | None:
+    """Why a model cannot read a bank; None: it can."""
     try:
-        made = world(settings_of(model), digits, [Lane(0, 0)])
+        made = world(settings_of(model), bank, [Lane(0, 0)])
         params, usage = net_of(made, start(made), 0, 0)
         made.model.logits(params, made.inputs[:2], 0, **usage)
     except (RuntimeError, ValueError, IndexError) as error:  # a net can complain in any of these ways
-        if isinstance(error, UserError):
-            raise
-        return colours()
-    return digits
+        return error
+    return None
 
 
 def net_of(made: World, stack: Stack, row: int, task: int) -> tuple[dict[str, Tensor], Usage]:
@@ -101,13 +109,14 @@ def fleet(model: str, lanes: Sequence[Lane] | None = None, **changes: Any) -> Wo
 
 
 @contextmanager
-def listed(table: Table[T], entry: str | T) -> Iterator[str]:
+def listed(table: Table[T], entry: Any) -> Iterator[str]:
     """The name of an entry; one that is in no table is in this one for as long as it is checked."""
     if isinstance(entry, str):
         table.find(entry)
         yield entry
         return
-    name = "checked"
+    name = getattr(entry, "__name__", "")
+    name = name if name.isidentifier() and name not in table else "checked"
     table.add(name, entry)
     try:
         yield name
@@ -196,14 +205,17 @@ def shared_only(owners: Sequence[str]) -> Callable[[str], bool]:
     return lambda name: name in room or name.partition("/")[0] in owners
 
 
-def engines_agree(what: str, run: Run, model: str, owners: Sequence[str], **changes: Any) -> None:
+def engines_agree(
+    what: str, run: Run, model: str, owners: Sequence[str], bank: Bank | None = None, **changes: Any
+) -> None:
     """From one moment to the next, because over many steps rounding grows where a net has a kink or a choice is close.
 
     A model that one of the engines cannot map says so when it is made.
     """
     other = {"loop": "vmap", "vmap": "loop"}[run.world.engine]
     try:
-        made = fleet(model, run.world.lanes, **changes, machine={"engine": other})
+        own = bank or bank_of(model)
+        made = world(settings_of(model, **changes, machine={"engine": other}), own, run.world.lanes)
     except SettingsError:
         return
     for before, want in zip(run.states, run.states[1:], strict=False):

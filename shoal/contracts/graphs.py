@@ -1,12 +1,14 @@
 """The laws of topologies."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
 
 from shoal.contracts.fleets import difference, fleet, listed, shared_only
-from shoal.contracts.law import finishes, law
+from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.fleet.run import simulate
 from shoal.network.graphs import GRAPHS, Draw
 
@@ -15,12 +17,18 @@ SIZES, CHANCES = (1, 2, 3, 7, 10), (0.0, 0.1, 0.5, 1.0)
 
 def check(graph: str | Draw) -> None:
     """All laws."""
+    with laws(graph) as found:
+        keep(found)
+
+
+@contextmanager
+def laws(graph: str | Draw) -> Iterator[list[Law]]:
+    """The laws of a topology."""
     with listed(GRAPHS, graph) as name, finishes(f"`{name}`"):
-        draws_a_graph_of_its_agents(name)
-        runs_to_the_end(name)
+        yield laws_of([it_draws_a_graph_of_its_agents, mail_goes_over_its_edges], name)
 
 
-def draws_a_graph_of_its_agents(name: str) -> None:
+def it_draws_a_graph_of_its_agents(name: str) -> None:
     """Of all its agents, counted from 0, the same from the same generator."""
     draw = GRAPHS.find(name)
     for agents in SIZES:
@@ -36,7 +44,7 @@ def draws_a_graph_of_its_agents(name: str) -> None:
             )
 
 
-def runs_to_the_end(name: str) -> None:
+def mail_goes_over_its_edges(name: str) -> None:
     """Mail goes over the edges and nowhere else; who has none learns as alone."""
     few: dict[str, Any] = {
         "agents": 10,

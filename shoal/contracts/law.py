@@ -1,7 +1,8 @@
 """A law, and what is said where it is broken."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from shoal.errors import UserError
 
@@ -19,3 +20,25 @@ def finishes(what: str) -> Iterator[None]:
         yield
     except UserError as error:
         raise AssertionError(f"{what} cannot be run in a small fleet: {error}") from error
+
+
+class Law(NamedTuple):
+    """A law about something, in words, and what raises AssertionError if it is broken."""
+
+    title: str
+    holds: Callable[[], None]
+
+
+def laws_of(functions: Iterable[Callable[..., None]], *given: Any) -> list[Law]:
+    """Laws by their functions, whose names say what they are, about something that is given to each."""
+
+    def about(function: Callable[..., None]) -> Law:
+        return Law(function.__name__.replace("_", " "), lambda: function(*given))
+
+    return [about(function) for function in functions]
+
+
+def keep(laws: Iterable[Law]) -> None:
+    """Raise if one of them is broken."""
+    for one in laws:
+        one.holds()

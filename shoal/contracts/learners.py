@@ -1,12 +1,13 @@
 """The laws of learners."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from shoal.contracts.fleets import Run, difference, engines_agree, fleet, ran, saved, settings_of
-from shoal.contracts.law import finishes, law
+from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
@@ -25,12 +26,17 @@ SHARED: tuple[dict[str, Any], ...] = ({"mode": "recv", "every": 2}, {"mode": "fe
 
 def check(learner: str | type[Learner] | Learner, model: str | None = None) -> None:
     """All laws."""
+    with laws(learner, model) as found:
+        keep(found)
+
+
+@contextmanager
+def laws(learner: str | type[Learner] | Learner, model: str | None = None) -> Iterator[list[Law]]:
+    """The laws of a learner."""
     said = said_of(learner)
     what = f"`{said['method']}`"
     with finishes(what):
-        case = Case(what, said, model or model_of(said))
-        for one in LAWS:
-            one(case)
+        yield laws_of(LAWS, Case(what, said, model or model_of(said)))
 
 
 def said_of(learner: str | type[Learner] | Learner) -> dict[str, Any]:

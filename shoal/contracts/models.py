@@ -1,34 +1,38 @@
 """The laws of models."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.contracts.fleets import bank_of, difference, engines_agree, fleet, listed, net_of, ran
-from shoal.contracts.law import finishes, law
+from shoal.contracts.fleets import Run, bank_of, difference, engines_agree, listed, net_of, ran, settings_of
+from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.data import Bank
 from shoal.fleet.run import simulate
 from shoal.fleet.stack import PARAMS, Stack
 from shoal.fleet.world import World, world
 from shoal.mail.mail import ACCEPTED
-from shoal.models.table import MODELS, Entry
+from shoal.models.table import MODELS
 
 SHARED: tuple[dict[str, Any], ...] = ({"mode": "recv", "every": 2}, {"mode": "fedavg", "every": 2})
 
 
-def check(model: str | Entry, bank: Bank | None = None) -> None:
+def check(model: Any, bank: Bank | None = None) -> None:
     """All laws, on images of a bank, or on what the model can read."""
+    with laws(model, bank) as found:
+        keep(found)
+
+
+@contextmanager
+def laws(model: Any, bank: Bank | None = None) -> Iterator[list[Law]]:
+    """The laws of a model."""
     with listed(MODELS, model) as name, finishes(f"`{name}`"):
-        case = Case(name, bank or bank_of(name))
-        draws_what_it_says(case)
-        run = ran(case.small())
-        for task in range(run.world.settings.tasks.count):
-            reads_images(case, run.world, run.stack, task)
-        engines_agree(case.what, run, name, (PARAMS,), **case.raw)
-        learns_and_shares(case, run.stack)
+        yield laws_of(LAWS, Case(name, bank or bank_of(name)))
 
 
 @dataclass
@@ -47,11 +51,15 @@ class Case:
         return {"agents": 2, "net": {"dropout": 0.2}}
 
     def small(self, **changes: Any) -> World:
-        made = fleet(self.name, **self.raw, **changes)
-        return made if self.bank is made.bank else world(made.settings, self.bank)
+        return world(settings_of(self.name, **self.raw, **changes), self.bank)
+
+    @cached_property
+    def run(self) -> Run:
+        """A small fleet, at its end."""
+        return ran(self.small())
 
 
-def draws_what_it_says(case: Case) -> None:
+def it_draws_what_it_says(case: Case) -> None:
     """Units first, heads by task, the body among the parameters; the same from the same generator."""
     made = case.small()
     model, tasks = made.model, made.settings.tasks
@@ -69,6 +77,12 @@ def draws_what_it_says(case: Case) -> None:
         law(name in one and len(one[name]) == tasks.count, f"{case.what}: `{name}` has a head for every task")
         law(name not in model.body, f"{case.what}: heads are every agent's own, but `{name}` is of the body")
     law(set(model.pieced) <= one.keys(), f"{case.what}: what is taken in pieces is a parameter")
+
+
+def heads_read_features_and_say_logits(case: Case) -> None:
+    """For one task or each image's own; also of a net that is cut down."""
+    for task in range(case.run.world.settings.tasks.count):
+        reads_images(case, case.run.world, case.run.stack, task)
 
 
 @torch.no_grad()
@@ -96,8 +110,14 @@ def agree(case: Case, one: Tensor, other: Tensor, sentence: str) -> None:
     law(torch.allclose(one[:count], other, rtol=1e-4, atol=1e-5), f"{case.what}: {sentence}")
 
 
-def learns_and_shares(case: Case, alone: Stack) -> None:
+def loop_and_vmap_agree(case: Case) -> None:
+    """Or it says why not."""
+    engines_agree(case.what, case.run, case.name, (PARAMS,), case.bank, **case.raw)
+
+
+def it_learns_alone_and_with_others(case: Case) -> None:
     """Alone, from others' images, and with others' weights."""
+    alone = case.run.stack
     more: dict[str, Any] = {"tasks": {"train": 20, "count": 2}, "learner": {"epochs": 30, "rate": 5e-3}}
     accuracy = float(simulate(case.small(**more)).accuracy[:, -1, -1].mean())
     law(accuracy > 0.4, f"{case.what}: a net learns, but has {accuracy:.0%} of four classes after 30 epochs")
@@ -107,3 +127,11 @@ def learns_and_shares(case: Case, alone: Stack) -> None:
         law(accepted > 0, f"{case.what}: no mail of `{mode['mode']}` was accepted, so there is nothing to test")
         name = difference(stack, alone, lambda name: not name.startswith(f"{PARAMS}/"))
         law(bool(name), f"{case.what}: a net learns from what it receives by `{mode['mode']}`")
+
+
+LAWS: tuple[Callable[[Case], None], ...] = (
+    it_draws_what_it_says,
+    heads_read_features_and_say_logits,
+    loop_and_vmap_agree,
+    it_learns_alone_and_with_others,
+)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from shoal.contracts.fleets import (
     settings_of,
     shared_only,
 )
-from shoal.contracts.law import finishes, law
+from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.members import Crew, Here, Posted
@@ -51,12 +52,17 @@ KINDS = ({"name": "odd", "agents": [3, 1]}, {"name": "zero", "agents": [0]})
 
 def check(modes: Sequence[str | type[Sharing] | Sharing], model: str | None = None) -> None:
     """All laws, for modes that act together."""
+    with laws(modes, model) as found:
+        keep(found)
+
+
+@contextmanager
+def laws(modes: Sequence[str | type[Sharing] | Sharing], model: str | None = None) -> Iterator[list[Law]]:
+    """The laws of modes that act together."""
     made = tuple(made_of(one) for one in modes)
     what = " with ".join(f"`{one.mode}`" for one in made)
     with finishes(what):
-        case = Case(what, made, model or model_of(made))
-        for one in LAWS:
-            one(case)
+        yield laws_of(LAWS, Case(what, made, model or model_of(made)))
 
 
 def made_of(mode: str | type[Sharing] | Sharing) -> Sharing:

@@ -1,5 +1,7 @@
 """The laws of transferability scores."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import isfinite
 from typing import Any
 
@@ -7,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.contracts.fleets import fleet, listed
-from shoal.contracts.law import finishes, law
+from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.fleet.run import simulate
 from shoal.mail.mail import ACCEPTED
 from shoal.models.table import GROWTH, MODELS
@@ -18,12 +20,15 @@ CLASSES, IMAGES, FEATURES = 3, 24, 5
 
 def check(metric: str | Metric) -> None:
     """All laws."""
+    with laws(metric) as found:
+        keep(found)
+
+
+@contextmanager
+def laws(metric: str | Metric) -> Iterator[list[Law]]:
+    """The laws of a score."""
     with listed(SCORES, metric) as name, finishes(f"`{name}`"):
-        one = SCORES.find(name)
-        reads_what_a_question_holds(name, one)
-        is_larger_for_a_task_that_is_alike(name, one)
-        does_not_depend_on_the_order_of_images(name, one)
-        chooses_modules_in_a_fleet(name)
+        yield laws_of(LAWS, name, SCORES.find(name))
 
 
 def pair(metric: Metric, alike: bool) -> Pair:
@@ -45,7 +50,7 @@ def pair(metric: Metric, alike: bool) -> Pair:
     return found._replace(labels=labels) if metric.asks == "labelled" else found
 
 
-def reads_what_a_question_holds(name: str, metric: Metric) -> None:
+def it_reads_what_a_question_holds(name: str, metric: Metric) -> None:
     for alike in (True, False):
         given = pair(metric, alike)
         before = [tensor.clone() for tensor in given]
@@ -55,12 +60,12 @@ def reads_what_a_question_holds(name: str, metric: Metric) -> None:
         law(metric.score(given) == found, f"`{name}` is another number for the same pair of tasks")
 
 
-def is_larger_for_a_task_that_is_alike(name: str, metric: Metric) -> None:
+def it_is_larger_for_a_task_that_is_alike(name: str, metric: Metric) -> None:
     near, far = (metric.score(pair(metric, alike)) for alike in (True, False))
     law(near > far, f"`{name}` is larger for a task that is alike: it is {near:.3g} there and {far:.3g} for another")
 
 
-def does_not_depend_on_the_order_of_images(name: str, metric: Metric) -> None:
+def it_does_not_depend_on_the_order_of_images(name: str, metric: Metric) -> None:
     given = pair(metric, alike=True)
     order = torch.randperm(IMAGES, generator=torch.Generator().manual_seed(1))
 
@@ -72,10 +77,18 @@ def does_not_depend_on_the_order_of_images(name: str, metric: Metric) -> None:
     law(gap < 1e-4, f"`{name}` does not depend on the order of images, but it changes by {gap:.3g}")
 
 
-def chooses_modules_in_a_fleet(name: str) -> None:
+def agents_choose_modules_by_it(name: str, metric: Metric) -> None:
     """Mail flows if every module is good enough."""
     model = next(model for model in MODELS if MODELS[model].learner == GROWTH)
     sharing: list[dict[str, Any]] = [{"mode": "modmod", "metric": name, "min_similarity": -1e9, "examples": 3}]
     ledger = simulate(fleet(model, agents=2, learner={"epochs": 2}, sharing=sharing)).ledger
     sent = ledger.among("kind", ["modules"]) & ledger.among("verdict", [ACCEPTED])
     law(bool(sent.any()), f"`{name}`: agents offer each other modules by it, but none was accepted")
+
+
+LAWS: tuple[Callable[[str, Metric], None], ...] = (
+    it_reads_what_a_question_holds,
+    it_is_larger_for_a_task_that_is_alike,
+    it_does_not_depend_on_the_order_of_images,
+    agents_choose_modules_by_it,
+)

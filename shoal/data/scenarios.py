@@ -90,7 +90,8 @@ def blurred(tasks: Tasks, lane: Lane, stream: Stream) -> Stream:
 
 
 def by_classes(choose: Choose) -> Scenario:
-    """The scenario in which a lane meets the classes that are chosen for it, on its own split of the images."""
+    """The scenario in which a lane meets the classes that are chosen for it, on its own split of the images. What it is
+    called and what is said of it is that of the choice."""
 
     def make(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
         tasks, lot = settings.tasks, lots(bank, settings, choose)
@@ -108,6 +109,7 @@ def by_classes(choose: Choose) -> Scenario:
 
     make.__doc__ = choose.__doc__
     make.even = True  # type: ignore[attr-defined]
+    make.__doc__ = choose.__doc__
     return make
 
 

@@ -16,7 +16,7 @@ from shoal.data.scenarios import even, seen, streams
 from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS
-from shoal.models.contract import Model, Usage
+from shoal.models.contract import Model, Usage, described
 from shoal.models.heads import OPEN, sizes
 from shoal.models.table import build
 from shoal.network.edges import Edge, edges
@@ -117,7 +117,12 @@ class World:
         chosen = self.settings.machine.engine
         if chosen != "auto":
             return chosen
-        return self.model.engine if self.device.type == "cpu" else "vmap"
+        return self.model.engine if self.device.type == "cpu" or self.model.bound else "vmap"
+
+    @cached_property
+    def about(self) -> str:
+        """What its model is and which engine runs it, in a sentence."""
+        return described(self.model, self.settings.model, self.engine)
 
     @cached_property
     def row(self) -> dict[Lane, int]:

@@ -19,7 +19,6 @@ from shoal.learners import memory
 from shoal.learners.modular import Growth
 from shoal.models.contract import Usage
 from shoal.models.modular import STRUCTURE, Modular
-from shoal.models.params import MODULE
 from shoal.rng import key
 
 OWNER = "modular"
@@ -127,7 +126,7 @@ def plant(world: World, stack: Stack, row: int, place: int = 0) -> None:
     model, task = modular(world), stack.task
     slot = model.slot(task) + place
     fresh = model.block.start(key(*stack.lanes[row], "candidate", task), 1)
-    for name, tensor in zip(MODULE, fresh, strict=True):
+    for name, tensor in zip(model.block.names, fresh, strict=True):
         stack.params[name][row, slot] = tensor[0]
     alive(stack)[row, slot] = True
 
@@ -137,7 +136,7 @@ def settle(world: World, stack: Stack, row: int, offers: Sequence[Offer], frozen
     task, model = stack.task, modular(world)
     slot = model.slot(task)
     for place, offer in enumerate(offers):
-        for name in MODULE:
+        for name in model.block.names:
             stack.params[name][row, slot + place] = offer.parts[name].to(world.device)
         alive(stack)[row, slot + place] = True
         stack.of(OWNER)[FROZEN][row, slot + place] = frozen
@@ -194,14 +193,14 @@ def clear(world: World, stack: Stack, winner: Tensor) -> None:
     behind = slice(slot + 1, slot + 1 + model.spare)
     for row, place in winner[:, behind].nonzero().tolist():
         for owner in (PARAMS, MEAN, VAR, STEPS):
-            for name in MODULE:
+            for name in model.block.names:
                 stack.of(owner)[name][row, slot] = stack.of(owner)[name][row, slot + 1 + place]
         for owner in (PARAMS, MEAN, VAR):
             structure = stack.of(owner)[STRUCTURE]
             structure[row, task, slot] = structure[row, task, slot + 1 + place]
         stack.of(OWNER)[ORIGIN][row, task] = -1  # only a fresh module is tried beside a received one
     for owner in (PARAMS, MEAN, VAR, STEPS):
-        for name in MODULE:
+        for name in model.block.names:
             stack.of(owner)[name][:, behind] = 0
     alive(stack)[:, behind] = False
 
@@ -297,7 +296,7 @@ def widened(world: World, stack: Stack, slots: int) -> Stack:
     """A stack with room for so many slots."""
     before = alive(stack).shape[1]
     axes = {
-        **{(owner, name): 1 for owner in (PARAMS, MEAN, VAR, STEPS) for name in MODULE},
+        **{(owner, name): 1 for owner in (PARAMS, MEAN, VAR, STEPS) for name in modular(world).block.names},
         **{(owner, STRUCTURE): 2 for owner in (PARAMS, MEAN, VAR)},
         (MODEL, "alive"): 1,
         (OWNER, FROZEN): 1,

@@ -173,4 +173,4 @@ def frame(world: World, stack: Stack) -> tuple[dict[str, Part], Usage, dict[str,
     if not isinstance(model, Modular):
         return parts, usage_of(world, stack), {}
     width = min(model.slot(max(stack.task, model.initial)) + 1, model.slots)
-    return parts, dict(slots(world, stack, width)), cuts(width, width)
+    return parts, dict(slots(world, stack, width)), cuts(model, width, width)

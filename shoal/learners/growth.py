@@ -16,7 +16,6 @@ from shoal.learners.usual import initial_epoch, masks
 from shoal.models.contract import Usage
 from shoal.models.heads import NAMES as HEADS
 from shoal.models.modular import STRUCTURE, Modular
-from shoal.models.params import MODULE
 
 
 def slots(world: World, stack: Stack, width: int, hidden: Tensor | None = None) -> Usage:
@@ -26,16 +25,16 @@ def slots(world: World, stack: Stack, width: int, hidden: Tensor | None = None) 
     return {"slots": used, **world.opened(stack.task)}
 
 
-def cuts(modules: int, counted: int) -> dict[str, Part]:
+def cuts(model: Modular, modules: int, counted: int) -> dict[str, Part]:
     """What a step reads: the first `modules` modules are computed, `counted` slots take part."""
-    return {**dict.fromkeys(MODULE, (slice(0, modules),)), STRUCTURE: (slice(None), slice(0, counted))}
+    return {**dict.fromkeys(model.block.names, (slice(0, modules),)), STRUCTURE: (slice(None), slice(0, counted))}
 
 
 def initial(world: World, stack: Stack, epoch: int) -> None:
     """One pass over the initial tasks, each of which uses one module at each depth."""
     model = modular(world)
     used = slots(world, stack, model.basis)
-    initial_epoch(world, stack, epoch, model.initial_masks, dict(used), cuts(model.basis, model.basis))
+    initial_epoch(world, stack, epoch, model.initial_masks, dict(used), cuts(model, model.basis, model.basis))
 
 
 def assimilate(world: World, stack: Stack, epoch: int) -> None:
@@ -51,7 +50,7 @@ def assimilate(world: World, stack: Stack, epoch: int) -> None:
     own = slice(task, task + 1)
     without: dict[str, Part] = {STRUCTURE: (own, slice(0, width)), **dict.fromkeys(HEADS, (own,))}
     last = slice(slot, width)
-    with_: dict[str, Part] = {**dict.fromkeys(MODULE, (last,)), **without}
+    with_: dict[str, Part] = {**dict.fromkeys(model.block.names, (last,)), **without}
     rngs, further = generators(stack, "dropout", task, epoch), generators(stack, "dropout", "spare", task, epoch)
     tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
     hidden = slots(world, stack, width, tried)
@@ -60,9 +59,18 @@ def assimilate(world: World, stack: Stack, epoch: int) -> None:
             chosen = one_of(tried, turn)
             shown, free = slots(world, stack, width, tried & ~chosen), (chosen & ~frozen)[:, last]
         dropped = trial_masks(world, stack, rngs, further, size, slot)
-        step(world, stack, batch, with_, task, shown | dropped, cuts(width, width), dict.fromkeys(MODULE, free))
+        step(
+            world,
+            stack,
+            batch,
+            with_,
+            task,
+            shown | dropped,
+            cuts(model, width, width),
+            dict.fromkeys(model.block.names, free),
+        )
         dropped = masks(world, stack, rngs, model.soft_masks(size, slot))
-        step(world, stack, batch, without, task, hidden | dropped, cuts(slot, width))
+        step(world, stack, batch, without, task, hidden | dropped, cuts(model, slot, width))
 
 
 def adapt(world: World, stack: Stack, epoch: int) -> None:
@@ -86,10 +94,19 @@ def adapt(world: World, stack: Stack, epoch: int) -> None:
             else:
                 dropped = masks(world, stack, rngs, model.soft_masks(size, slot))
             computed = slice(0, modules)
-            parts: dict[str, Part] = dict.fromkeys(MODULE, (computed,))
+            parts: dict[str, Part] = dict.fromkeys(model.block.names, (computed,))
             free = (alive & ~hidden & ~frozen)[:, computed]
             usage = slots(world, stack, width, hidden) | dropped
-            step(world, stack, batch, parts, None, usage, cuts(modules, width), dict.fromkeys(MODULE, free))
+            step(
+                world,
+                stack,
+                batch,
+                parts,
+                None,
+                usage,
+                cuts(model, modules, width),
+                dict.fromkeys(model.block.names, free),
+            )
 
 
 def trial_masks(

@@ -7,6 +7,7 @@ from pydantic import Field, PositiveInt
 
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
+from shoal.models.table import modular_form
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +47,7 @@ class Growth(Learner):
         if not settings.modular:
             raise SettingsError(
                 f"the learner `modular` needs a modular model, got `{settings.model}`; use model = "
-                f'"modular-{settings.model}" or another learner.method'
+                f"{modular_form(settings.model)} or another learner.method"
             )
 
     def init(self, world: "World") -> dict[str, "Tensor"]:

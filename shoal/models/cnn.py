@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.errors import SettingsError
-from shoal.models.params import floats
+from shoal.models.params import MODULE, floats
 
 # CIFAR-100's channel statistics, as in the paper's code (docs/protocol.md, section 2); grey images stay as they are.
 MEAN = (0.5079, 0.4872, 0.4415)
@@ -28,7 +28,11 @@ class Conv:
     depth: int
     axis: ClassVar[int] = 1  # of the modules in `run`'s result
     seeded: ClassVar[bool] = False
-    engine: ClassVar[str] = "loop"  # one kernel of all lanes pays for small matrices, not for convolutions
+    engine: ClassVar[str] = "loop"
+    why: ClassVar[str] = "convolutions are faster one agent after the other on a CPU"
+    bound: ClassVar[str] = ""
+    folds: ClassVar[bool] = True  # can a share be put into the weights?
+    names: ClassVar[tuple[str, ...]] = MODULE
     chunk: ClassVar[int] = 250
     least: ClassVar[int] = 1
 

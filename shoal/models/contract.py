@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,6 +43,14 @@ class Model(Protocol):
     @property
     def engine(self) -> str:
         """The engine that suits it on a CPU."""
+
+    @property
+    def why(self) -> str:
+        """Why that engine suits it, in words that can follow "because"."""
+
+    @property
+    def bound(self) -> str:
+        """What keeps `vmap` from mapping it at all; empty: nothing."""
 
     @property
     def chunk(self) -> int:
@@ -94,6 +103,17 @@ def shapes(model: Model) -> dict[str, tuple[int, ...]]:
 def body_shapes(model: Model) -> dict[str, tuple[int, ...]]:
     """The shape of one unit of each tensor that agents have in common."""
     return {name: shapes(model)[name][1:] for name in model.body}
+
+
+def described(model: Model, name: str, engine: str) -> str:
+    """What a model is, in a sentence: its size, and the engine that runs it."""
+    own = [shape for tensor, shape in shapes(model).items() if tensor not in model.heads]
+    weights = sum(prod(shape) for shape in own)
+    why = f", because {model.why}" if engine == model.engine else ""
+    return (
+        f"{name}: {len(own)} tensor{'s' * (len(own) != 1)} of {weights:,} weights and heads that read {model.read:,} "
+        f"numbers; it runs under {engine}{why}"
+    )
 
 
 def body_units(model: Model) -> int:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.models.params import floats
+from shoal.models.params import MODULE, floats
 from shoal.rng import key
 
 PIECE = 1024  # images projected at once
@@ -24,6 +24,10 @@ class Linear:
     axis: ClassVar[int] = 0  # of the modules in `run`'s result
     seeded: ClassVar[bool] = True
     engine: ClassVar[str] = "vmap"
+    why: ClassVar[str] = "small matrices of all agents pay off in one kernel"
+    bound: ClassVar[str] = ""
+    folds: ClassVar[bool] = True  # can a share be put into the weights?
+    names: ClassVar[tuple[str, ...]] = MODULE
     chunk: ClassVar[int] = 512
     least: ClassVar[int] = 16
 

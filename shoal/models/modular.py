@@ -1,7 +1,7 @@
 """Modular nets with soft layer ordering: every depth mixes all modules, each task with its own weights
 (docs/protocol.md, section 2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from shoal.models import heads
 from shoal.models.blocks import Block
 from shoal.models.contract import Encode, Usage
-from shoal.models.params import MODULE, Params, pieces, whole
+from shoal.models.params import Params, pieces, whole
 
 STRUCTURE = "structure"  # how much of each module a task takes at each depth, as logits; units are tasks
 
@@ -40,11 +40,14 @@ class Modular:
     rule: str  # of the initial tasks: `onehot` or `own`
     spare: int = 0  # places for further candidates while a task has its own on trial
     heads: ClassVar[tuple[str, ...]] = heads.NAMES
-    pieced: ClassVar[tuple[str, ...]] = MODULE
+
+    @property
+    def pieced(self) -> tuple[str, ...]:
+        return self.block.names
 
     @property
     def body(self) -> Mapping[str, int]:
-        return dict.fromkeys(MODULE, self.basis)
+        return dict.fromkeys(self.block.names, self.basis)
 
     @property
     def read(self) -> int:
@@ -57,6 +60,14 @@ class Modular:
     @property
     def engine(self) -> str:
         return self.block.engine
+
+    @property
+    def why(self) -> str:
+        return self.block.why
+
+    @property
+    def bound(self) -> str:
+        return self.block.bound
 
     @property
     def chunk(self) -> int:
@@ -82,11 +93,10 @@ class Modular:
 
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         """One agent's initial parameters; the first axis of each counts units (slots, tasks)."""
-        weight, bias = self.block.start(rng, self.basis)
+        drawn = zip(self.block.names, self.block.start(rng, self.basis), strict=True)
         empty = self.slots - self.basis
         return {
-            "module.weight": torch.cat([weight, weight.new_zeros(empty, *weight.shape[1:])]),
-            "module.bias": torch.cat([bias, bias.new_zeros(empty, *bias.shape[1:])]),
+            **{name: torch.cat([tensor, tensor.new_zeros(empty, *tensor.shape[1:])]) for name, tensor in drawn},
             STRUCTURE: torch.ones(self.tasks, self.slots, self.depth),
             **heads.start(rng, self.tasks, self.classes, self.block.features),
         }
@@ -138,7 +148,7 @@ class Modular:
 
     def composed(self, params: Params, usage: Usage, task: int) -> tuple[Params, Usage]:
         params, slots, _ = self.trim(params, usage["slots"], task=task)
-        return params, {"slots": slots, "fold": True}
+        return params, {"slots": slots, "fold": self.block.folds}
 
     def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
         """Shapes of the dropout masks for a batch over all slots."""
@@ -200,26 +210,26 @@ class Modular:
         `fold` puts the shares of one task into the weights, s * relu(Wh + b) = relu(sWh + sb): cheaper when the batch
         is larger than a module is wide, that is in evaluation.
         """
+        run: Callable[..., Tensor] = self.block.run
         h = self.block.enter(x)
         if isinstance(task, int) and task < self.initial:
-            weight, bias = whole(params["module.weight"]), whole(params["module.bias"])
-            chosen = slots.choice[task]
+            tensors, chosen = [whole(params[name]) for name in self.block.names], slots.choice[task]
             for k in range(self.depth):
-                outputs = self.block.run(weight[chosen[k : k + 1]], bias[chosen[k : k + 1]], h)
+                outputs = run(*(tensor[chosen[k : k + 1]] for tensor in tensors), h)
                 h = self.block.total(outputs * masks[k] if masks else outputs)
             return self.block.leave(h)
         shares = self.shares(params, slots, task) if isinstance(task, int) else self.shares(params, slots)[task]
         groups = self.groups(params, masks)
-        sizes = [len(weight) for weight, _, _ in groups]
+        sizes = [len(parts[0]) for parts, _ in groups]
         shares = shares[..., : sum(sizes), :]
         for k in range(self.depth):
             mixed = []
-            for (weight, bias, mask), share in zip(groups, shares[..., k].split(sizes, -1), strict=True):
+            for (parts, mask), share in zip(groups, shares[..., k].split(sizes, -1), strict=True):
                 if fold:
-                    scale = share.reshape(-1, *[1] * (weight.ndim - 1))
-                    mixed.append(self.block.total(self.block.run(weight * scale, bias * share[:, None], h)))
+                    scaled = (part * share.reshape(-1, *[1] * (part.ndim - 1)) for part in parts)
+                    mixed.append(self.block.total(run(*scaled, h)))
                 else:
-                    outputs = self.block.run(weight, bias, h)
+                    outputs = run(*parts, h)
                     mixed.append(self.block.mix(outputs if mask is None else outputs * mask[k], share))
             h = sum(mixed[1:], mixed[0])
         return self.block.leave(h)
@@ -237,7 +247,7 @@ class Modular:
         at = stays.nonzero().squeeze(1)
         less = dict(params)
         less[STRUCTURE] = whole(params[STRUCTURE])[:, at]
-        for name in MODULE:
+        for name in self.block.names:
             less[name] = chosen = []
             first = 0
             for piece in pieces(params[name]):
@@ -246,27 +256,28 @@ class Modular:
                     chosen.append(piece if len(mine) == len(piece) else piece[mine])
                 first += len(piece)
         if masks:
-            plain, modules = 0 if self.dropout_basis else self.basis, sum(map(len, pieces(params["module.bias"])))
+            plain, modules = 0 if self.dropout_basis else self.basis, sum(map(len, pieces(params[self.block.names[0]])))
             dropped = at[(at >= plain) & (at < modules)] - plain
             masks = [mask.index_select(self.block.axis, dropped) for mask in masks]
         return less, Slots(slots.place[at], slots.counted[at], slots.visible[at], slots.choice), masks
 
     def groups(
         self, params: Params, masks: Sequence[Tensor] | None
-    ) -> list[tuple[Tensor, Tensor, list[Tensor] | None]]:
-        """The modules in groups (weights, biases, masks by depth): as they come in pieces, cut where dropout begins."""
-        weights, biases = pieces(params["module.weight"]), pieces(params["module.bias"])
+    ) -> list[tuple[tuple[Tensor, ...], list[Tensor] | None]]:
+        """The modules in groups (their tensors, masks by depth): as they come in pieces, cut where dropout begins."""
+        grouped = list(zip(*(pieces(params[name]) for name in self.block.names), strict=True))
         if masks is None:
-            return [(weight, bias, None) for weight, bias in zip(weights, biases, strict=True)]
+            return [(parts, None) for parts in grouped]
         plain = 0 if self.dropout_basis else self.basis
-        found: list[tuple[Tensor, Tensor, list[Tensor] | None]] = []
+        found: list[tuple[tuple[Tensor, ...], list[Tensor] | None]] = []
         at = 0
-        for weight, bias in zip(weights, biases, strict=True):
-            cut = min(max(plain - at, 0), len(weight))
-            sizes = [size for size in (cut, len(weight) - cut) if size]
-            for part, part_bias in zip(weight.split(sizes), bias.split(sizes), strict=True):
+        for tensors in grouped:
+            count = len(tensors[0])
+            cut = min(max(plain - at, 0), count)
+            sizes = [size for size in (cut, count - cut) if size]
+            for parts in zip(*(tensor.split(sizes) for tensor in tensors), strict=True):
                 first = at - plain
-                mask = [one.narrow(self.block.axis, first, len(part)) for one in masks] if first >= 0 else None
-                found.append((part, part_bias, mask))
-                at += len(part)
+                mask = [one.narrow(self.block.axis, first, len(parts[0])) for one in masks] if first >= 0 else None
+                found.append((parts, mask))
+                at += len(parts[0])
         return found

@@ -9,8 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from shoal.models import heads
-from shoal.models.blocks import Block
+from shoal.models.cnn import Conv
 from shoal.models.contract import Encode, Usage
+from shoal.models.mlp import Linear
 from shoal.models.params import MODULE, Params, whole
 
 
@@ -18,7 +19,7 @@ from shoal.models.params import MODULE, Params, whole
 class Monolithic:
     """A plain feed-forward net. Module k is the layer at depth k."""
 
-    block: Block
+    block: Linear | Conv
     depth: int
     tasks: int
     classes: int
@@ -40,6 +41,14 @@ class Monolithic:
     @property
     def engine(self) -> str:
         return self.block.engine
+
+    @property
+    def why(self) -> str:
+        return self.block.why
+
+    @property
+    def bound(self) -> str:
+        return self.block.bound
 
     @property
     def chunk(self) -> int:

@@ -1,29 +1,43 @@
 """The table of models. It imports nothing heavy: a model is made when it is needed."""
 
+import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from shoal.doors import Table
+from shoal.doors import Table, line, where
+from shoal.errors import SettingsError
 
 if TYPE_CHECKING:
     from shoal.data import Bank
+    from shoal.models.blocks import Block
     from shoal.models.contract import Model
     from shoal.settings.groups import Settings
 
 REPLAY, GROWTH = "replay", "modular"  # learners
+MODULAR = "modular-"  # before the name of a block: the modular net that is made of it
+SHAPE = "shape"  # the one argument that a net of one's own may need: the shape of what it reads
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A model by name: how it is made for some settings and data, who usually teaches it, and of what blocks it is."""
+    """A model by name: how it is made for some settings and data, who usually teaches it, of what blocks it is, what it
+    is in a line, and the name that finds it again if it has one."""
 
     make: "Callable[[Settings, Bank], Model]"
     learner: str = REPLAY
     block: str = ""
+    about: str = ""
+    door: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called where nobody gives it a name."""
+        return f"{MODULAR}{self.block}" if self.learner == GROWTH else self.block or "net"
 
 
-def monolithic(block: str) -> Entry:
+def monolithic(block: str, about: str) -> Entry:
     """Nets that are one module after the other."""
 
     def make(settings: "Settings", bank: "Bank") -> "Model":
@@ -33,34 +47,143 @@ def monolithic(block: str) -> Entry:
 
         return Monolithic(BLOCKS[block](settings.net, bank), settings.net.depth, *heads.sizes(settings, bank))
 
-    return Entry(make, REPLAY, block)
+    return Entry(make, REPLAY, block, about)
 
 
-def modular(block: str) -> Entry:
+def modules_of(block: str, about: str) -> Entry:
     """Nets whose tasks compose modules."""
 
     def make(settings: "Settings", bank: "Bank") -> "Model":
-        from shoal.models import heads
         from shoal.models.blocks import BLOCKS
-        from shoal.models.modular import Modular
 
-        net, tasks = settings.net, settings.tasks
-        spare = max((mode.spare for mode in settings.sharing), default=0)
-        return Modular(
-            BLOCKS[block](net, bank), net.depth, *heads.sizes(settings, bank), net.basis, tasks.initial,
-            net.dropout_basis, net.initial_structure, spare,
-        )  # fmt: skip
+        return composing(BLOCKS[block](settings.net, bank), settings, bank)
 
-    return Entry(make, GROWTH, block)
+    return Entry(make, GROWTH, block, about)
+
+
+def composing(block: "Block", settings: "Settings", bank: "Bank") -> "Model":
+    """The modular net of some blocks that the settings describe."""
+    from shoal.models import heads
+    from shoal.models.modular import Modular
+
+    net, tasks = settings.net, settings.tasks
+    spare = max((mode.spare for mode in settings.sharing), default=0)
+    return Modular(
+        block, net.depth, *heads.sizes(settings, bank), net.basis, tasks.initial, net.dropout_basis,
+        net.initial_structure, spare,
+    )  # fmt: skip
+
+
+def of_net(thing: Any) -> Any:
+    """A line of the table for an `nn.Module` class, or for a function that makes such a net; anything else as it is."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(thing, torch.nn.Module):
+        kind = type(thing).__name__
+        raise SettingsError(
+            f"the model is one {kind} that exists already, and every agent needs one of its own; give what makes it: "
+            f"model={kind}, or model=lambda: {kind}(...)"
+        )
+    if not makes_nets(thing):
+        return thing
+
+    def make(settings: "Settings", bank: "Bank") -> "Model":
+        from shoal.models.wrapped import wrapped
+
+        return wrapped(thing).make(settings, bank)
+
+    return Entry(make, about=line(thing))
+
+
+def modular(block: Any) -> Entry:
+    """The modular net of a block of one's own, for `Fleet(model=shoal.modular(Gate))` or `modular-package.module:Gate`.
+
+    A block is an `nn.Module` class whose output has the shape of its input. Its copies are the modules that tasks
+    compose and agents share. Rows come to it through the frozen random projection that `mlp` has, as `[B, net.width]`,
+    or through its own `enter` (shoal/models/own.py).
+
+    >>> import torch, shoal
+    >>> class Gate(torch.nn.Module):
+    ...     def __init__(self, width):
+    ...         super().__init__()
+    ...         self.value, self.gate = torch.nn.Linear(width, width), torch.nn.Linear(width, width)
+    ...     def forward(self, h):
+    ...         return torch.relu(self.value(h)) * torch.sigmoid(self.gate(h))
+    >>> shoal.modular(Gate).learner
+    'modular'
+    """
+    if not makes_nets(block):
+        raise SettingsError(
+            f"a block of a modular net is an nn.Module class whose output has the shape of its input, got {block!r}"
+        )
+    door = where(block)
+
+    def make(settings: "Settings", bank: "Bank") -> "Model":
+        from shoal.models.own import Own
+
+        return composing(Own(block, settings.net, bank, settings.model), settings, bank)
+
+    name = door or getattr(block, "__name__", "block")
+    return Entry(make, GROWTH, name, f"modules that tasks compose: {line(block)}", f"{MODULAR}{door}" if door else "")
+
+
+def makes_nets(thing: Any) -> bool:
+    """Is this an `nn.Module` class, or a function that needs no arguments, or just `shape`? Torch is not imported to
+    find out: whoever has such a class has done that."""
+    torch = sys.modules.get("torch")
+    if isinstance(thing, type):
+        return torch is not None and issubclass(thing, torch.nn.Module)
+    if not callable(thing) or (torch is not None and isinstance(thing, torch.nn.Module)):
+        return False
+    try:
+        return set(needed(thing)) <= {SHAPE}
+    except (TypeError, ValueError):  # functions of C say nothing of their arguments
+        return False
+
+
+def needed(make: Callable[..., Any]) -> list[str]:
+    """The arguments that a function or a class cannot be called without."""
+    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    found = inspect.signature(make).parameters.items()
+    return [name for name, one in found if one.default is one.empty and one.kind not in free]
 
 
 BUILT_IN: dict[str, Entry | str] = {
-    "mlp": monolithic("mlp"),
-    "cnn": monolithic("cnn"),
-    "modular-mlp": modular("mlp"),
-    "modular-cnn": modular("cnn"),
+    "mlp": monolithic(
+        "mlp",
+        "net.depth (4) layers of net.width (64) units behind a frozen random projection of the input, of any shape",
+    ),
+    "cnn": monolithic(
+        "cnn",
+        "net.depth 3x3 convolutions of net.width channels, each with max-pooling, on square images; CIFAR-100's "
+        "channel statistics are applied to colour images",
+    ),
+    "modular-mlp": modules_of(
+        "mlp", "the layers of mlp as modules that every task composes in its own way, and adds to"
+    ),
+    "modular-cnn": modules_of(
+        "cnn", "the layers of cnn as modules that every task composes in its own way, and adds to"
+    ),
 }
-MODELS: Table[Entry] = Table("model", BUILT_IN, "shoal.models", lambda entry: isinstance(entry, Entry))
+MODELS: Table[Entry] = Table(
+    "model",
+    BUILT_IN,
+    "shoal.models",
+    lambda entry: isinstance(entry, Entry),
+    make=of_net,
+    ways={MODULAR: modular},
+)
+
+
+def named(model: Any) -> str:
+    """The name by which settings find a model: of an `nn.Module` class, of a function that makes a net, of what
+    `shoal.modular` gives, or the name itself."""
+    return MODELS.named(model)
+
+
+def modular_form(model: str) -> str:
+    """What to say instead of a model whose tasks compose no modules, as TOML has it."""
+    known = f"{MODULAR}{model}" in BUILT_IN
+    return f'"{MODULAR}{model}"' if known else f'"modular-mlp" or "{MODULAR}package.module:Block" with a block of yours'
 
 
 def build(settings: "Settings", bank: "Bank") -> "Model":

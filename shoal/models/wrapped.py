@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from shoal.data import Bank
+from shoal.doors import line
 from shoal.errors import SettingsError
 from shoal.models import heads
-from shoal.models.cnn import with_channels
 from shoal.models.contract import Usage
+from shoal.models.foreign import ROWS, complains, made, suited, without_chance, words
 from shoal.models.params import Params, whole
 from shoal.models.table import Entry
 
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 
 
 class Wrapped:
-    """One-agent functions around an `nn.Module` that turns images [B, channels, rows, columns], pixels in 0..1, into
-    features of any shape. Each of its parameters is one unit; heads are added, one per task.
+    """One-agent functions around an `nn.Module` that turns rows of data into features of any shape. Each of its
+    parameters is one unit; heads are added, one per task.
+
+    It reads what the bank holds, as floats: rows of a table [B, D], series [B, channels, steps], images [B, channels,
+    height, width]; images without channels get one. Pixels are divided by the bank's peak. A net that needs `shape` is
+    given that of one row.
 
     `own` takes the module's last linear layer out and puts the heads in its place. Dropout, if the settings say so,
     acts on what the heads read.
@@ -32,32 +37,68 @@ class Wrapped:
     heads = heads.NAMES
     pieced: tuple[str, ...] = ()
     seeded = False
-    engine = "loop"
     chunk = 250
     least = 1
 
-    def __init__(self, make: Callable[[], nn.Module], bank: Bank, tasks: int, classes: int, own: bool = False) -> None:
-        self.make, self.own = make, own
+    def __init__(
+        self, make: Callable[..., nn.Module], bank: Bank, tasks: int, classes: int, own: bool = False, name: str = ""
+    ) -> None:
+        self.make, self.own, self.what = make, own, f"the net `{name or getattr(make, '__name__', make)}`"
         self.tasks, self.classes, self.peak = tasks, classes, bank.peak
         self.copies = local()  # to call a module with other weights changes it for a moment: a copy for each thread
-        self.first = module = self.fresh(np.random.default_rng(0))
-        self.names = {name: f"net.{name}" for name, _ in module.named_parameters()}
-        self.kept = {name: tensor.clone() for name, tensor in module.named_buffers()}
-        for name, part in module.named_modules():
-            if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
-                raise SettingsError(
-                    f"the net's `{name}` draws its dropout from torch, and a run could not be repeated; leave it out: "
-                    "net.dropout acts on what the heads read"
-                )
+        self.channel, self.first = self.reads(bank)
+        self.shape = self.row(bank, self.channel)
+        x = self.rows(bank)
         with torch.no_grad():
-            module.eval()
-            self.read = module(with_channels(bank.images[:2]).float() / self.peak).flatten(1).shape[1]
+            self.read = self.first.eval()(x).flatten(1).shape[1]
+        self.names = {name: f"net.{name}" for name, _ in self.first.named_parameters()}
+        self.kept = {name: tensor.clone() for name, tensor in self.first.named_buffers()}
+        self.engine, self.why, self.bound = suited(self.first, x)
+
+    def reads(self, bank: Bank) -> tuple[bool, nn.Module]:
+        """Does the net want a channel axis where the bank has none? And the net, with some weights.
+
+        Bytes [N, height, width] are grey images, floats are series [N, channels, steps], unless the net cannot read
+        them as such.
+        """
+        ways = [False]
+        if bank.images.ndim == 3:
+            ways = [True, False] if bank.images.dtype == np.uint8 else [False, True]
+        why = ""
+        for channel in ways:
+            self.channel, self.shape = channel, self.row(bank, channel)
+            module = self.fresh(np.random.default_rng(0))
+            without_chance(module, self.what)
+            try:
+                with torch.no_grad():
+                    found = module.eval()(self.rows(bank))
+            except Exception as error:  # a net can complain in any way
+                why = why or words(error)
+                continue
+            if isinstance(found, Tensor) and found.shape[:1] == (ROWS,):
+                return channel, module
+            shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            why = why or f"{ROWS} rows became {shape}, and a row of features for each is needed"
+        raise SettingsError(
+            f"{self.what} cannot read the rows of `{bank.name}`, which have shape {list(self.row(bank, ways[0]))}: "
+            f"{why}; change the net, or the shape of the data"
+        )
+
+    @staticmethod
+    def row(bank: Bank, channel: bool) -> tuple[int, ...]:
+        """The shape of one row as the net reads it."""
+        shape: tuple[int, ...] = bank.images.shape[1:]
+        return (1, *shape) if channel else shape
+
+    def rows(self, bank: Bank) -> Tensor:
+        """Some rows of a bank as the net reads them."""
+        raw = bank.take(np.arange(ROWS) % len(bank))
+        return self.encode(raw, bank.peak, 0).float() / self.peak
 
     def fresh(self, rng: np.random.Generator) -> nn.Module:
-        """The module with weights of its own, drawn from a named path although it draws them from torch."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng.integers(2**63)))
-            module = self.make()
+        """The module with weights of its own."""
+        with complains(f"{self.what} cannot be made", "mend it"):
+            module = made(self.make, rng, self.what, shape=self.shape)
         return without_last(module) if self.own else module
 
     @property
@@ -72,7 +113,7 @@ class Wrapped:
         return {name: tensor.clone() for name, tensor in self.kept.items()}
 
     def encode(self, images: np.ndarray, peak: int, seed: int) -> Tensor:
-        return with_channels(images)
+        return torch.from_numpy(images[:, None] if self.channel else images)
 
     def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
         return [(batch, self.read)]
@@ -121,22 +162,25 @@ def without_last(module: nn.Module) -> nn.Module:
     """The module with its last linear layer replaced by nothing."""
     names = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
     if not names:
-        raise SettingsError("the net has no linear layer that heads could take the place of; say own=False")
+        raise SettingsError(
+            "the net has no linear layer that heads could take the place of; say net.replace_last=false (own=False)"
+        )
     parent, _, last = names[-1].rpartition(".")
     setattr(module.get_submodule(parent), last, nn.Identity())
     return module
 
 
-def wrapped(make: Callable[[], nn.Module], own: bool = False) -> Entry:
-    """A line of the table of models for any net: `MODELS.add("mine", wrapped(MyNet))`."""
+def wrapped(make: Callable[..., nn.Module], own: bool = False) -> Entry:
+    """A line of the table of models for any net: `MODELS.add("mine", wrapped(MyNet))`. With `own`, as with
+    `net.replace_last`, the heads take the place of its last linear layer."""
 
     def build(settings: "Settings", bank: Bank) -> Wrapped:
-        model = Wrapped(make, bank, *heads.sizes(settings, bank), own)
-        if settings.machine.engine == "vmap" and model.kept:
+        last = own or settings.net.replace_last
+        model = Wrapped(make, bank, *heads.sizes(settings, bank), last, settings.model)
+        if settings.machine.engine == "vmap" and model.bound:
             raise SettingsError(
-                f"`{settings.model}` keeps `{next(iter(model.kept))}` beside its weights, which vmap cannot write; "
-                'use machine.engine = "loop"'
+                f'{model.what} is not for machine.engine = "vmap", because {model.bound}; use "loop" or "auto"'
             )
         return model
 
-    return Entry(build)
+    return Entry(build, about=line(make))

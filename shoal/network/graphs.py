@@ -10,6 +10,26 @@ from shoal.doors import Table, is_door
 Draw = Callable[[int, float, np.random.Generator], nx.Graph]
 
 
+def complete(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+    """Everybody is connected with everybody."""
+    return nx.complete_graph(n)
+
+
+def ring(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+    """Everybody has two neighbours, in a circle."""
+    return nx.cycle_graph(n) if n > 1 else nx.empty_graph(n)  # networkx would loop one agent
+
+
+def server(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+    """All are connected with agent 0, the hub, which learns like any other."""
+    return nx.star_graph(n - 1)
+
+
+def disconnected(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+    """Nobody is connected with anybody."""
+    return nx.empty_graph(n)
+
+
 def tree(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
     """One of the n^(n - 2) labelled trees, each as likely as any other: a tree is its Prüfer sequence."""
     if n == 1:
@@ -36,13 +56,13 @@ def connected(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
 
 # Undirected: each line becomes two edges. Called with the number of agents, p and the seed's generator.
 BUILT_IN: dict[str, Draw] = {
-    "complete": lambda n, p, generator: nx.complete_graph(n),
-    "ring": lambda n, p, generator: nx.cycle_graph(n) if n > 1 else nx.empty_graph(n),  # networkx would loop one agent
-    "server": lambda n, p, generator: nx.star_graph(n - 1),  # the hub, agent 0, learns like any other
+    "complete": complete,
+    "ring": ring,
+    "server": server,
     "tree": tree,
     "random": random,
     "connected": connected,
-    "disconnected": lambda n, p, generator: nx.empty_graph(n),
+    "disconnected": disconnected,
 }
 GRAPHS: Table[Draw] = Table("graph", BUILT_IN, "shoal.graphs", callable)
 DRAWN = ("tree", "random", "connected")  # differ from seed to seed

@@ -72,8 +72,7 @@ class Result:
         standard error over all agents, `_se_seeds` the one over seeds."""
         found = summary_of(self.folder)
         found["sharing"] = "+".join(found.get("sharing", ())) or "none"
-        uses = self.ledger.select("seed", "sender", "receiver", "task").n_unique()
-        found["bytes_per_link_task"] = found["bytes_total"] / uses if uses else 0.0
+        found.setdefault("bytes_per_link_task", None)  # runs of earlier versions do not have it
         plain = {name: value for name, value in found.items() if not isinstance(value, (dict, list)) and name != "out"}
         row = {name: plain[name] for name in (*FIRST, *plain)}
         # What is not defined is still a number.

@@ -11,7 +11,7 @@ from shoal.learners.contract import Learner
 from shoal.learners.table import LEARNERS
 from shoal.models.table import MODELS
 from shoal.python.networks import Graph, drawn, link, listed
-from shoal.python.own import named, settled
+from shoal.python.own import settled
 from shoal.settings.checks import suggest
 from shoal.settings.groups import Settings
 from shoal.settings.part import Part, spoken
@@ -45,7 +45,7 @@ def begun(data: Any) -> Said:
 def joined(raw: Said, name: str, value: Any) -> Said:
     """What was said, and a keyword on top: a mapping wins where it speaks, anything else replaces what was there."""
     if name == "model":
-        return {**raw, name: named(MODELS, value)}
+        return {**raw, name: MODELS.named(value)}
     if name == "sharing":
         return {**raw, name: modes(value)}
     if name == "kinds":
@@ -63,7 +63,7 @@ def joined(raw: Said, name: str, value: Any) -> Said:
     if name == "tasks" and "scenario" in value:
         from shoal.data.scenarios import SCENARIOS
 
-        value["scenario"] = named(SCENARIOS, value["scenario"])
+        value["scenario"] = SCENARIOS.named(value["scenario"])
     before = raw.get(name, {})
     return {**raw, name: {**(before.model_dump() if isinstance(before, Part) else before), **value}}
 
@@ -120,7 +120,7 @@ def kind(value: Any) -> Any:
     value = spoken(value)
     if not isinstance(value, Mapping):
         return value  # settings say what is wrong with it
-    ways = {"model": lambda one: named(MODELS, one), "learner": learner}
+    ways = {"model": MODELS.named, "learner": learner}
     return {name: ways.get(name, plain)(one) for name, one in value.items()}
 
 
@@ -162,7 +162,7 @@ def network(value: Any) -> Graph:
     if callable(value):
         from shoal.network.graphs import GRAPHS
 
-        return Graph(None, {"graph": named(GRAPHS, value)})
+        return Graph(None, {"graph": GRAPHS.named(value)})
     said = spoken(value)
     if not isinstance(said, Mapping):
         return Graph(None, table("network", said))

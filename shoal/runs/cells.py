@@ -92,8 +92,6 @@ def summary_of(place: Path) -> Row:
     """The summary of a finished run, and the commits that made it: where it was begun, and where it was resumed."""
     found = content(place / "summary.json")
     checked(found, SUMMED, place)
-    for end in ("", "_se", "_se_seeds"):  # it had another name in earlier versions
-        found.setdefault(f"auc_percent{end}", found.get(f"auc_normalised{end}"))
     about = content(place / "about.json")
     resumed = about.get("resumed", [])
     commits = [one.get("commit") for one in [about, *(one for one in resumed if isinstance(one, dict))]]
@@ -139,7 +137,7 @@ def scores(place: Path, agents: Collection[int] | None = None) -> Scores:
     mean over its agents, or over some of them."""
     run = measured(place)
     final, area = 100 * metrics.final(run.accuracy), metrics.area(metrics.curve(run.accuracy, run.initial), run.epochs)
-    values = {"final_accuracy": final, "auc": area, "auc_percent": 100 * area / run.epochs[-1]}
+    values = {"final_accuracy": final, "auc": area, "auc_normalised": 100 * area / run.epochs[-1]}
     counted = np.full(len(run.agents), True) if agents is None else np.isin(run.agents, list(agents))
     return {
         int(seed): {name: float(value[here].mean()) for name, value in values.items()}

@@ -57,8 +57,9 @@ def carry_out(
         stacks = record.load(fleet[0].device)
         if stacks is not None:
             record.again()
-        elif kept:
-            stacks = starts.find(fleet, kept)
+        else:
+            record.note(models=[world.about for world in fleet])
+            stacks = starts.find(fleet, kept) if kept else None
         saved = time.monotonic()
 
         def watch(moment: Moment) -> None:

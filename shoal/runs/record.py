@@ -134,6 +134,10 @@ class Record:
         made.setdefault("resumed", []).append({name: now[name] for name in ("started", "commit", "python", "packages")})
         self.write("about.json", text(made))
 
+    def note(self, **facts: Any) -> None:
+        """Add facts of a run to about.json."""
+        self.write("about.json", text({**content(self.folder / "about.json"), **facts}))
+
     def save(self, stacks: Sequence[Stack]) -> None:
         """Write the checkpoint: one clock, one ledger, and the tensors and the inbox of every stack."""
         stack = stacks[0]

@@ -108,6 +108,11 @@ class Net(Part):
         "onehot",
         description="initial tasks use a random module at each depth, or task i module i at all depths (modular nets)",
     )
+    replace_last: bool = Field(
+        False,
+        description="put heads in the place of the last linear layer of a net of your own, which gave classes",
+        json_schema_extra=LATER,
+    )
 
 
 def usual_learner() -> Learner:
@@ -154,7 +159,9 @@ class Machine(Part):
     """Where it runs. Threads change nothing; engines and devices agree up to rounding."""
 
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
-    engine: Literal["auto", "loop", "vmap"] = Field("auto", description="auto: loop for cnn on a cpu, else vmap")
+    engine: Literal["auto", "loop", "vmap"] = Field(
+        "auto", description="auto: what suits the model; `shoal check` says why"
+    )
     threads: NonNegativeInt = Field(0, description="threads for pieces of the stack; 0: one for each core")
     members: Literal["here", "processes"] = Field("here", description="where lanes learn: here, or dealt to processes")
     workers: NonNegativeInt = Field(0, description="how many processes; 0: one for each core")
@@ -184,7 +191,7 @@ class Settings(Part):
     """
 
     dataset: str = Field("digits", description="digits, mnist, kmnist, fashionmnist, cifar100 or combined")
-    model: str = Field(MODEL, description=", ".join(BUILT_IN))
+    model: str = Field(MODEL, description=f"{', '.join(BUILT_IN)}, or a net of your own: package.module:Net")
     protocol: Protocol = Field(FAIR, description="fair: one uniform setting; paper: what each row of Table 1 did")
     agents: PositiveInt = Field(8, description="agents in the fleet")
     seeds: PositiveInt = Field(1, description="repetitions of the whole fleet")

@@ -28,7 +28,8 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models import dropout
 from shoal.models.contract import body_shapes
 from shoal.models.modular import STRUCTURE
-from shoal.models.params import MODULE, whole
+from shoal.models.params import whole
+from shoal.models.table import modular_form
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
@@ -94,7 +95,7 @@ class ModMod(Sharing):
         if not settings.modular:
             raise SettingsError(
                 f"mode `modmod` needs a modular model, got `{settings.model}`; use model = "
-                f'"modular-{settings.model}" or drop the mode'
+                f"{modular_form(settings.model)} or drop the mode"
             )
         if SCORES.find(self.metric).compares and settings.learner.memory == 0:
             raise SettingsError(
@@ -211,7 +212,7 @@ class ModMod(Sharing):
         model, at = modular(world), torch.tensor(tasks)
         slots = torch.tensor([model.slot(u) for u in tasks])
         values = {name: tensor[row].cpu() for name, tensor in stack.params.items()}
-        payload = {name: values[name][slots] for name in MODULE}
+        payload = {name: values[name][slots] for name in model.block.names}
         payload["sources"] = ids(tasks)
         payload["scores"] = torch.tensor([scores[u] for u in tasks], dtype=torch.float32)
         if self.transfer_head and alike:

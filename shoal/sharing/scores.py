@@ -60,6 +60,11 @@ class Metric:
     floor: float | None = None
     compares: bool = False  # reads the own task's images too
 
+    @property
+    def about(self) -> str:
+        """What it is, in a line."""
+        return self.score.__doc__ or ""
+
 
 def iou(pair: Pair) -> float:
     """Intersection over union of two sets of classes: |A and B| / |A or B| (Jaccard 1912)."""

@@ -13,7 +13,7 @@ from shoal.settings.groups import Settings
 from shoal.settings.reading import read
 from shoal.study.paired import Scores, paired, problem
 
-NAMES = ("final_accuracy", "auc", "auc_percent")
+NAMES = ("final_accuracy", "auc", "auc_normalised")
 COSTS = (
     "messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_per_link_task", "bytes_total",
     "seconds",

@@ -225,19 +225,46 @@ class Run(NamedTuple):
 # One number per lane of a run, [L], in percent but for `auc`; None where what it needs is not given. A metric of one's
 # own is a function and a line here, or an entry point: it is in every summary from then on.
 Metric = Callable[[Run], Array | None]
+
+
+def saying(about: str, metric: Metric) -> Metric:
+    """A metric with what it is, in a line."""
+    metric.__doc__ = about
+    return metric
+
+
 BUILT_IN: dict[str, Metric | str] = {
-    "final_accuracy": lambda run: 100 * final(run.accuracy),
-    "auc": lambda run: area(run.curves, run.epochs),
-    "auc_percent": lambda run: 100 * area(run.curves, run.epochs, normalise=True),
-    "auc_normalised": lambda run: 100 * area(run.curves, run.epochs, normalise=True),  # its name in earlier versions
-    "average_accuracy": lambda run: 100 * average(run.accuracy, run.initial),
-    "forward_transfer": lambda run: 100 * zero_shot(run.accuracy, run.initial),
-    "forward_transfer_over_chance": lambda run: (
-        None if run.classes is None else 100 * forward(run.accuracy, run.initial, run.classes)
+    "final_accuracy": saying("mean accuracy over all tasks at the end, in %", lambda run: 100 * final(run.accuracy)),
+    "auc": saying(
+        "area under the learning curve, in the paper's unit: at most the last epoch's label",
+        lambda run: area(run.curves, run.epochs),
     ),
-    "backward_transfer": lambda run: 100 * backward(run.accuracy, run.initial),
-    "forgetting": lambda run: 100 * forgetting(run.accuracy, run.initial),
-    "zero_shot_others": lambda run: None if run.others is None else 100 * unseen(run.others),
+    "auc_normalised": saying(
+        "area under the learning curve, in % of what it can be",
+        lambda run: 100 * area(run.curves, run.epochs, normalise=True),
+    ),
+    "average_accuracy": saying(
+        "mean over task ends of the mean accuracy over the tasks seen by then, in %",
+        lambda run: 100 * average(run.accuracy, run.initial),
+    ),
+    "forward_transfer": saying(
+        "accuracy on a task before it is trained, in %", lambda run: 100 * zero_shot(run.accuracy, run.initial)
+    ),
+    "forward_transfer_over_chance": saying(
+        "the same minus that of a guess, in %",
+        lambda run: None if run.classes is None else 100 * forward(run.accuracy, run.initial, run.classes),
+    ),
+    "backward_transfer": saying(
+        "what later learning did to earlier tasks, negative if it harmed them, in %",
+        lambda run: 100 * backward(run.accuracy, run.initial),
+    ),
+    "forgetting": saying(
+        "how far below their best earlier tasks end, in %", lambda run: 100 * forgetting(run.accuracy, run.initial)
+    ),
+    "zero_shot_others": saying(
+        "mean accuracy on tasks that only other agents have met, in %",
+        lambda run: None if run.others is None else 100 * unseen(run.others),
+    ),
 }
 METRICS: Table[Metric] = Table("metric", BUILT_IN, "shoal.metrics", callable)
 

@@ -19,7 +19,7 @@ from shoal.study.paired import problem
 
 SHOWN = (
     "seeds", "final_accuracy", "final_accuracy_se", "final_accuracy_se_seeds", "auc", "auc_se", "auc_se_seeds",
-    "auc_percent", "auc_percent_se", "auc_percent_se_seeds", "messages", "refused", "floats_per_edge_task",
+    "auc_normalised", "auc_normalised_se", "auc_normalised_se_seeds", "messages", "refused", "floats_per_edge_task",
     "bytes_per_link_task", "bytes_total", "seconds",
 )  # fmt: skip
 

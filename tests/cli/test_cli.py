@@ -6,6 +6,7 @@ import resource
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +14,8 @@ import pytest
 import torch
 
 import shoal
+from shoal.cli.commands import NAMED
+from shoal.doors import line
 from shoal.errors import Stopped
 from shoal.runs.record import reopen
 from tests.command import DIGITS, ROOT, TINY, Done, call, command, refused
@@ -137,8 +140,34 @@ def test_list_settings_explains_every_key_as_toml_has_it() -> None:
     assert "True" not in done.out.partition("The protocol")[0]
 
 
-def test_list_models_names_them() -> None:
-    assert call("list", "models").out.split() == ["mlp", "cnn", "modular-mlp", "modular-cnn"]
+@pytest.mark.parametrize("what", ["models", "graphs", "scenarios", "scores", "metrics"])
+def test_lists_say_of_each_what_it_is_and_where_it_comes_from(what: str) -> None:
+    door, _ = NAMED[what]
+    module, _, name = door.partition(":")
+    table = getattr(import_module(module), name)
+    done = call("list", what)
+    assert done.code == 0
+    assert "what it is" in done.out
+    assert done.out.count("built in") == len(table)
+    for entry in table:
+        assert entry in done.out
+        assert len(line(table[entry])) > 10
+
+
+def test_lists_say_what_hides_in_a_built_in_net() -> None:
+    told = " ".join(call("list", "models").out.split())
+    for word in ("frozen random", "CIFAR-100's", "statistics", "package.module:Net", "modular-package.module:Block"):
+        assert word in told
+
+
+def test_check_and_the_record_say_which_engine_runs_a_net_and_why(tmp_path: Path) -> None:
+    file = tmp_path / "small.toml"
+    file.write_text(DIGITS.read_text())
+    done = call("check", file)
+    assert "it runs under vmap, because small matrices of all agents pay off in one kernel" in done.out
+    assert call("run", DIGITS, *TINY, "--out", tmp_path / "run").code == 0
+    (model,) = json.loads((tmp_path / "run" / "about.json").read_text())["models"]
+    assert model.startswith("modular-mlp: 3 tensors of ")
 
 
 def test_only_what_there_is_can_be_listed() -> None:

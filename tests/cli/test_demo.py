@@ -55,7 +55,7 @@ def test_the_demo_shows_what_sharing_brings_and_costs_and_finds_its_runs_again()
         assert f"{summary['final_accuracy']:.1f} %" in table[name]
         sent = shown(summary["bytes_per_link_task"]) if name != "vanilla" else "nothing"
         assert table[name].endswith(sent)
-        assert f"{summary['auc_percent']:.1f} % ({summary['auc']:.1f})" in table[name]
+        assert f"{summary['auc_normalised']:.1f} % ({summary['auc']:.1f})" in table[name]
     assert table["data"].count("±") == 2
     assert "runs/demo/report.html" in first.out
     assert "modmod" in Path("runs/demo/report.html").read_text()

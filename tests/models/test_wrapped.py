@@ -143,7 +143,9 @@ def test_running_statistics_are_every_lanes_own(threads: int) -> None:
 
 
 def test_a_net_with_running_statistics_is_not_for_vmap() -> None:
-    with pytest.raises(SettingsError, match=r"which vmap cannot write; use machine\.engine"):
+    with pytest.raises(
+        SettingsError, match=r"not for machine\.engine = \"vmap\", because it writes `norm.running_mean`"
+    ):
         small("normalised", machine={"engine": "vmap"})
 
 

@@ -74,7 +74,7 @@ def rewrite(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
 def test_the_numbers_are_those_of_the_summaries(group: compare.Group, shown: Path, text: str) -> None:
     for one in group.entries:
         said = summary(shown / one.run.folder.name)
-        for name, key in (("final", "final_accuracy"), ("auc", "auc_percent")):
+        for name, key in (("final", "final_accuracy"), ("auc", "auc_normalised")):
             score = one.score(name)
             assert score.mean == pytest.approx(said[key], abs=1e-9)
             assert score.pooled == pytest.approx(said[f"{key}_se"], abs=1e-9)

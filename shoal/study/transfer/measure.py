@@ -29,6 +29,7 @@ from shoal.learners.candidates import Offer, alive, forgetful, modular, plant, r
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
 from shoal.models.modular import STRUCTURE
+from shoal.models.table import modular_form
 from shoal.rng import key
 from shoal.runs.execute import prepare
 from shoal.runs.record import FORMAT, RecordError, content, reopen
@@ -140,7 +141,7 @@ def opened(folder: Path, seed: int | None, data: Path | None) -> tuple[World, St
     if not settings.modular:
         raise UserError(
             f"{folder} has no modules: its model is `{settings.model}`; "
-            f'give a run with model = "modular-{settings.model}"'
+            f"give a run with model = {modular_form(settings.model)}"
         )
     seed = seed_of(folder, settings, seed)
     again = f"make it again with `shoal run {folder / 'settings.toml'}`"

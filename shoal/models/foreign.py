@@ -1,0 +1,118 @@
+"""What is asked of an `nn.Module` of somebody else: how it is made, what it may do, and which engine suits it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shoal.errors import SettingsError
+from shoal.models.table import needed
+
+ROWS = 23  # that a net is tried on: a number that is nobody's number of channels
+CONVOLUTIONS = nn.modules.conv._ConvNd
+
+
+class Suited(NamedTuple):
+    """The engine that suits a net on a CPU, why, and what keeps `vmap` from it, if anything does."""
+
+    engine: str
+    why: str
+    bound: str
+
+
+def made(make: Callable[..., nn.Module], rng: np.random.Generator, what: str, **given: Any) -> nn.Module:
+    """A module with weights of its own, drawn from a named path although it draws them from torch. It gets what it asks
+    for of what is `given`."""
+    try:
+        wanted = needed(make)
+    except ValueError:
+        wanted = []
+    if missing := [name for name in wanted if name not in given]:
+        raise SettingsError(
+            f"{what} cannot be made without `{missing[0]}`; give it a default, or name a function that makes the net "
+            f"(it may ask for {' or '.join(given)})"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(rng.integers(2**63)))
+        module = make(**{name: given[name] for name in wanted})
+    if not isinstance(module, nn.Module):
+        raise SettingsError(f"{what} must be an nn.Module, or a function that makes one, got {module!r}")
+    return module
+
+
+def without_chance(module: nn.Module, what: str) -> None:
+    """Raise for a net that drops out by itself."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+            raise SettingsError(
+                f"the layer `{name}` of {what} draws its dropout from torch, and a run could not be repeated; leave it "
+                "out: net.dropout acts on what the heads read, and on the modules of modular nets"
+            )
+
+
+@contextmanager
+def complains(what: str, advice: str) -> Iterator[None]:
+    """What a stranger's net raises, as one sentence."""
+    try:
+        yield
+    except SettingsError:
+        raise
+    except Exception as error:  # it can fail in any way
+        raise SettingsError(f"{what}: {words(error)}; {advice}") from error
+
+
+def words(error: Exception) -> str:
+    """An error in a line."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".; ")
+
+
+def written(module: nn.Module, x: Tensor) -> list[str]:
+    """The buffers that a module writes while it learns."""
+    before = {name: tensor.clone() for name, tensor in module.named_buffers()}
+    with torch.no_grad():
+        module.train()(x)
+    now = dict(module.named_buffers())
+    changed = [name for name, tensor in before.items() if not torch.equal(tensor, now[name])]
+    with torch.no_grad():
+        for name in changed:
+            now[name].copy_(before[name])
+    return changed
+
+
+def suited(module: nn.Module, x: Tensor) -> Suited:
+    """Which engine suits a module that reads x[B, ...]: `vmap` is tried once, on two agents that learn."""
+    changed = written(module, x)
+    if changed:
+        bound = f"it writes `{changed[0]}` while it learns"
+        return Suited("loop", bound, bound)
+    try:
+        several, alone = mapped(module, x, 3), mapped(module, x, 1)
+    except Exception as error:  # operations without a batching rule raise whatever they like
+        bound = f"vmap cannot map it ({words(error)})"
+        return Suited("loop", bound, bound)
+    if not all(torch.equal(one[:1], other) for one, other in zip(several, alone, strict=True)):
+        return Suited("loop", "under vmap its numbers would depend on how many agents there are", "")
+    if any(isinstance(part, CONVOLUTIONS) for part in module.modules()):
+        return Suited("loop", "convolutions are faster one agent after the other on a CPU", "")
+    return Suited("vmap", "its layers are small enough that all agents pay off in one kernel", "")
+
+
+def mapped(module: nn.Module, x: Tensor, lanes: int) -> list[Tensor]:
+    """What so many agents that learn alike get out of a module under `vmap`, and their gradients."""
+    module.train()
+    free = {name: torch.stack([one.detach()] * lanes).requires_grad_() for name, one in module.named_parameters()}
+    fixed = {name: torch.stack([one] * lanes) for name, one in module.named_buffers()}
+
+    def one(given: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        found: Tensor = torch.func.functional_call(module, dict(given), (x,))
+        return found.float()
+
+    with catch_warnings():
+        simplefilter("error")  # torch warns of an operation that it maps one by one
+        outputs = torch.func.vmap(one, randomness="error")(free | fixed, torch.stack([x] * lanes))
+        slopes = torch.autograd.grad(outputs.square().sum(), list(free.values()), allow_unused=True) if free else ()
+    return [outputs.detach(), *(slope for slope in slopes if slope is not None)]

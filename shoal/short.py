@@ -1,0 +1,374 @@
+"""Short forms: a sharing mode, or a learner that adds to the loss, of plain functions. What they make is a class like
+any other: it has a name and settings, is priced, listed, swept and resumed, and keeps the same laws."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal, get_type_hints
+
+import numpy as np
+import torch
+from pydantic import Field, PositiveInt, create_model
+from torch import Tensor
+
+from shoal.data.tasks import Lane
+from shoal.errors import SettingsError
+from shoal.fleet.engine import parted
+from shoal.fleet.evaluate import Trained
+from shoal.fleet.stack import MODEL, Stack, start
+from shoal.fleet.state import State
+from shoal.fleet.world import World
+from shoal.learners.contract import Learner
+from shoal.learners.plain import plain_only
+from shoal.learners.step import Frame, Part, trains_body
+from shoal.learners.usual import usual_epoch
+from shoal.mail.mail import Expected, Mail, by_receiver
+from shoal.mail.post import Post
+from shoal.mail.quote import Quote, Room, numbers
+from shoal.models.contract import body_shapes
+from shoal.rng import key
+from shoal.settings.groups import Settings
+from shoal.sharing.contract import Sharing
+from shoal.sharing.federated import net_of, write
+
+WEIGHTS = "weights"  # what agents of the same model have in common
+ON = "on"  # the agents to which something has come
+LETTER = "letter"
+PLAIN = (bool, int, float, str)  # settings whose type their default tells
+
+
+class Agent:
+    """One agent at an exchange, or at the end of a task: what a plain function may read of it, and keep for it."""
+
+    def __init__(self, world: World, stack: Stack, row: int, owner: str) -> None:
+        self.world, self.stack, self.row, self.owner = world, stack, row, owner
+        self.lane = stack.lanes[row]
+        self.task, self.epoch = stack.task, stack.epoch
+
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        """What it has in common with agents of the same model, by name: a copy, the first axis counts units."""
+        body = self.world.model.body
+        return {name: self.stack.params[name][self.row, :units].clone() for name, units in body.items()}
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """The classes of its current task, as the data counts them; a label is a place in them."""
+        return self.world.streams[self.row][self.task].outputs
+
+    @cached_property
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """The training rows of its current task, as its net reads them [n, ...], and their labels [n]."""
+        split, size = self.world.train, int(self.world.train.sizes[self.row, self.task])
+        at = split.rows[self.row, self.task, :size]
+        return self.world.inputs[at], split.labels[self.row, self.task, :size]
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the head of its current task reads of rows x[n, ...]: [n, F]."""
+        with torch.no_grad():
+            return self.net.features(x, self.task)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """What that head says of them: [n, K]."""
+        with torch.no_grad():
+            return self.net.read(x, self.task)
+
+    @cached_property
+    def net(self) -> Trained:
+        """Its net as it is now, without dropout."""
+        usage = self.world.usage(self.stack.of(MODEL), self.task)
+        return Trained(
+            self.world, self.stack, self.row, parted(usage, [1] * len(self.stack.lanes), single=True)[self.row]
+        )
+
+    def rng(self, *words: str | int) -> np.random.Generator:
+        """Its own random numbers, the same in every run."""
+        return key(*self.lane, self.owner, self.task, self.epoch, *words)
+
+    @property
+    def kept(self) -> dict[str, Tensor]:
+        """What was kept for it before."""
+        return {name: tensor[self.row] for name, tensor in self.stack.of(self.owner).items() if name != ON}
+
+    def keep(self, **tensors: Tensor) -> None:
+        """Keep tensors for it, by name and always in the same shape, until others come: in `kept`, and in the `state`
+        of a penalty's frame."""
+        state = self.stack.of(self.owner)
+        for name, tensor in tensors.items():
+            put(state, len(self.stack.lanes), self.row, name, tensor)
+
+
+def put(state: State, lanes: int, row: int, name: str, tensor: Tensor) -> None:
+    """Write a row of a tensor in a state, which is zero where nobody has written yet."""
+    if name not in state:
+        state[name] = tensor.new_zeros(lanes, *tensor.shape)
+    if state[name].shape[1:] != tensor.shape:
+        raise SettingsError(
+            f"`{name}` was kept with shape {list(state[name].shape[1:])}, and now has {list(tensor.shape)}; keep it in "
+            "the same shape always"
+        )
+    state[name][row] = tensor
+
+
+# Modes
+
+
+class Short(Sharing):
+    """What every mode in the short form has in common: everybody sends a letter of tensors to all its neighbours."""
+
+    between: ClassVar[str] = "agents of the same model, net.width, net.depth and net.basis"
+    asking: ClassVar[tuple[str, ...]] = ()
+    example: ClassVar[Mapping[str, Any]] = {"every": 2}
+    functions: ClassVar[Mapping[str, Callable[..., Any]]] = {}  # sends, uses, penalty
+
+    def fits(self, sender: Settings, receiver: Settings) -> bool:
+        return super().fits(sender, receiver) and net_of(sender) == net_of(receiver)
+
+    def letter(self, agent: Agent) -> dict[str, Tensor]:
+        """What an agent sends."""
+        if "sends" not in self.functions:
+            return agent.weights
+        found = called(self, "sends", agent)
+        if not isinstance(found, dict) or not found or not all(isinstance(one, Tensor) for one in found.values()):
+            raise SettingsError(f"what `{self.mode}` sends must be a dictionary of tensors by name, got {found!r}")
+        return {name: tensor.detach() for name, tensor in found.items()}
+
+    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        mails = []
+        for row, lane in enumerate(post.world.lanes):
+            others = post.out(lane)
+            letter = self.letter(Agent(post.world, post.stack, row, self.owner)) if others else {}
+            payload = {name: tensor.cpu() for name, tensor in letter.items()}
+            mails += [post.mail(lane, other, LETTER, payload, 1) for other in others]
+        return mails
+
+    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+        """Everybody uses what has come to it, all letters on a first axis in the order of agents."""
+        world, stack = post.world, post.stack
+        for lane, mails in by_receiver(answers).items():
+            row, letters = world.row[lane], sorted(mails, key=lambda mail: mail.sender)
+            names = letters[0].payload
+            theirs = {name: torch.stack([one.payload[name] for one in letters]).to(world.device) for name in names}
+            agent = Agent(world, stack, row, self.owner)
+            if "penalty" in self.functions:
+                agent.keep(**{ON: torch.ones((), device=world.device)})
+            write(stack, row, weights_of(self, agent, called(self, "uses", agent, theirs)))
+
+    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
+        return layout(self, world)
+
+    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
+        return [Quote(LETTER, 1, numbers(layout(self, world), 1))]
+
+
+class Penalising(Short):
+    """A mode in the short form that also adds to the loss of agents to which something has come."""
+
+    def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
+        return ON in stack.of(self.owner) and trains_body(world, parts)
+
+    def penalty(self, frame: Frame) -> Tensor:
+        on = frame.state[ON]
+        return torch.where(on > 0, called(self, "penalty", frame), 0.0)
+
+
+def weights_of(mode: Short, agent: Agent, found: Any) -> dict[str, Tensor]:
+    """The weights that an agent takes on, by what `uses` returns: some of them, or none."""
+    if found is None:
+        return {}
+    for name, tensor in found.items():
+        have = {one: tuple(value.shape) for one, value in agent.weights.items()}
+        if have.get(name) != tuple(tensor.shape):
+            raise SettingsError(
+                f"`{mode.mode}` returns `{name}` of shape {list(tensor.shape)}, and an agent's weights are "
+                f"{', '.join(f'{one} {list(shape)}' for one, shape in have.items())}; return some of these"
+            )
+    return {name: tensor.detach().float() for name, tensor in found.items()}
+
+
+@lru_cache(maxsize=64)
+def layout(mode: Short, world: World) -> dict[str, Expected]:
+    """The types and shapes of a letter: those of weights, or of what an agent would send before anything is learned."""
+    model = world.model
+    if "sends" not in mode.functions:
+        shapes = body_shapes(model)
+        return {name: Expected(torch.float32, (units, *shapes[name])) for name, units in model.body.items()}
+    one = world.piece([0])
+    letter = mode.letter(Agent(one, start(one), 0, mode.owner))
+    return {name: Expected(tensor.dtype, tuple(tensor.shape)) for name, tensor in letter.items()}
+
+
+def mode(
+    sends: str | Callable[..., Mapping[str, Tensor]] = WEIGHTS,
+    every: int = 5,
+    when: Literal["before", "after"] = "before",
+    penalty: Callable[..., Tensor] | None = None,
+    name: str = "",
+) -> Callable[[Callable[..., Any]], type[Sharing]]:
+    """Make a sharing mode of a plain function: what an agent does with what has come to it.
+
+    Every so many epochs, before or after them, all agents send a letter to their neighbours: their `weights`, or what a
+    function `sends(agent)` returns, tensors by name, in the same shapes at every exchange. The decorated function is
+    called with the agent and with all letters that have come to it, each tensor with a first axis over senders. It
+    returns the weights to go on with, or nothing, and may `agent.keep(...)` tensors, which `agent.kept` and a function
+    `penalty(frame)`, added to the loss from then on, can read (`Agent` here, `Frame` in shoal/learners/step.py).
+
+    Arguments with a default are settings of the mode: write 1.0, and not 1, for one that can be any number. A line
+    `rate: how far` in the docstring describes one.
+
+    >>> import shoal
+    >>> @shoal.mode(every=5)
+    ... def nearer(agent, theirs, rate=0.5):
+    ...     "Go a part of the way to the mean of all neighbours."
+    ...     return {name: own.lerp(theirs[name].mean(0), rate) for name, own in agent.weights.items()}
+    >>> nearer(rate=0.1).rate
+    0.1
+    """
+    if not callable(sends) and sends != WEIGHTS:
+        raise SettingsError(f'`sends` is "{WEIGHTS}" or a function of an agent, got {sends!r}')
+
+    def make(uses: Callable[..., Any]) -> type[Sharing]:
+        given = {"sends": sends if callable(sends) else None, "uses": uses, "penalty": penalty}
+        functions = {word: one for word, one in given.items() if one is not None}
+        called_ = name or uses.__name__
+        fixed: dict[str, Any] = {
+            "mode": (Literal[called_], called_),
+            "every": (PositiveInt, Field(every, description="epochs between exchanges")),
+            "when": (
+                Literal["before", "after"],
+                Field(when, description="exchange before or after every so many epochs"),
+            ),
+        }
+        found: type[Sharing] = made(Penalising if penalty else Short, uses, functions, {"uses": 2}, fixed)
+        return found
+
+    return make
+
+
+# Learners
+
+
+class Held(Learner):
+    """What every learner in the short form has in common: the new task alone, or with replay, and a penalty."""
+
+    functions: ClassVar[Mapping[str, Callable[..., Any]]] = {}  # keeps, penalty
+    replays: ClassVar[bool] = False
+
+    def suits(self, settings: Settings) -> None:
+        plain_only(self, settings)
+
+    def epoch(self, world: World, stack: Stack, epoch: int) -> None:
+        usual_epoch(world, stack, epoch, past=self.replays)
+
+    def end(self, world: World, stack: Stack) -> None:
+        """Keep what the penalty will read."""
+        state, lanes = stack.of(self.owner), len(stack.lanes)
+        new: dict[str, Tensor] = {}
+        for row, end in enumerate(world.ends.tolist()):
+            if end <= stack.task:  # its stream has ended
+                continue
+            agent = Agent(world, stack, row, self.owner)
+            found = called(self, "keeps", agent) if "keeps" in self.functions else agent.weights
+            for name, tensor in found.items():
+                if name not in new:
+                    new[name] = state[name].clone() if name in state else tensor.new_zeros(lanes, *tensor.shape)
+                new[name][row] = tensor.detach()
+        state.update(new)
+
+    def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
+        return len(stack.of(self.owner)) > 0 and trains_body(world, parts)
+
+    def penalty(self, frame: Frame) -> Tensor:
+        found: Tensor = called(self, "penalty", frame)
+        return found
+
+
+def penalty(
+    function: Callable[..., Tensor] | None = None,
+    *,
+    keeps: Callable[..., Mapping[str, Tensor]] | None = None,
+    replay: bool = False,
+    name: str = "",
+) -> Any:
+    """Make a learner of a plain function: what is added to one agent's loss, from the end of its first task on.
+
+    At the end of a task the weights are kept, or what a function `keeps(agent)` returns, tensors by name, always in the
+    same shapes. The decorated function is called with a `Frame` (shoal/learners/step.py): `frame.free` are the weights
+    that learn, `frame.state` what was kept. With `replay` the memories of earlier tasks are learned beside a new task.
+
+    Arguments with a default are settings of the learner: write 1.0, and not 1, for one that can be any number.
+
+    >>> import shoal
+    >>> @shoal.penalty
+    ... def hold(frame, strength=1.0):
+    ...     "Weights stay near where the last task has left them."
+    ...     return strength * sum((frame.free[name] - old).square().sum() for name, old in frame.state.items())
+    >>> hold(strength=0.1).strength
+    0.1
+    """
+
+    def make(function: Callable[..., Tensor]) -> type[Learner]:
+        functions = {"penalty": function} | ({"keeps": keeps} if keeps else {})
+        called_ = name or function.__name__
+        found: type[Held] = made(Held, function, functions, {}, {"method": (Literal[called_], called_)})
+        found.replays = replay
+        return found
+
+    return make if function is None else make(function)
+
+
+# Both
+
+
+def called(part: Any, word: str, *given: Any) -> Any:
+    """What one of the functions returns, with the settings that it asks for."""
+    function = part.functions[word]
+    return function(*given, **{name: getattr(part, name) for name in settings_of(function, len(given))})
+
+
+@lru_cache(maxsize=256)
+def settings_of(function: Callable[..., Any], given: int) -> tuple[str, ...]:
+    """The arguments of a function that are settings: all behind those that it is given."""
+    return tuple(inspect.signature(function).parameters)[given:]
+
+
+def made(
+    base: Any,
+    main: Callable[..., Any],
+    functions: Mapping[str, Callable[..., Any]],
+    given: Mapping[str, int],
+    fixed: Mapping[str, Any],
+) -> Any:
+    """The class that some functions make, with the name, place and docstring of the `main` one."""
+    fields: dict[str, Any] = dict(fixed)
+    for word, function in functions.items():
+        for name in settings_of(function, given.get(word, 1)):
+            field = field_of(function, name, main)
+            if name in base.model_fields or (name in fields and fields[name][1].default != field[1].default):
+                whose = (
+                    "every such class has"
+                    if name in base.model_fields
+                    else "another function has, with another default"
+                )
+                raise SettingsError(f"`{name}` of `{function.__name__}` is a setting that {whose}; rename it")
+            fields[name] = field
+    create: Callable[..., Any] = create_model
+    found = create(main.__name__, __base__=base, __module__=main.__module__, **fields)
+    found.__doc__, found.__qualname__ = inspect.getdoc(main) or "", main.__qualname__
+    found.functions = functions
+    return found
+
+
+def field_of(function: Callable[..., Any], name: str, main: Callable[..., Any]) -> tuple[Any, Any]:
+    """A setting by an argument: its type, or else that of its default, and what a docstring says of it."""
+    default = inspect.signature(function).parameters[name].default
+    kind = get_type_hints(function, include_extras=True).get(name, type(default))
+    if default is inspect.Parameter.empty or (kind is type(default) and kind not in PLAIN):
+        raise SettingsError(
+            f"`{name}` of `{function.__name__}` is a setting, so it needs a default that is a number, a word, true or "
+            f"false, or a type, got {default!r}"
+        )
+    docs = "\n".join(inspect.getdoc(one) or "" for one in (function, main))
+    told = re.search(rf"^\s*{name}: (.+)$", docs, re.MULTILINE)
+    return kind, Field(default, description=told[1] if told else f"a setting of {function.__name__}")
