@@ -11,14 +11,17 @@ if TYPE_CHECKING:
     from shoal.runs.record import create, reopen
     from shoal.settings.groups import Settings
     from shoal.settings.reading import read, resolve
+    from shoal.study.advise import Advice, advise
 
 __version__ = "0.1.0"
 
 # The public names, imported when they are first used: torch alone takes two seconds.
 HOMES = {
+    "Advice": "shoal.study.advise",
     "Data": "shoal.data.sources",
     "Settings": "shoal.settings.groups",
     "Stack": "shoal.fleet.stack",
+    "advise": "shoal.study.advise",
     "carry_out": "shoal.runs.execute",
     "create": "shoal.runs.record",
     "prepare": "shoal.runs.execute",
@@ -29,10 +32,12 @@ HOMES = {
     "train": "shoal.fleet.run",
 }
 __all__ = [
+    "Advice",
     "Data",
     "Settings",
     "Stack",
     "__version__",
+    "advise",
     "carry_out",
     "create",
     "prepare",

@@ -18,6 +18,7 @@ from shoal.cli.terminal import (
     console,
     err,
     say,
+    show_advice,
     show_cells,
     show_compared,
     show_data,
@@ -339,6 +340,51 @@ def sweep(
     show_swept(rows, list(dict.fromkeys(key for cell in cells for key in cell.words)), err if json else console)
     say(f"written to {table}")
     end_with_page(rows, folder, page)
+
+
+@app.command()
+def advise(
+    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/digits.toml.")],
+    words: Words = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help='What a link may carry in a task, e.g. "20 kB/task" (default: anything).', show_default=False
+        ),
+    ] = None,
+    candidates: Annotated[
+        str | None,
+        typer.Option(
+            help="What could be shared, e.g. recv,simp,recv+modmod (default: all that suits).", show_default=False
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Repetitions of the whole fleet, at most.")] = 8,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Runs are kept here and found again (default: runs/advise-NAME).", show_default=False),
+    ] = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """What should my agents share for this budget? An answer in a sentence, with its uncertainty.
+
+    What costs more than the budget is left out before it runs. The others race over seeds: all have a few, the better
+    half more, and so on, until all seeds are used or the answer is sure. OUT has the sentence (advise.txt), the table
+    (.csv, .json) and a chart (.svg, .png, .pdf); the same command again goes on where it was stopped.
+    """
+    from shoal.study import advise as advices
+
+    def train(blocks: Sequence[advices.Block], folder: Path) -> None:
+        for _ in work(blocks, folder, data):
+            pass
+
+    folder = out or Path("runs") / f"advise-{file.stem}"
+    found = advices.advise(file, budget, candidates, seeds, folder, words or [], data, train)
+    if json:
+        print(dumps(found.content()), flush=True)
+    else:
+        show_advice(found)
+    say(f"written to {folder / 'advise.txt'}, and .csv, .json and a chart beside it")
 
 
 @app.command("report")

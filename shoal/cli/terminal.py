@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shoal.fleet.world import World
     from shoal.network.facts import Facts
     from shoal.sharing.plan import Line
+    from shoal.study.advise import Advice
     from shoal.study.transfer.measure import Found, Means
 
 console = Console()
@@ -251,6 +252,30 @@ def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> N
     where.print(
         "* the Pareto front: no other combination with the same tasks ends higher for as little traffic; "
         "errors over seeds; floats per edge and task",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def show_advice(advice: "Advice") -> None:
+    """Candidates, the best first, and what to share."""
+    from shoal.study.paired import chance
+    from shoal.units import shown
+
+    table = Table(
+        "", Column("candidate", overflow="fold"), "final", "gain", "p", "seeds", "per link and task", box=None
+    )
+    for row in advice.rows:
+        if row["over_budget"]:
+            continue
+        reach = "" if row["gain_high"] is None else f" ± {row['gain_high'] - row['gain']:.2f}"
+        gain = f"{row['gain']:+.2f}{reach}" if row["p"] is not None else ""
+        mark, cost = "*" * (row["candidate"] == advice.pick), shown(row["sent"]) if row["sent"] else ""
+        final = "" if row["final_accuracy"] is None else f"{row['final_accuracy']:.2f}"
+        table.add_row(mark, row["candidate"], final, gain, chance(row["p"]), str(row["seeds"]), cost)
+    console.print(table)
+    console.print(advice.sentence, highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{advice.spent:,} epochs of agents, of the {advice.whole:,} that all candidates take with all seeds",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
 
