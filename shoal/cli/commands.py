@@ -22,6 +22,7 @@ from shoal.cli.terminal import (
     show_cells,
     show_compared,
     show_data,
+    show_experiments,
     show_learners,
     show_means,
     show_modes,
@@ -46,7 +47,7 @@ C = TypeVar("C", bound="Cell")
 app = typer.Typer(
     name="shoal",
     help="Fleets of agents that learn their own streams of tasks, one after the other, without forgetting.",
-    epilog="Start with `shoal demo`; then `shoal run experiments/mnist.toml`.",
+    epilog="Start with `shoal demo`; then `shoal run digits`.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -120,7 +121,7 @@ def sentences() -> Iterator[None]:
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/mnist.toml.")],
+    file: Annotated[Path, typer.Argument(help="A settings file, or the name of an experiment, e.g. mnist.")],
     words: Words = None,
     seeds: Seeds = None,
     out: Out = None,
@@ -304,7 +305,7 @@ def compare(
 
 @app.command()
 def sweep(
-    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/digits.toml.")],
+    file: Annotated[Path, typer.Argument(help="A settings file, or the name of an experiment, e.g. digits.")],
     words: Annotated[
         list[str],
         typer.Argument(
@@ -344,7 +345,7 @@ def sweep(
 
 @app.command()
 def advise(
-    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/digits.toml.")],
+    file: Annotated[Path, typer.Argument(help="A settings file, or the name of an experiment, e.g. digits.")],
     words: Words = None,
     budget: Annotated[
         str | None,
@@ -445,19 +446,19 @@ def network(
     A graph file is GraphML (.graphml or .xml; edges may have attributes *budget* and *every*) or an edge list, with a
     line `0 1` for an edge from agent 0 to agent 1, or `0 1 5000 10` for one of 5000 floats every 10 epochs.
 
-    Of a settings file (.toml), its agents and [network] are shown; there, the graph is network.graph = "GRAPH".
+    Of a settings file (.toml) or an experiment, its agents and [network] are shown; there, the graph is network.graph = "GRAPH".
     """
     from shoal.network.edges import edges, settle
     from shoal.network.facts import facts
     from shoal.network.graphs import DRAWN, is_named
     from shoal.network.picture import picture
     from shoal.settings.groups import Network
-    from shoal.settings.reading import override, read, resolve
+    from shoal.settings.reading import experiments, override, read, resolve
 
     if out and out.suffix != ".svg":
         raise UserError(f"the picture cannot be {out}; give --out a name that ends in .svg")
     said = {"agents": agents, "network.p": p, "seed": seed, "network.budget": budget, "network.every": every}
-    toml = Path(graph).suffix == ".toml"
+    toml = Path(graph).suffix == ".toml" or (graph in experiments() and not is_named(graph))
     if not toml and agents is None and not is_named(graph):
         said["agents"] = 1 + max(max(link.sender, link.receiver) for link in settle(Network(graph=graph)).edges)
     words = [f"{name}={value}" for name, value in said.items() if value is not None]
@@ -548,7 +549,7 @@ def transfer(
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/mnist.toml.")],
+    file: Annotated[Path, typer.Argument(help="A settings file, or the name of an experiment, e.g. mnist.")],
     words: Words = None,
     seeds: Seeds = None,
     data: Data = None,
@@ -570,7 +571,7 @@ NAMED = {
     "scores": ("shoal.sharing.scores:SCORES", "for sharing.modmod.metric and `shoal transfer --metric`"),
     "metrics": ("shoal.study.metrics:METRICS", "in every summary"),
 }
-LISTED = ("settings", "sharing", "learners", *NAMED, "datasets")
+LISTED = ("settings", "sharing", "learners", *NAMED, "datasets", "experiments")
 
 
 @app.command("list")
@@ -584,6 +585,8 @@ def list_(what: Annotated[str, typer.Argument(help=f"{', '.join(LISTED[:-1])} or
         show_learners()
     elif what == "datasets":
         list_data()
+    elif what == "experiments":
+        show_experiments()
     elif what in NAMED:
         door, also = NAMED[what]
         module, _, name = door.partition(":")

@@ -412,6 +412,17 @@ def show_learners() -> None:
     console.print("\nEvery learner also has those that `shoal list settings` shows for all.")
 
 
+def show_experiments() -> None:
+    """Settings files that come with shoal, by the names that commands take."""
+    from shoal.settings.reading import experiments
+
+    table = Table("experiment", "what it is", box=None)
+    for name, file in experiments().items():
+        table.add_row(name, file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# "))
+    console.print(table)
+    console.print("\n`shoal run NAME KEY=VALUE...` runs one; wherever a settings file is expected, its name will do.")
+
+
 def show_data(rows: Iterable["Status"]) -> None:
     """Which datasets are here."""
     table = Table("dataset", "here", "where", "MB", "note", box=None)

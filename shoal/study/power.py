@@ -22,7 +22,8 @@ def power(effect: float, seeds: int, level: float = SURE) -> float:
     limit = critical(freedom, level)
     # The spread that is measured, over the true one: a chi variable over the root of its degrees of freedom.
     scale = math.log(2) + freedom / 2 * math.log(freedom / 2) - math.lgamma(freedom / 2)
-    width = (1 + 9 / math.sqrt(2 * freedom)) / STEPS
+    # Beyond nine standard deviations, of either, there is nothing to add.
+    width = min(1 + 9 / math.sqrt(2 * freedom), (abs(shift) + 9) / limit) / STEPS
 
     def part(at: int) -> float:
         spread = at * width
