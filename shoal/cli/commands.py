@@ -2,12 +2,16 @@
 
 import errno
 import json
+import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from traceback import format_exception
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -49,13 +53,50 @@ app = typer.Typer(
     help="Fleets of agents that learn their own streams of tasks, one after the other, without forgetting.",
     epilog="Start with `shoal demo`; then `shoal run digits`.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
 data_app = typer.Typer(help="Datasets: what is there, and how to get the rest.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
+
+def begins(names: Iterable[str], text: str) -> list[str]:
+    """What can be said by someone who has begun to type."""
+    return [name for name in names if name.startswith(text)]
+
+
+def complete_file(incomplete: str) -> list[str]:
+    """The names of experiments; if none fits, the shell goes on with files."""
+    from shoal.settings.reading import experiments
+
+    return begins(experiments(), incomplete)
+
+
+def complete_word(incomplete: str) -> list[str]:
+    """KEY= of every setting, and what can stand behind it if it is one of some words."""
+    from shoal.cli.terminal import choices
+    from shoal.settings.checks import fields
+
+    key, equals, _ = incomplete.partition("=")
+    if not equals:
+        return begins([f"{name}=" for name, _ in fields()], incomplete)
+    found = dict(fields()).get(key)
+    words = [] if found is None else ["true", "false"] if found.annotation is bool else choices(found.annotation)
+    return begins([f"{key}={word}" for word in words], incomplete)
+
+
+def complete_list(incomplete: str) -> list[str]:
+    """What can be listed."""
+    return begins(LISTED, incomplete)
+
+
+File = Annotated[
+    Path,
+    typer.Argument(
+        help="A settings file, or the name of an experiment, e.g. digits: see `shoal list experiments`.",
+        autocompletion=complete_file,
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="The run directory (default: runs/NAME-ID).", show_default=False)]
 Data = Annotated[
     Path | None,
@@ -64,7 +105,11 @@ Data = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on the last line of stdout.")]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(help="Settings that win over the file, e.g. learner.epochs=50.", metavar="[KEY=VALUE]..."),
+    typer.Argument(
+        help="Settings that win over the file, e.g. learner.epochs=50.",
+        metavar="[KEY=VALUE]...",
+        autocompletion=complete_word,
+    ),
 ]
 Page = Annotated[bool, typer.Option("--page/--no-page", help="End with OUT/report.html (see `shoal report`).")]
 Seeds = Annotated[int | None, typer.Option(help="Repetitions of the whole fleet.", show_default=False)]
@@ -90,7 +135,8 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; every foreseen error is one sentence on stderr and exit code 2."""
+    """Run the command line. A user's mistake is one sentence on stderr and exit code 2, one of ours a sentence that says
+    where its traceback is, and exit code 1."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows another
@@ -112,16 +158,30 @@ def sentences() -> Iterator[None]:
     except UserError as error:
         say(str(error), "error: ")
         sys.exit(2)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            say(f"cannot write: {error.strerror}; make room there", "error: ")
+            sys.exit(2)
+        if os.environ.get("SHOAL_TRACEBACK"):
             raise
-        say(f"cannot write: {error.strerror}; make room there", "error: ")
-        sys.exit(2)
+        say(unforeseen(error), "error: ")
+        sys.exit(1)
+
+
+def unforeseen(error: Exception) -> str:
+    """A sentence about a mistake of ours, which says where its traceback is."""
+    what = f"{type(error).__name__}: {error}".partition("\n")[0]
+    try:
+        with NamedTemporaryFile("w", prefix="shoal-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            file.write(f"{shlex.join(sys.argv)}\n\n{''.join(format_exception(error))}")
+    except OSError:
+        return f"a mistake in shoal, not in what you said ({what}); SHOAL_TRACEBACK=1 shows where"
+    return f"a mistake in shoal, not in what you said ({what}); please report it with {file.name}"
 
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="A settings file, or the name of an experiment, e.g. mnist.")],
+    file: File,
     words: Words = None,
     seeds: Seeds = None,
     out: Out = None,
@@ -267,7 +327,13 @@ def reproduce(
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Settings files, finished run directories, folders of such.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Settings files or names of experiments, finished run directories, folders of such.",
+            autocompletion=complete_file,
+        ),
+    ],
     baseline: Annotated[
         Path | None, typer.Option(help="The run to compare with (default: the first).", show_default=False)
     ] = None,
@@ -305,11 +371,13 @@ def compare(
 
 @app.command()
 def sweep(
-    file: Annotated[Path, typer.Argument(help="A settings file, or the name of an experiment, e.g. digits.")],
+    file: File,
     words: Annotated[
         list[str],
         typer.Argument(
-            help="What to vary, e.g. sharing=none,recv,recv+fedavg network=ring,complete.", metavar="KEY=A,B..."
+            help="What to vary, e.g. sharing=none,recv,recv+fedavg network=ring,complete.",
+            metavar="KEY=A,B...",
+            autocompletion=complete_word,
         ),
     ],
     seeds: Seeds = None,
@@ -345,7 +413,7 @@ def sweep(
 
 @app.command()
 def advise(
-    file: Annotated[Path, typer.Argument(help="A settings file, or the name of an experiment, e.g. digits.")],
+    file: File,
     words: Words = None,
     budget: Annotated[
         str | None,
@@ -549,7 +617,7 @@ def transfer(
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="A settings file, or the name of an experiment, e.g. mnist.")],
+    file: File,
     words: Words = None,
     seeds: Seeds = None,
     data: Data = None,
@@ -575,7 +643,11 @@ LISTED = ("settings", "sharing", "learners", *NAMED, "datasets", "experiments")
 
 
 @app.command("list")
-def list_(what: Annotated[str, typer.Argument(help=f"{', '.join(LISTED[:-1])} or {LISTED[-1]}")] = "settings") -> None:
+def list_(
+    what: Annotated[
+        str, typer.Argument(help=f"{', '.join(LISTED[:-1])} or {LISTED[-1]}", autocompletion=complete_list)
+    ] = "settings",
+) -> None:
     """List what there is to choose from."""
     if what == "settings":
         show_settings()

@@ -462,6 +462,8 @@ def test_what_can_be_shared_is_listed() -> None:
 
 
 def test_a_programming_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_TRACEBACK", "1")
+
     def broken(*_: object) -> None:
         raise RuntimeError("a mistake of ours")
 
