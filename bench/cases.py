@@ -5,7 +5,6 @@ Speed does not depend on what the pixels show, so no dataset is needed.
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,10 +15,9 @@ from shoal.fleet.stack import Stack, start
 from shoal.fleet.world import World, world
 from shoal.learners.memory import remember
 from shoal.settings.groups import Settings
-from shoal.settings.reading import read
+from shoal.settings.reading import EXPERIMENTS, read
 from tests import twin
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 AGENTS = 8  # of the paper's fleets; more lanes are more seeds
 TASK = 7  # the middle of the part of the stream in which a modular net grows: 8 modules, the candidate included
 

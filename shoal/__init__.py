@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from shoal.settings.groups import Settings
     from shoal.settings.reading import read, resolve
     from shoal.short import mode, penalty
+    from shoal.study.advise import Advice, advise
 
 __version__ = "0.1.0"
 
 # The public names, imported when they are first used: torch alone takes two seconds.
 HOMES = {
+    "Advice": "shoal.study.advise",
     "Data": "shoal.data.sources",
     "Fleet": "shoal.python.fleets",
     "Result": "shoal.python.results",
     "Settings": "shoal.settings.groups",
     "Stack": "shoal.fleet.stack",
+    "advise": "shoal.study.advise",
     "carry_out": "shoal.runs.execute",
     "compare": "shoal.python.results",
     "complete": "shoal.python.networks",
@@ -47,12 +50,14 @@ HOMES = {
     "tree": "shoal.python.networks",
 }
 __all__ = [
+    "Advice",
     "Data",
     "Fleet",
     "Result",
     "Settings",
     "Stack",
     "__version__",
+    "advise",
     "carry_out",
     "compare",
     "complete",

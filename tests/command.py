@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.cli import commands as cli
+from shoal.settings.reading import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
-DIGITS = ROOT / "experiments" / "digits.toml"
+DIGITS = EXPERIMENTS / "digits.toml"
 # A run of half a second in which something is learned, modules are kept and modules are dropped.
 TINY = (
     "agents=2", "seeds=2", "seed=10", "tasks.count=6", "tasks.classes=2", "tasks.train=16", "tasks.validation=8",

@@ -2,12 +2,16 @@
 
 import errno
 import json
+import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from traceback import format_exception
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -18,10 +22,12 @@ from shoal.cli.terminal import (
     console,
     err,
     say,
+    show_advice,
     show_cells,
     show_compared,
     show_data,
     show_entries,
+    show_experiments,
     show_learners,
     show_means,
     show_modes,
@@ -46,15 +52,52 @@ C = TypeVar("C", bound="Cell")
 app = typer.Typer(
     name="shoal",
     help="Fleets of agents that learn their own streams of tasks, one after the other, without forgetting.",
-    epilog="Start with `shoal demo`; then `shoal run experiments/mnist.toml`.",
+    epilog="Start with `shoal demo`; then `shoal run digits`.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
 data_app = typer.Typer(help="Datasets: what is there, and how to get the rest.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
+
+def begins(names: Iterable[str], text: str) -> list[str]:
+    """What can be said by someone who has begun to type."""
+    return [name for name in names if name.startswith(text)]
+
+
+def complete_file(incomplete: str) -> list[str]:
+    """The names of experiments; if none fits, the shell goes on with files."""
+    from shoal.settings.reading import experiments
+
+    return begins(experiments(), incomplete)
+
+
+def complete_word(incomplete: str) -> list[str]:
+    """KEY= of every setting, and what can stand behind it if it is one of some words."""
+    from shoal.cli.terminal import choices
+    from shoal.settings.checks import fields
+
+    key, equals, _ = incomplete.partition("=")
+    if not equals:
+        return begins([f"{name}=" for name, _ in fields()], incomplete)
+    found = dict(fields()).get(key)
+    words = [] if found is None else ["true", "false"] if found.annotation is bool else choices(found.annotation)
+    return begins([f"{key}={word}" for word in words], incomplete)
+
+
+def complete_list(incomplete: str) -> list[str]:
+    """What can be listed."""
+    return begins(LISTED, incomplete)
+
+
+File = Annotated[
+    Path,
+    typer.Argument(
+        help="A settings file, or the name of an experiment, e.g. digits: see `shoal list experiments`.",
+        autocompletion=complete_file,
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="The run directory (default: runs/NAME-ID).", show_default=False)]
 Data = Annotated[
     Path | None,
@@ -63,7 +106,11 @@ Data = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on the last line of stdout.")]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(help="Settings that win over the file, e.g. learner.epochs=50.", metavar="[KEY=VALUE]..."),
+    typer.Argument(
+        help="Settings that win over the file, e.g. learner.epochs=50.",
+        metavar="[KEY=VALUE]...",
+        autocompletion=complete_word,
+    ),
 ]
 Page = Annotated[bool, typer.Option("--page/--no-page", help="End with OUT/report.html (see `shoal report`).")]
 Seeds = Annotated[int | None, typer.Option(help="Repetitions of the whole fleet.", show_default=False)]
@@ -89,7 +136,8 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; every foreseen error is one sentence on stderr and exit code 2."""
+    """Run the command line. A user's mistake is one sentence on stderr and exit code 2, one of ours a sentence that says
+    where its traceback is, and exit code 1."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows another
@@ -111,16 +159,30 @@ def sentences() -> Iterator[None]:
     except UserError as error:
         say(str(error), "error: ")
         sys.exit(2)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            say(f"cannot write: {error.strerror}; make room there", "error: ")
+            sys.exit(2)
+        if os.environ.get("SHOAL_TRACEBACK"):
             raise
-        say(f"cannot write: {error.strerror}; make room there", "error: ")
-        sys.exit(2)
+        say(unforeseen(error), "error: ")
+        sys.exit(1)
+
+
+def unforeseen(error: Exception) -> str:
+    """A sentence about a mistake of ours, which says where its traceback is."""
+    what = f"{type(error).__name__}: {error}".partition("\n")[0]
+    try:
+        with NamedTemporaryFile("w", prefix="shoal-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            file.write(f"{shlex.join(sys.argv)}\n\n{''.join(format_exception(error))}")
+    except OSError:
+        return f"a mistake in shoal, not in what you said ({what}); SHOAL_TRACEBACK=1 shows where"
+    return f"a mistake in shoal, not in what you said ({what}); please report it with {file.name}"
 
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/mnist.toml.")],
+    file: File,
     words: Words = None,
     seeds: Seeds = None,
     out: Out = None,
@@ -266,7 +328,13 @@ def reproduce(
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Settings files, finished run directories, folders of such.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Settings files or names of experiments, finished run directories, folders of such.",
+            autocompletion=complete_file,
+        ),
+    ],
     baseline: Annotated[
         Path | None, typer.Option(help="The run to compare with (default: the first).", show_default=False)
     ] = None,
@@ -302,11 +370,13 @@ def compare(
 
 @app.command()
 def sweep(
-    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/digits.toml.")],
+    file: File,
     words: Annotated[
         list[str],
         typer.Argument(
-            help="What to vary, e.g. sharing=none,recv,recv+fedavg network=ring,complete.", metavar="KEY=A,B..."
+            help="What to vary, e.g. sharing=none,recv,recv+fedavg network=ring,complete.",
+            metavar="KEY=A,B...",
+            autocompletion=complete_word,
         ),
     ],
     seeds: Seeds = None,
@@ -338,6 +408,51 @@ def sweep(
     show_swept(rows, list(dict.fromkeys(key for cell in cells for key in cell.words)), err if json else console)
     say(f"written to {table}")
     end_with_page(rows, folder, page)
+
+
+@app.command()
+def advise(
+    file: File,
+    words: Words = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help='What a link may carry in a task, e.g. "20 kB/task" (default: anything).', show_default=False
+        ),
+    ] = None,
+    candidates: Annotated[
+        str | None,
+        typer.Option(
+            help="What could be shared, e.g. recv,simp,recv+modmod (default: all that suits).", show_default=False
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Repetitions of the whole fleet, at most.")] = 8,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Runs are kept here and found again (default: runs/advise-NAME).", show_default=False),
+    ] = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """What should my agents share for this budget? An answer in a sentence, with its uncertainty.
+
+    What costs more than the budget is left out before it runs. The others race over seeds: all have a few, the better
+    half more, and so on, until all seeds are used or the answer is sure. OUT has the sentence (advise.txt), the table
+    (.csv, .json) and a chart (.svg, .png, .pdf); the same command again goes on where it was stopped.
+    """
+    from shoal.study import advise as advices
+
+    def train(blocks: Sequence[advices.Block], folder: Path) -> None:
+        for _ in work(blocks, folder, data):
+            pass
+
+    folder = out or Path("runs") / f"advise-{file.stem}"
+    found = advices.advise(file, budget, candidates, seeds, folder, words or [], data, train)
+    if json:
+        print(dumps(found.content()), flush=True)
+    else:
+        show_advice(found)
+    say(f"written to {folder / 'advise.txt'}, and .csv, .json and a chart beside it")
 
 
 @app.command("report")
@@ -403,19 +518,20 @@ def network(
     line `0 1` for an edge from agent 0 to agent 1, `0 1 5000 10` for one of 5000 floats every 10 epochs, or
     `0 1 20kB/task` for one of 20,000 bytes in a task.
 
-    Of a settings file (.toml), its agents and [network] are shown; there, the graph is network.graph = "GRAPH".
+    Of a settings file (.toml) or an experiment, its agents and [network] are shown; there, the graph is
+    network.graph = "GRAPH".
     """
     from shoal.network.edges import edges, settle
     from shoal.network.facts import facts
     from shoal.network.graphs import DRAWN, is_named
     from shoal.network.picture import picture
     from shoal.settings.groups import Network
-    from shoal.settings.reading import override, read, resolve
+    from shoal.settings.reading import experiments, override, read, resolve
 
     if out and out.suffix != ".svg":
         raise UserError(f"the picture cannot be {out}; give --out a name that ends in .svg")
     said = {"agents": agents, "network.p": p, "seed": seed, "network.budget": budget, "network.every": every}
-    toml = Path(graph).suffix == ".toml"
+    toml = Path(graph).suffix == ".toml" or (graph in experiments() and not is_named(graph))
     if not toml and agents is None and not is_named(graph):
         said["agents"] = 1 + max(max(link.sender, link.receiver) for link in settle(Network(graph=graph)).edges)
     words = [f"{name}={value}" for name, value in said.items() if value is not None]
@@ -541,7 +657,7 @@ def transfer_parts(
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="A settings file, e.g. experiments/mnist.toml.")],
+    file: File,
     words: Words = None,
     seeds: Seeds = None,
     data: Data = None,
@@ -566,11 +682,15 @@ NAMED = {
     "scores": ("shoal.sharing.scores:SCORES", "for sharing.modmod.metric and `shoal transfer --metric`"),
     "metrics": ("shoal.study.metrics:METRICS", "in every summary"),
 }
-LISTED = ("settings", "sharing", "learners", *NAMED, "datasets")
+LISTED = ("settings", "sharing", "learners", *NAMED, "datasets", "experiments")
 
 
 @app.command("list")
-def list_(what: Annotated[str, typer.Argument(help=f"{', '.join(LISTED[:-1])} or {LISTED[-1]}")] = "settings") -> None:
+def list_(
+    what: Annotated[
+        str, typer.Argument(help=f"{', '.join(LISTED[:-1])} or {LISTED[-1]}", autocompletion=complete_list)
+    ] = "settings",
+) -> None:
     """List what there is to choose from."""
     if what == "settings":
         show_settings()
@@ -580,6 +700,8 @@ def list_(what: Annotated[str, typer.Argument(help=f"{', '.join(LISTED[:-1])} or
         show_learners()
     elif what == "datasets":
         list_data()
+    elif what == "experiments":
+        show_experiments()
     elif what in NAMED:
         door, also = NAMED[what]
         module, _, name = door.partition(":")

@@ -24,14 +24,14 @@ from shoal.runs.cells import measured
 from shoal.runs.execute import carry_out, done, interrupts, prepare, units
 from shoal.runs.record import Record, content, create, reopen
 from shoal.settings.groups import Settings
-from shoal.settings.reading import read
+from shoal.settings.reading import EXPERIMENTS, read
 from shoal.study import metrics
 from shoal.study.paired import Gain
 from shoal.units import shown
 
-# The fleet; experiments/digits.toml is the same file, and a test keeps it so. Its settings were chosen by how agents
-# learn that share nothing, and how fast, before the other methods were run with them: never tune them on an outcome.
-FLEET = Path(__file__).with_name("digits.toml")
+# The fleet. Its settings were chosen by how agents learn that share nothing, and how fast, before the other methods were
+# run with them: never tune them on an outcome.
+FLEET = EXPERIMENTS / "digits.toml"
 SEEDS = 4
 OUT = Path("runs/demo")
 BASE = "vanilla"

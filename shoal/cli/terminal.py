@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.fleet.world import World
     from shoal.network.facts import Facts
     from shoal.sharing.plan import Line
+    from shoal.study.advise import Advice
     from shoal.study.transfer.measure import Found, Means
 
 console = Console()
@@ -275,6 +276,30 @@ def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> N
     )  # fmt: skip
 
 
+def show_advice(advice: "Advice") -> None:
+    """Candidates, the best first, and what to share."""
+    from shoal.study.paired import chance
+    from shoal.units import shown
+
+    table = Table(
+        "", Column("candidate", overflow="fold"), "final", "gain", "p", "seeds", "per link and task", box=None
+    )
+    for row in advice.rows:
+        if row["over_budget"]:
+            continue
+        reach = "" if row["gain_high"] is None else f" ± {row['gain_high'] - row['gain']:.2f}"
+        gain = f"{row['gain']:+.2f}{reach}" if row["p"] is not None else ""
+        mark, cost = "*" * (row["candidate"] == advice.pick), shown(row["sent"]) if row["sent"] else ""
+        final = "" if row["final_accuracy"] is None else f"{row['final_accuracy']:.2f}"
+        table.add_row(mark, row["candidate"], final, gain, chance(row["p"]), str(row["seeds"]), cost)
+    console.print(table)
+    console.print(advice.sentence, highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{advice.spent:,} epochs of agents, of the {advice.whole:,} that all candidates take with all seeds",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+
+
 def counted(rows: Sequence[dict[str, Any]]) -> str:
     """How many seeds runs have."""
     seeds = sorted({row["seeds"] for row in rows})
@@ -426,6 +451,17 @@ def show_learners() -> None:
                 table.add_row(f"  learner.{name}", json.dumps(field.default), meaning(field))
     console.print(table)
     console.print("\nEvery learner also has those that `shoal list settings` shows for all.")
+
+
+def show_experiments() -> None:
+    """Settings files that come with shoal, by the names that commands take."""
+    from shoal.settings.reading import experiments
+
+    table = Table("experiment", "what it is", box=None)
+    for name, file in experiments().items():
+        table.add_row(name, file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# "))
+    console.print(table)
+    console.print("\n`shoal run NAME KEY=VALUE...` runs one; wherever a settings file is expected, its name will do.")
 
 
 def show_data(rows: Iterable["Status"]) -> None:

@@ -1,6 +1,7 @@
 """Settings from TOML and `key=value`: what the user says, completed and checked."""
 
 import copy
+import difflib
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ from shoal.settings.groups import Settings
 from shoal.settings.kinds import described
 from shoal.sharing.contract import Sharing
 
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"  # settings files that come with shoal
 SHORT = {"network": "graph", "learner": "method"}  # what a group that is one word means
 
 
@@ -25,30 +27,58 @@ def resolve(raw: dict[str, Any]) -> Settings:
     return Settings(**raw)
 
 
-def read(file: str | Path, overrides: Iterable[str] = ()) -> Settings:
-    """Settings from a TOML file and `key=value` words; what is said later wins.
+def read(file: Path | str, overrides: Iterable[str] = ()) -> Settings:
+    """Settings from a TOML file, or the experiment of that name, and `key=value` words; what is said later wins.
 
-    >>> import pathlib, shoal
-    >>> _ = pathlib.Path("mine.toml").write_text('dataset = "digits"\\ntasks = { count = 6 }')
-    >>> settings = shoal.read("mine.toml", ["agents=4", "sharing=recv"])
-    >>> settings.agents, settings.tasks.count
-    (4, 6)
+    >>> import shoal
+    >>> settings = shoal.read("digits", ["agents=4", "sharing=recv"])
+    >>> settings.agents, [mode.mode for mode in settings.sharing]
+    (4, ['recv'])
     """
     return resolve(override(parsed(Path(file)), overrides))
 
 
+def experiments() -> dict[str, Path]:
+    """The settings files that come with shoal, by name."""
+    return {file.stem: file for file in sorted(EXPERIMENTS.glob("*.toml"), key=lambda file: file.stem)}
+
+
+def located(file: Path) -> Path:
+    """The settings file that is meant: a path, or the name of one that comes with shoal, which may also be written
+    `experiments/NAME.toml`."""
+    if str(file) in experiments() or (file.parent, file.suffix) == (Path("experiments"), ".toml"):
+        own = experiments().get(file.stem)
+        if own and not is_there(file):
+            return own
+    return file
+
+
+def is_there(file: Path) -> bool:
+    """Is there such a file?"""
+    try:
+        return file.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
 def parsed(file: Path) -> dict[str, Any]:
-    """What a TOML file says."""
+    """What a settings file says; a name without a folder or an ending is that of an experiment."""
+    file = located(file)
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SettingsError(
-            f"no settings file {file}; those that come with shoal's source are in its folder experiments"
-        ) from None
+        names = list(experiments())
+        close = difflib.get_close_matches(file.stem, names, n=1)
+        hint = f"did you mean `{close[0]}`? " if close else ""
+        raise SettingsError(f"no settings file {file}; {hint}those that come with shoal: {', '.join(names)}") from None
     except OSError as error:
         raise SettingsError(f"cannot read {file}: {error.strerror}; give a settings file in TOML") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"cannot read {file} as TOML: {error}; experiments/ has files that can be read") from None
+    except RecursionError:
+        raise SettingsError(f"cannot read {file} as TOML: its values are nested too deep; make them flat") from None
+    except ValueError as error:  # no TOML, no text, a number of thousands of digits, or a name that no file can have
+        raise SettingsError(
+            f"cannot read {file} as TOML: {error}; `shoal list experiments` names files that can be read"
+        ) from None
     network = raw.get("network", {})
     said = {"graph": network} if isinstance(network, str) else network
     from shoal.network.graphs import is_file

@@ -1,7 +1,7 @@
 """Differences of two runs, paired over seeds: a seed means the same tasks and the same first weights in both."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -99,9 +99,22 @@ def chance(p: float | None) -> str:
 
 
 @cache
-def critical(freedom: int) -> float:
-    """The t whose p-value is `SURE`, halving an interval that holds it until nothing is left of it."""
-    low, high = 1.0, 20.0
+def critical(freedom: int, level: float = SURE) -> float:
+    """The t whose p-value is `level`, halving an interval that holds it until nothing is left of it."""
+    low, high = 0.0, 2.0
+    while student(high, freedom) > level:
+        low, high = high, 2 * high
     while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if student(middle, freedom) > SURE else (low, middle)
+        low, high = (middle, high) if student(middle, freedom) > level else (low, middle)
     return high
+
+
+def holm(chances: Sequence[float], looks: int = 1) -> list[float]:
+    """p-values corrected for their number, so that any of them is below a level by accident no more often than that
+    level says (Holm 1979, Scandinavian Journal of Statistics 6); and for how often the data is looked at."""
+    order = sorted(range(len(chances)), key=lambda at: chances[at])
+    corrected, least = [1.0] * len(chances), 0.0
+    for rank, at in enumerate(order):
+        least = max(least, min(1.0, looks * (len(chances) - rank) * chances[at]))
+        corrected[at] = least
+    return corrected

@@ -18,7 +18,7 @@ from shoal.cli.commands import NAMED
 from shoal.doors import line
 from shoal.errors import Stopped
 from shoal.runs.record import reopen
-from tests.command import DIGITS, ROOT, TINY, Done, call, command, refused
+from tests.command import DIGITS, TINY, Done, call, command, refused
 
 PROMISED = {
     "final_accuracy", "final_accuracy_se", "auc", "auc_se", "agents", "seeds", "tasks", "seconds", "modules", "out",
@@ -220,7 +220,7 @@ def test_a_settings_file_that_is_none_gets_one_sentence() -> None:
     Path("bytes.toml").write_bytes(bytes(range(256)))
     refused(call("run", "bad.toml"), "cannot read bad.toml as TOML: Expected '='", "line 1")
     refused(call("run", "bytes.toml"), "cannot read bytes.toml as TOML")
-    refused(call("run", "none.toml"), "no settings file none.toml", "experiments")
+    refused(call("run", "none.toml"), "no settings file none.toml", "those that come with shoal: budget, cifar100,")
     refused(call("run", Path.cwd()), "Is a directory")
     assert sorted(path.name for path in Path().iterdir()) == ["bad.toml", "bytes.toml"]
 
@@ -491,6 +491,8 @@ def test_what_can_be_shared_is_listed() -> None:
 
 
 def test_a_programming_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_TRACEBACK", "1")
+
     def broken(*_: object) -> None:
         raise RuntimeError("a mistake of ours")
 
@@ -514,7 +516,7 @@ def test_a_full_disk_and_a_terminal_that_knows_few_letters_are_no_tracebacks() -
             done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode == 2
         assert done.stderr.startswith("error: cannot write: ")
-    words = command("check", ROOT / "experiments" / "links.toml")
+    words = command("check", "links")
     few = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(words, capture_output=True, text=True, encoding="latin-1", env=few, check=False)
     assert (done.returncode, done.stderr) == (0, "")

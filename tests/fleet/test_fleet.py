@@ -28,7 +28,7 @@ from shoal.settings.groups import Settings
 from shoal.settings.reading import override, read, resolve
 from shoal.sharing.contract import Sharing
 from shoal.sharing.modes import MODES
-from tests.command import ROOT, call
+from tests.command import call
 from tests.fleets import same, tables_of, total
 
 RAW: dict[str, Any] = {
@@ -411,7 +411,7 @@ def test_the_settings_of_kinds_are_listed() -> None:
 
 
 def test_the_mixed_experiment_has_three_kinds() -> None:
-    settings = read(ROOT / "experiments" / "mixed.toml")
+    settings = read(Path("mixed"))
     kinds = [settings.of(name) for name in settings.members()]
     assert [(kind.model, kind.net.depth) for kind in kinds] == [("modular-mlp", 4), ("modular-mlp", 3), ("mlp", 4)]
     assert sorted(agent for agents in settings.members().values() for agent in agents) == list(range(9))

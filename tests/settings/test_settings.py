@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import shlex
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,13 +15,12 @@ from shoal.runs.record import toml
 from shoal.settings.checks import fields
 from shoal.settings.groups import Kind, Net, Settings, Tasks
 from shoal.settings.protocols import switches
-from shoal.settings.reading import override, read, resolve
+from shoal.settings.reading import experiments, override, read, resolve
 from shoal.sharing.federated import FedAvg
 from shoal.sharing.modes import MODES
 from shoal.sharing.uniform import Uniform
-from tests.command import ROOT
 
-EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
+EXPERIMENTS = list(experiments().values())
 PAPER = {  # dataset, model: common start, fresh Adam, dropout on the basis, initial structure (docs/protocol.md 7)
     ("mnist", "modular-mlp"): (False, True, False, "onehot"),
     ("kmnist", "modular-mlp"): (False, True, False, "onehot"),
@@ -300,7 +298,7 @@ def test_a_single_setting_is_no_group() -> None:
 def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "none.toml"
     for file, words in (
-        (missing, f"no settings file {missing}; those that come with shoal's source are in its folder experiments"),
+        (missing, f"no settings file {missing}; those that come with shoal: budget, cifar100,"),
         (tmp_path, f"cannot read {tmp_path}: Is a directory"),
         (write(tmp_path, "agents 8"), f"cannot read {tmp_path / 'settings.toml'} as TOML: "),
     ):
@@ -384,11 +382,26 @@ def test_there_are_experiments() -> None:
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
-def test_an_experiment_begins_with_its_command(file: Path) -> None:
-    first = file.read_text().splitlines()[0]
-    assert first.startswith(f"# shoal run experiments/{file.name}")
-    _, _, place, *words = shlex.split(first.removeprefix("# "))
-    assert isinstance(read(ROOT / place, [word for word in words if "=" in word]), Settings)
+def test_an_experiment_says_what_it_is_and_then_its_command(file: Path) -> None:
+    first, second, *_ = file.read_text().splitlines()
+    assert first.startswith("# ")
+    assert first.endswith(".")
+    assert second == f"# shoal run {file.stem}"
+    for place in (file.stem, f"experiments/{file.name}"):
+        assert read(Path(place)) == read(file)
+
+
+def test_a_file_wins_over_the_experiment_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in ("digits", "experiments/digits.toml"):
+        assert read(Path(place)).seeds == 4
+        Path(place).parent.mkdir(exist_ok=True)
+        Path(place).write_text("seeds = 7\n")
+        assert read(Path(place)).seeds == 7
+    with pytest.raises(SettingsError, match=r"no settings file digts; did you mean `digits`\?"):
+        read(Path("digts"))
+    with pytest.raises(SettingsError, match=r"no settings file elsewhere/mnist.toml; did you mean `mnist`\?"):
+        read(Path("elsewhere/mnist.toml"))
 
 
 @pytest.mark.parametrize("model", ["mlp", "modular-mlp", "modular-cnn"])
@@ -412,13 +425,13 @@ def test_an_experiment_of_the_paper_gives_every_row_of_its_table(dataset: str, p
         words = [f"protocol={protocol}", f"model={net}", f"sharing={','.join(modes) or 'none'}"]
         if dataset == table1.SMALL:
             words += [f"sharing.{mode}.every={2 if mode == 'simp' else 1}" for mode in modes if mode != "modmod"]
-        ours = read(ROOT / "experiments" / f"{dataset}.toml", words)
+        ours = read(Path(dataset), words)
         assert ours == table1.settings(dataset, model, method, protocol, seeds), (model, method)
 
 
 @pytest.mark.parametrize("family", ["budget", "topology"])
 def test_an_experiment_of_a_figure_is_one_of_its_points(family: str) -> None:
-    ours = read(ROOT / "experiments" / f"{family}.toml")
+    ours = read(Path(family))
     cells = families.choose(family, ["mnist"], ["modular"], None, "paper", 2)
     assert ours.identity() in {cell.settings.identity() for cell in cells}
 
