@@ -1,9 +1,11 @@
 """The table of models. It imports nothing heavy: a model is made when it is needed."""
 
 import inspect
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from shoal.doors import Table, line, where
@@ -72,6 +74,25 @@ def composing(block: "Block", settings: "Settings", bank: "Bank") -> "Model":
         block, net.depth, *heads.sizes(settings, bank), net.basis, tasks.initial, net.dropout_basis,
         net.initial_structure, spare,
     )  # fmt: skip
+
+
+def plain(about: str) -> Entry:
+    """A net of layers alone, all of which train, the first one too."""
+
+    def make(settings: "Settings", bank: "Bank") -> "Model":
+        from torch import nn
+
+        from shoal.models import heads
+        from shoal.models.wrapped import Wrapped
+
+        def net(shape: tuple[int, ...]) -> nn.Module:
+            sizes = [math.prod(shape), *[settings.net.width] * settings.net.depth]
+            layers = [part for pair in pairwise(sizes) for part in (nn.Linear(*pair), nn.ReLU())]
+            return nn.Sequential(nn.Flatten(), *layers)
+
+        return Wrapped(net, bank, *heads.sizes(settings, bank), name=settings.model)
+
+    return Entry(make, about=about)
 
 
 def of_net(thing: Any) -> Any:
@@ -156,6 +177,9 @@ BUILT_IN: dict[str, Entry | str] = {
         "cnn",
         "net.depth 3x3 convolutions of net.width channels, each with max-pooling, on square images; CIFAR-100's "
         "channel statistics are applied to colour images",
+    ),
+    "plain-mlp": plain(
+        "net.depth layers of net.width units, all of which train: no projection; dropout acts on the last layer alone"
     ),
     "modular-mlp": modules_of(
         "mlp", "the layers of mlp as modules that every task composes in its own way, and adds to"

@@ -122,6 +122,8 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
         widen(result)
         if [*groups, last] == ["network", "graph"] and isinstance(result.get("network"), dict):
             result["network"].pop("edges", None)  # they are another graph's
+        if [*groups, last] == ["learner", "method"] and isinstance(result.get("learner"), dict):
+            result["learner"] = without(result["learner"], value)
         at = result
         if groups[:1] == ["sharing"]:
             at, groups = shared(result, groups[1:], word), []
@@ -133,6 +135,17 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
                 raise SettingsError(f"`{group}` in `{word}` is a single setting, not a group")
         at[last] = value
     return result
+
+
+def without(table: dict[str, Any], method: Any) -> dict[str, Any]:
+    """What is said of a learner without the settings of that one alone, when another takes its place."""
+    from shoal.learners.table import LEARNERS
+
+    before = table.get("method")
+    if before not in LEARNERS or method not in LEARNERS:
+        return table
+    own = LEARNERS[before].model_fields.keys() - LEARNERS[method].model_fields.keys()
+    return {name: value for name, value in table.items() if name not in own}
 
 
 def shared(raw: dict[str, Any], groups: list[str], word: str) -> dict[str, Any]:

@@ -202,3 +202,13 @@ def test_only_settings_of_growth_of_nets_that_do_not_grow_are_left_out() -> None
     assert upgraded({"model": "cnn", "learner": learner}) == {"model": "cnn", "learner": {"epochs": 3}, **then}
     chosen = {"model": "cnn", "learner": {"method": "modular", "accept": 0.1}, "tasks": {"draw": "fleet"}}
     assert upgraded(chosen) == chosen
+
+
+def test_another_learner_by_a_word_leaves_the_files_settings_of_the_first_behind(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('model = "mlp"\n[learner]\nmethod = "replay"\nbalance = true\nepochs = 7\n')
+    assert read(file).learner.model_dump()["balance"]
+    other = read(file, ["learner=none"]).learner
+    assert (other.method, other.epochs) == ("none", 7)
+    with pytest.raises(SettingsError, match="`learner.balance` is a setting of the learner `replay`"):
+        read(file, ["learner=none", "learner.balance=true"])
