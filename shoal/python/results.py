@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 FIRST = ("sharing", "dataset", "model", "agents", "seeds", "tasks", "final_accuracy", "final_accuracy_se_seeds",
-         "auc_normalised", "auc_normalised_se_seeds", "auc", "auc_se_seeds", "bytes_per_link_task")  # fmt: skip
+         "auc_percent", "auc_percent_se_seeds", "auc", "auc_se_seeds", "bytes_per_link_task")  # fmt: skip
 
 
 class Result:
@@ -68,13 +68,17 @@ class Result:
 
     @cached_property
     def summary(self) -> pl.DataFrame:
-        """One row with all metrics: accuracies and `auc_normalised` in %, `auc` in the paper's unit; `_se` is the
+        """One row with all metrics: accuracies and `auc_percent` in %, `auc` in the paper's unit; `_se` is the
         standard error over all agents, `_se_seeds` the one over seeds."""
         found = summary_of(self.folder)
         found["sharing"] = "+".join(found.get("sharing", ())) or "none"
         uses = self.ledger.select("seed", "sender", "receiver", "task").n_unique()
         found["bytes_per_link_task"] = found["bytes_total"] / uses if uses else 0.0
-        plain = {name: value for name, value in found.items() if not isinstance(value, (dict, list)) and name != "out"}
+        plain = {
+            name.replace("auc_normalised", "auc_percent"): value  # as the metric was called once
+            for name, value in found.items()
+            if not isinstance(value, (dict, list)) and name != "out"
+        }
         row = {name: plain[name] for name in (*FIRST, *plain)}
         # What is not defined is still a number.
         return pl.DataFrame(
@@ -142,7 +146,7 @@ class Result:
         row = self.summary.row(0, named=True)
         error = row["final_accuracy_se_seeds"]
         more = "" if error is None else f" ± {error:.2f}"
-        area = "" if row["auc_normalised"] is None else f", AUC {row['auc_normalised']:.2f} %"
+        area = "" if row["auc_percent"] is None else f", AUC {row['auc_percent']:.2f} %"
         cost = f", {shown(row['bytes_per_link_task'])} per link and task" if row["messages"] else ""
         where = "" if self._temporary else f", in {self.folder}"
         return (
@@ -168,7 +172,7 @@ def compare(result: Result | str | Path, *others: Result | str | Path) -> pl.Dat
     """What a result has more than each of the others, paired over the seeds that both have: the mean difference, its
     standard `error`, the 95 % interval from `low` to `high`, and `p` of a paired t-test.
 
-    `final_accuracy` and `auc_normalised` are in percentage points, `auc` in the paper's unit.
+    `final_accuracy` and `auc_percent` are in percentage points, `auc` in the paper's unit.
 
     >>> import shoal
     >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
@@ -206,7 +210,7 @@ def compare(result: Result | str | Path, *others: Result | str | Path) -> pl.Dat
                 "run them with the same `seed`"
             )
         final, area = paired(here, there, "final_accuracy"), paired(here, there, "auc")
-        gains = {"final_accuracy": final, "auc_normalised": area and area.times(100 / end), "auc": area}
+        gains = {"final_accuracy": final, "auc_percent": area and area.times(100 / end), "auc": area}
         rows += [{"runs": f"{names[0]} - {name}", "metric": metric, **columns(gain)} for metric, gain in gains.items()]
     numbers = dict.fromkeys(("difference", "error", "low", "high", "p"), pl.Float64)
     return pl.DataFrame(rows, schema={"runs": pl.String, "metric": pl.String, **numbers, "seeds": pl.Int64})
