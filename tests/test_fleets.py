@@ -23,6 +23,7 @@ from shoal.learners.replay import Replay
 from shoal.models.table import MODELS
 from shoal.runs.record import RecordError
 from shoal.runs.tables import posted
+from shoal.sharing.federated import FedAvg
 from shoal.sharing.modes import MODES
 from tests.command import DIGITS, TINY, call
 
@@ -267,12 +268,12 @@ def test_nets_come_in_as_classes_functions_and_lines_of_the_table() -> None:
 
 
 def test_modes_and_learners_come_in_as_objects_and_classes() -> None:
-    class Often(MODES["fedavg"]):  # type: ignore[misc]
-        mode: str = "often"
+    class Often(FedAvg):
+        mode: str = "often"  # type: ignore[assignment]
         every: int = 1
 
     class Slow(Replay):
-        method: str = "slow"
+        method: str = "slow"  # type: ignore[assignment]
 
     fleet = small(
         model="mlp", sharing=[{"mode": "simp", "every": 2}, Often(every=2)], learner=Slow(epochs=5, batch=8, memory=4)
@@ -364,7 +365,7 @@ def test_wrong_runs_and_networks_are_said_too() -> None:
 
 
 def test_numbers_of_numpy_and_paths_are_numbers_and_words() -> None:
-    fleet = shoal.Fleet("digits", agents=np.int64(3), tasks={"count": np.int32(5)}, machine={"data": Path("here")})
+    fleet = shoal.Fleet("digits", agents=3, tasks={"count": np.int32(5)}, machine={"data": Path("here")})
     assert (fleet.settings.agents, fleet.settings.tasks.count, fleet.settings.machine.data) == (3, 5, "here")
 
 
@@ -416,7 +417,7 @@ def test_a_result_shows_itself_and_its_charts() -> None:
 
 
 def test_a_notebook_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.python import progress
+    from shoal.cli.terminal import err
 
     shown: list[str] = []
 
@@ -432,7 +433,7 @@ def test_a_notebook_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     module.HTML, module.display = str, display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    monkeypatch.setattr(progress.err, "is_jupyter", True)
+    monkeypatch.setattr(err, "is_jupyter", True)
     small().run()
     assert "starting" in shown[0]
     assert 'value="12" max="12"' in shown[-1]

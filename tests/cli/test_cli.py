@@ -276,7 +276,7 @@ def unfinished(finished: Path, folder: Path) -> None:
 
 def test_an_output_folder_that_is_a_file_is_left_alone() -> None:
     Path("run").write_text("mine")
-    refused(call("run", DIGITS, *TINY, "--out", "run"), "run is a file; choose another folder with --out")
+    refused(call("run", DIGITS, *TINY, "--out", "run"), "run is a file; choose another folder as `out`")
     refused(call("run", DIGITS, *TINY, "--out", "run/x"), "cannot make the folder run/x: Not a directory")
     assert Path("run").read_text() == "mine"
 
