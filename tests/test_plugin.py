@@ -23,7 +23,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the package of tests/plugin was built and installed into."""
     place = tmp_path_factory.mktemp("plugin")
     source = shutil.copytree(PLUGIN, place / "source")  # what building leaves behind stays there
-    words = ["install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", place / "site", source]
+    words = [
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "--target",
+        place / "site",
+        source,
+    ]
     done = subprocess.run([sys.executable, "-m", "pip", *map(str, words)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return place / "site"
@@ -52,7 +61,9 @@ def test_an_installed_package_is_listed_with_its_name_and_version(installed: Pat
 
 def test_an_installed_package_runs_is_swept_and_reported(installed: Path, tmp_path: Path) -> None:
     few = (*TINY, "model=mlp", "learner=steady", "learner.strength=0.2")
-    python(installed, "-m", "shoal", "run", DIGITS, *few, "sharing=gossip", "sharing.every=3", "--out", tmp_path / "run")
+    python(
+        installed, "-m", "shoal", "run", DIGITS, *few, "sharing=gossip", "sharing.every=3", "--out", tmp_path / "run"
+    )
     written = (tmp_path / "run" / "settings.toml").read_text()
     assert 'mode = "gossip"' in written
     assert 'method = "steady"' in written

@@ -50,7 +50,7 @@ class Pixels(nn.Module):
         self.layer = nn.Conv2d(1, 4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.layer(x)).mean((2, 3))
+        return torch.relu(self.layer(x)).flatten(1)
 
 
 class Steps(nn.Module):
@@ -61,7 +61,7 @@ class Steps(nn.Module):
         self.layer = nn.Conv1d(3, 4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.layer(x)).mean(2)
+        return torch.relu(self.layer(x)).flatten(1)
 
 
 class Recurrent(nn.Module):
