@@ -286,7 +286,7 @@ def test_a_net_says_which_engine_runs_it_and_why(net: Any, shape: tuple[int, ...
 
 
 def test_a_net_that_vmap_cannot_map_refuses_it() -> None:
-    with pytest.raises(SettingsError, match='is not for machine.engine = "vmap", because vmap cannot map it'):
+    with pytest.raises(SettingsError, match=r'is not for machine.engine = "vmap", because vmap cannot map it'):
         made(Choosy, machine={"engine": "vmap"})
 
 
