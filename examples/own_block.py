@@ -20,8 +20,8 @@ class Gate(nn.Module):
 FEW = {"count": 4, "classes": 3, "initial": 1, "train": 20, "validation": 8}
 FLEET = {
     "model": shoal.modular(Gate),
-    "net": {"width": 24, "depth": 2},
-    "learner": {"epochs": 10, "rate": 0.005, "accept": 0.0},
+    "net": {"width": 32, "depth": 2, "dropout": 0.1},
+    "learner": {"epochs": 20, "rate": 0.02, "accept": 0.0},
     "sharing": ["modmod"],
     "agents": 4,
     "tasks": FEW,

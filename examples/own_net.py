@@ -18,7 +18,13 @@ class Tiny(nn.Module):
 
 
 FEW = {"count": 4, "classes": 2, "initial": 1, "train": 20, "validation": 8}
-FLEET = {"model": Tiny, "learner": {"epochs": 10, "rate": 0.005}, "sharing": ["recv"], "agents": 4, "tasks": FEW}
+FLEET = {
+    "model": Tiny,
+    "learner": {"epochs": 10, "rate": 0.005},
+    "sharing": [{"mode": "recv", "every": 5}],
+    "agents": 4,
+    "tasks": FEW,
+}
 
 if __name__ == "__main__":
     print(shoal.Fleet("digits", **FLEET).run(seeds=1).summary)

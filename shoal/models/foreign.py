@@ -94,10 +94,10 @@ def suited(module: nn.Module, x: Tensor) -> Suited:
     except Exception as error:  # operations without a batching rule raise whatever they like
         bound = f"vmap cannot map it ({words(error)})"
         return Suited("loop", bound, bound)
-    if not all(torch.equal(one[:1], other) for one, other in zip(several, alone, strict=True)):
-        return Suited("loop", "under vmap its numbers would depend on how many agents there are", "")
     if any(isinstance(part, CONVOLUTIONS) for part in module.modules()):
         return Suited("loop", "convolutions are faster one agent after the other on a CPU", "")
+    if not all(torch.equal(one[:1], other) for one, other in zip(several, alone, strict=True)):
+        return Suited("loop", "under vmap its numbers would depend on how many agents there are", "")
     return Suited("vmap", "its layers are small enough that all agents pay off in one kernel", "")
 
 

@@ -50,7 +50,7 @@ class Pixels(nn.Module):
         self.layer = nn.Conv2d(1, 4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.layer(x)).mean((2, 3))
+        return torch.relu(self.layer(x)).flatten(1)
 
 
 class Steps(nn.Module):
@@ -61,7 +61,7 @@ class Steps(nn.Module):
         self.layer = nn.Conv1d(3, 4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.layer(x)).mean(2)
+        return torch.relu(self.layer(x)).flatten(1)
 
 
 class Recurrent(nn.Module):
@@ -286,7 +286,7 @@ def test_a_net_says_which_engine_runs_it_and_why(net: Any, shape: tuple[int, ...
 
 
 def test_a_net_that_vmap_cannot_map_refuses_it() -> None:
-    with pytest.raises(SettingsError, match='is not for machine.engine = "vmap", because vmap cannot map it'):
+    with pytest.raises(SettingsError, match=r'is not for machine.engine = "vmap", because vmap cannot map it'):
         made(Choosy, machine={"engine": "vmap"})
 
 
