@@ -27,7 +27,8 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
         raw["network"] = {"graph": raw["network"]}
     raw = advised(raw)
     known(raw)
-    for at, link in enumerate(raw.get("network", {}).get("edges", ())):
+    links = raw.get("network", {}).get("edges", ())
+    for at, link in enumerate(links if isinstance(links, (list, tuple)) else ()):  # what is no list is refused below
         if isinstance(link, dict):
             known(link, Link, f"network.edges[{at}].")
             made(Link, link, f"network.edges[{at}].")

@@ -116,6 +116,12 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text
+        except RecursionError:
+            raise SettingsError(f"cannot read `{name}`: its value is nested too deep; make it flat") from None
+        except ValueError:  # a number of thousands of digits
+            raise SettingsError(
+                f"cannot read `{name}`: its value has {len(text)} digits; say a smaller number"
+            ) from None
         *groups, last = name.split(".")
         if last in SHORT and not isinstance(value, dict) and (not groups or groups[0] == "kinds"):
             groups, last = [*groups, last], SHORT[last]
