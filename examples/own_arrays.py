@@ -20,6 +20,7 @@ for one, tasks in enumerate((3, 4, 5, 6, 3)):
         task += [at] * len(labels)
 
 data = shoal.Data.from_arrays(np.concatenate(x), np.concatenate(y), agent=site, task=task)
-fleet = shoal.Fleet(data, model="mlp", learner={"epochs": 8}, sharing={"mode": "recv", "every": 4}, network="ring")
+fleet = shoal.Fleet(data, model="mlp", learner={"epochs": 4}, sharing={"mode": "recv", "every": 2}, network="ring")
 fleet.check()
-print(fleet.run(seeds=2, out=None).summary)
+result = fleet.run(seeds=2, out=None)
+print(result.summary.select("sharing", "agents", "tasks", "final_accuracy", "overlap"))

