@@ -148,7 +148,7 @@ def without(table: dict[str, Any], method: Any) -> dict[str, Any]:
     from shoal.learners.table import LEARNERS
 
     before = table.get("method")
-    if before not in LEARNERS or method not in LEARNERS:
+    if not isinstance(before, str) or before not in LEARNERS or method not in LEARNERS:
         return table
     own = LEARNERS[before].model_fields.keys() - LEARNERS[method].model_fields.keys()
     return {name: value for name, value in table.items() if name not in own}

@@ -210,5 +210,5 @@ def test_another_learner_by_a_word_leaves_the_files_settings_of_the_first_behind
     assert read(file).learner.model_dump()["balance"]
     other = read(file, ["learner=none"]).learner
     assert (other.method, other.epochs) == ("none", 7)
-    with pytest.raises(SettingsError, match="`learner.balance` is a setting of the learner `replay`"):
+    with pytest.raises(SettingsError, match=r"`learner\.balance` is a setting of the learner `replay`"):
         read(file, ["learner=none", "learner.balance=true"])
