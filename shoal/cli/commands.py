@@ -135,8 +135,8 @@ def options(
 
 
 def main() -> None:
-    """Run the command line. A user's mistake is one sentence on stderr and exit code 2, one of ours a sentence that says
-    where its traceback is, and exit code 1."""
+    """Run the command line. A user's mistake is one sentence on stderr and exit code 2; one of ours is a sentence that
+    says where its traceback is, and exit code 1."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows another
@@ -514,7 +514,8 @@ def network(
     A graph file is GraphML (.graphml or .xml; edges may have attributes *budget* and *every*) or an edge list, with a
     line `0 1` for an edge from agent 0 to agent 1, or `0 1 5000 10` for one of 5000 floats every 10 epochs.
 
-    Of a settings file (.toml) or an experiment, its agents and [network] are shown; there, the graph is network.graph = "GRAPH".
+    Of a settings file (.toml) or an experiment, its agents and [network] are shown; there, the graph is
+    network.graph = "GRAPH".
     """
     from shoal.network.edges import edges, settle
     from shoal.network.facts import facts

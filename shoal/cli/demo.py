@@ -30,8 +30,8 @@ from shoal.settings.reading import EXPERIMENTS, read
 from shoal.study import metrics
 from shoal.study.paired import Gain
 
-# The fleet. Its settings were chosen by how agents learn that share nothing, and how fast, before the other methods were
-# run with them: never tune them on an outcome.
+# The fleet. Its settings were chosen by how agents learn that share nothing, and how fast, before the other methods
+# were run with them: never tune them on an outcome.
 FLEET = EXPERIMENTS / "digits.toml"
 SEEDS = 4
 OUT = Path("runs/demo")
