@@ -36,6 +36,7 @@ class Frame(NamedTuple):
     usage: Usage
     batch: Batch
     state: Tensors  # what the one who adds keeps for this agent
+    known: Tensor | None = None  # which outputs of each task's head count, bool [T, K]; None: all
 
 
 class Penalises(Protocol):
@@ -54,6 +55,13 @@ class Penalises(Protocol):
 def trains_body(world: World, parts: Mapping[str, Part]) -> bool:
     """Is all that agents have in common trained? Where it is frozen there is nothing to hold back."""
     return all(name in parts and parts[name][0].start == 0 for name in world.model.body)
+
+
+def common_units(world: World) -> dict[str, int]:
+    """How many units of which tensors all tasks of an agent use: what agents have in common and, if there is one head
+    for all tasks, that too."""
+    one = world.settings.tasks.heads != "task"
+    return {**world.model.body, **(dict.fromkeys(world.model.heads, 1) if one else {})}
 
 
 def unchanged(gradients: Tensors) -> Tensors:
@@ -123,7 +131,7 @@ def objective(
     logits = heads.closed(model.logits(params, batch.x, which, training=True, **usage), known, which)
     total = (errors(logits, batch.y) * batch.weight).sum() / batch.weight.sum().clamp(min=1)
     for one, state in zip(terms, states, strict=True):
-        total = total + one.penalty(Frame(model, params, free, usage, batch, state))
+        total = total + one.penalty(Frame(model, params, free, usage, batch, state, known))
     return total
 
 
