@@ -136,7 +136,7 @@ def options(
 
 
 def main() -> None:
-    """Run the command line. A user's mistake is one sentence on stderr and exit code 2, one of ours a sentence that
+    """Run the command line. A user's mistake is one sentence on stderr and exit code 2; one of ours is a sentence that
     says where its traceback is, and exit code 1."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

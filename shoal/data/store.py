@@ -35,11 +35,22 @@ def places(folder: Path | None) -> tuple[Place, ...]:
     """The folders to search, first one first; a download goes into the first."""
     found = []
     if folder is not None:
-        found.append(Place("the given folder", Path(folder).expanduser()))
+        found.append(Place("the given folder", home(folder, "--data")))
     if os.environ.get("SHOAL_DATA"):
-        found.append(Place("$SHOAL_DATA", Path(os.environ["SHOAL_DATA"]).expanduser()))
+        found.append(Place("$SHOAL_DATA", home(os.environ["SHOAL_DATA"], "$SHOAL_DATA")))
     found.append(Place("the user cache", cache()))
     return tuple(found)
+
+
+def home(folder: Path | str, name: str) -> Path:
+    """A folder with `~` written out, that can be looked into."""
+    try:
+        found = Path(folder).expanduser()
+        found.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error).rstrip(".")
+        raise DataError(f"cannot look for data in {name} = {str(folder)[:200]}: {why}; name another folder") from None
+    return found
 
 
 def locate(file: File, folder: Path) -> Path | None:

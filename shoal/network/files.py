@@ -23,9 +23,13 @@ LINE = "a line is SENDER RECEIVER [BUDGET|unlimited [EVERY]], e.g. `0 1`, `0 1 5
 def read(file: Path) -> tuple[Link, ...]:
     """The edges of a graph file: GraphML if it ends in .graphml or .xml, else an edge list."""
     try:
+        if file.exists() and not file.is_file() and not file.is_dir():  # a device or a pipe may never end
+            raise SettingsError(f"cannot read {file}: it is no plain file; give an edge list or a GraphML file")
         content = file.read_bytes()
     except FileNotFoundError:
         raise SettingsError(f"no graph file {file.absolute()}; graphs by name: {', '.join(GRAPHS)}") from None
+    except SettingsError:
+        raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise SettingsError(f"cannot read {file}: {why}; give an edge list or a GraphML file") from None

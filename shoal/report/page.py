@@ -148,6 +148,8 @@ def columns(rows: Sequence[Row]) -> dict[str, Any]:
 
 def save(file: Path, content: str) -> None:
     """Write the page whole or not at all."""
+    if not file.name:
+        raise UserError(f"cannot write {file}: it is a folder; give --out the name of a file")
     part = file.with_name(f"{file.name}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

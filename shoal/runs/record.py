@@ -53,7 +53,7 @@ from shoal.mail.mail import Envelope, pack, unpack
 from shoal.runs.tables import accuracies, candidates, growth, posted, strangers, summarise
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
-from shoal.settings.reading import parsed, resolve
+from shoal.settings.reading import is_there, parsed, resolve
 
 FORMAT = 4  # of a run directory; raised when an older one cannot be continued
 PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
@@ -280,7 +280,7 @@ def reopen(folder: str | Path) -> Record:
     3
     """
     folder = Path(folder)
-    if not (folder / "settings.toml").exists():
+    if not is_there(folder / "settings.toml"):
         raise RecordError(f"{folder} is not a run directory: it has no settings.toml; `shoal run` makes one")
     made = content(folder / "about.json")
     finished = (folder / "summary.json").exists()

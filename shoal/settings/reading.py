@@ -84,8 +84,9 @@ def parsed(file: Path) -> dict[str, Any]:
     from shoal.network.graphs import is_file
 
     # A graph file is named from where the settings are.
-    if isinstance(said, dict) and is_file(str(said.get("graph", ""))) and (file.parent / said["graph"]).is_file():
-        raw["network"] = said | {"graph": str(file.parent / said["graph"])}
+    graph = said.get("graph") if isinstance(said, dict) else None
+    if isinstance(graph, str) and is_file(graph) and is_there(file.parent / graph):
+        raw["network"] = said | {"graph": str(file.parent / graph)}
     from shoal.data.sources import beside, is_source
 
     # And so is data.

@@ -45,7 +45,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["data", "list"], ["list", "settings"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["run", "--help"], ["data", "list"], ["list", "settings"], ["list", "experiments"]]
+)
 def test_help_and_lists_do_not_wait_for_torch(words: list[str]) -> None:
     done = subprocess.run(
         [*command()[:1], "-X", "importtime", *command(*words)[1:]], capture_output=True, text=True, check=False

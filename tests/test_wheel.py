@@ -1,0 +1,71 @@
+"""What is installed is whole: the wheel works without the source tree."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.command import ROOT, TINY, Done
+
+pytest.importorskip("hatchling", reason="hatchling is not installed; it is in the extra dev")
+
+# Isolated (-I): neither the working folder nor PYTHONPATH counts. The source tree, which an editable installation puts
+# on the path, is taken off; the unpacked wheel comes first.
+PROGRAM = """
+import sys
+wheel, source, *words = sys.argv[1:]
+sys.path[:] = [wheel, *(place for place in sys.path if place != source)]
+sys.meta_path[:] = [one for one in sys.meta_path if "editable" not in getattr(one, "__module__", "")]
+import shoal
+assert shoal.__file__.startswith(wheel), shoal.__file__
+from shoal.cli import main
+sys.argv = ["shoal", *words]
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built wheel, unpacked."""
+    place = tmp_path_factory.mktemp("wheel")
+    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place / "dist")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (file,) = (place / "dist").glob("*.whl")
+    with zipfile.ZipFile(file) as content:
+        content.extractall(place / "site")
+    return place / "site"
+
+
+def installed(wheel: Path, place: Path, *words: str) -> Done:
+    """A command of the unpacked wheel, somewhere else."""
+    line = [sys.executable, "-I", "-c", PROGRAM, str(wheel), str(ROOT), *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(place / "cache")}
+    done = subprocess.run(line, cwd=place, env=environment, capture_output=True, text=True, check=False)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_wheel_has_all_that_is_not_python(wheel: Path) -> None:
+    for name in ("py.typed", "data/digits.npz", "report/page.css", "report/page.js", "experiments/digits.toml"):
+        assert (wheel / "shoal" / name).is_file(), name
+    there = {file.name for file in (wheel / "shoal" / "experiments").iterdir()}
+    assert there == {file.name for file in (ROOT / "shoal" / "experiments").iterdir()}
+
+
+def test_an_installed_shoal_lists_and_runs_experiments(wheel: Path, tmp_path: Path) -> None:
+    done = installed(wheel, tmp_path, "list", "experiments")
+    assert done.code == 0, done.err
+    assert "digits" in done.out
+    done = installed(wheel, tmp_path, "run", "digits", *TINY, "--json")
+    assert done.code == 0, done.err
+    assert list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.slow
+def test_an_installed_demo_runs(wheel: Path, tmp_path: Path) -> None:
+    words = [word for word in TINY if not word.startswith(("seeds=", "learner.epochs="))] + ["learner.epochs=16"]
+    done = installed(wheel, tmp_path, "demo", *words, "--seeds", "1")
+    assert done.code == 0, done.err
