@@ -19,8 +19,8 @@ def test_an_example_runs(file: Path, tmp_path: Path) -> None:
         pytest.skip(f"{NEEDS[file.stem]} is not installed, which carries the data of {file.name}")
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, str(file)], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, capture_output=True,
-        text=True, timeout=300, check=False,
+        [sys.executable, str(file)], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
