@@ -16,7 +16,7 @@ from shoal.learners import memory
 from shoal.learners.batches import Batch, filled, generators
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
-from shoal.learners.step import Part, Tensors, common_units, gradients, objective
+from shoal.learners.step import Part, Tensors, common_units, gradients, objective, unwritten
 from shoal.learners.usual import usage_of, usual_epoch
 from shoal.settings.groups import Settings
 
@@ -49,7 +49,8 @@ class AGEM(Learner):
         past = self.remembered(stack, epoch, number)
         parts: dict[str, Part] = {name: (slice(0, units),) for name, units in common_units(world).items()}
         function = partial(objective, world.model, parts, None, world.engine == "loop", ())
-        wanted = gradients(world, stack, function, (past, usage_of(world, stack), []), parts, {})
+        with unwritten(stack, ~(batch.weight.any(1) & past.weight.any(1))):
+            wanted = gradients(world, stack, function, (past, usage_of(world, stack), []), parts, {})
         return lambda found: projected(found, wanted)
 
     def remembered(self, stack: Stack, epoch: int, number: int) -> Batch:

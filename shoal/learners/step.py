@@ -1,6 +1,7 @@
 """One step of all lanes: the loss of one agent with whatever is added to it, its gradient, and a masked Adam."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.fleet.engine import each
-from shoal.fleet.stack import MEAN, STEPS, VAR, Stack
+from shoal.fleet.stack import MEAN, MODEL, STEPS, VAR, Stack
 from shoal.fleet.world import World
 from shoal.learners.batches import Batch
 from shoal.learners.loss import errors
@@ -90,15 +91,25 @@ def step(
     terms = [one for one in both if adds(one, world, stack, parts)]
     states = [dict(stack.of(one.owner)) for one in terms]
     function = partial(objective, world.model, parts, task, world.engine == "loop", terms)
-    found = change(gradients(world, stack, function, (batch, usage, states), parts, cuts or {}))
     # A lane without an image in this batch takes no step at all.
     busy = batch.weight.any(1)
+    with unwritten(stack, ~busy):
+        found = change(gradients(world, stack, function, (batch, usage, states), parts, cuts or {}))
     full = bool(busy.all())
     for name, gradient in found.items():
         on = None if active is None else active.get(name)
         if not full:
             on = busy[:, None].expand(gradient.shape[:2]) if on is None else on & busy[:, None]
         adam(stack, name, parts[name], gradient, settings.learner.rate, on)
+
+
+@contextmanager
+def unwritten(stack: Stack, idle: Tensor) -> Iterator[None]:
+    """What nets of `idle` lanes [L] keep, such as running statistics, stays as it is, although their padding runs."""
+    before = {name: tensor[idle].clone() for name, tensor in stack.of(MODEL).items()} if idle.any() else {}
+    yield
+    for name, tensor in before.items():
+        stack.of(MODEL)[name][idle] = tensor
 
 
 def adds(one: "Learner | Sharing", world: World, stack: Stack, parts: Mapping[str, Part]) -> TypeGuard[Penalises]:

@@ -1,6 +1,7 @@
 """Heads of which not all outputs count, heads that all tasks share, and streams that have ended."""
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import shoal
 from shoal import data
 from shoal.data.sources import bring
 from shoal.fleet.run import simulate, train
-from shoal.fleet.stack import Stack, class_counts, start
+from shoal.fleet.stack import MODEL, Stack, class_counts, start
 from shoal.fleet.world import World, worlds
 from shoal.learners.agem import AGEM
 from shoal.learners.batches import Pool, balanced
 from shoal.learners.step import common_units
-from shoal.settings.groups import Settings
+from shoal.models.table import MODELS
+from shoal.settings.groups import Machine, Settings
 
 SMALL: dict[str, Any] = {"net": {"width": 8, "depth": 2, "dropout": 0.3}}
 LEARNER: dict[str, Any] = {"epochs": 3, "batch": 16, "memory": 4}
@@ -72,6 +74,29 @@ def test_an_agent_that_has_ended_may_be_alone_in_its_stack(model: str, mode: str
     for row, stack in enumerate(train(alone)):
         assert torch.equal(stack.accuracy[0].nan_to_num(-1), whole.accuracy[row].nan_to_num(-1))
         assert all(torch.equal(tensor[0], whole.params[name][row]) for name, tensor in stack.params.items())
+
+
+class Normed(torch.nn.Module):
+    """A net with running statistics."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layer, self.norm = torch.nn.Linear(*shape, 6), torch.nn.BatchNorm1d(6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.norm(self.layer(x)))
+
+
+@pytest.mark.parametrize("learner", ["replay", "agem", "lwf"])
+def test_running_statistics_do_not_depend_on_who_else_is_in_the_stack(learner: str) -> None:
+    world = uneven(MODELS.named(Normed), learner, [])
+    world = replace(world, settings=world.settings.model_copy(update={"machine": Machine(threads=1)}))
+    (whole,) = train([world])
+    for row, lane in enumerate(world.lanes):
+        (alone,) = train(worlds(world.settings, world.bank, [lane]))
+        assert torch.equal(alone.accuracy[0].nan_to_num(-1), whole.accuracy[row].nan_to_num(-1))
+        for name, tensor in alone.of(MODEL).items():
+            assert torch.equal(tensor[0], whole.of(MODEL)[name][row])
 
 
 def shared(learner: str, heads: str = "one") -> tuple[World, Stack]:
