@@ -261,7 +261,7 @@ def test_nets_come_in_as_classes_functions_and_lines_of_the_table() -> None:
     assert kinds.settings.kinds[0].model == plain.settings.model
     with pytest.raises(SettingsError, match="one Tiny that exists already, and every agent needs one of its own"):
         small(model=Tiny())
-    with pytest.raises(SettingsError, match="the model cannot be 3"):
+    with pytest.raises(SettingsError, match="is no model, but 3"):
         small(model=3)
     for name in (plain.settings.model, one.settings.model, other.settings.model):
         MODELS.remove(name)

@@ -178,7 +178,7 @@ def advise(
     data: Path | None = None,
     train: Train | None = None,
 ) -> Advice:
-    """What should the agents of this fleet share, if a link may carry so much in a task?
+    """Say what the agents of a fleet should share, if a link may carry so much in a task.
 
     `fleet` is a fleet, its settings, a settings file or the name of an experiment (`words` like `agents=4` win over
     those); `budget` an amount such as `"20 kB/task"`, per link; `candidates` are modes, joined by `+` for hybrids: all

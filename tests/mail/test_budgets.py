@@ -22,7 +22,7 @@ from shoal.sharing.plan import feasible, fit, plan, total
 from shoal.units import limit
 from tests.fleets import entries, same
 
-DIGITS = Path("experiments/digits.toml").absolute()
+DIGITS = Path("digits")
 LANES = [Lane(0, 0), Lane(0, 1)]
 IMAGES = {"images": Expected(torch.uint8, (None, 8, 8)), "labels": Expected(torch.int32, (None,))}
 

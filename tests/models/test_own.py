@@ -209,7 +209,7 @@ def test_what_cannot_be_imported_is_named_in_this_program() -> None:
     ("thing", "sentence"),
     [
         (3, "`int` is no model, but 3"),
-        (nn.Flatten(), "is no model, but Flatten"),
+        (nn.Flatten(), "the model is one Flatten that exists already"),
         (lambda width: None, "is no model, but <function"),
     ],
 )
