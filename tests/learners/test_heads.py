@@ -81,7 +81,7 @@ class Normed(torch.nn.Module):
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.layer, self.norm = torch.nn.Linear(*shape, 6), torch.nn.BatchNorm1d(6)
+        self.layer, self.norm = torch.nn.Linear(shape[0], 6), torch.nn.BatchNorm1d(6)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.norm(self.layer(x)))
