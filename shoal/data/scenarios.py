@@ -49,6 +49,11 @@ def fits(bank: Bank, tasks: Tasks, lane: Lane, stream: Stream) -> None:
             f"{who} of seed {lane.seed} has {len(stream)} tasks in `{bank.name}`, and tasks.initial = {tasks.initial} "
             f"are learned together at the start; say tasks.initial={max(1, len(stream))}"
         )
+    if bank.targets is not None and tasks.classes != 1:
+        raise SettingsError(
+            f"`{bank.name}` has numbers to predict and no classes, tasks.classes is {tasks.classes}; say "
+            "tasks.classes=1"
+        )
     for at, task in enumerate(stream):
         if len(task.classes) > tasks.classes:
             raise SettingsError(
@@ -109,7 +114,6 @@ def by_classes(choose: Choose) -> Scenario:
 
     make.__doc__ = choose.__doc__
     make.even = True  # type: ignore[attr-defined]
-    make.__doc__ = choose.__doc__
     return make
 
 
@@ -205,9 +209,9 @@ def overlapping(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[
     def choose(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
         whole = tasks.model_copy(update={"replacement": True})
         shared = drawn(ids, whole, lane, key(lane.seed, "overlap", bank.name))
-        if tasks.overlap == 1:
+        if tasks.overlap == 1 or lane.agent == JOINT:  # what all begin with is nobody's own
             return shared
-        private = np.array_split(key(lane.seed, "private", bank.name).permutation(ids), agents)[max(lane.agent, 0)]
+        private = np.array_split(key(lane.seed, "private", bank.name).permutation(ids), agents)[lane.agent]
         mine = drawn(private, whole, lane, rng)
         luck = key(*lane, "overlap", bank.name).random(tasks.count)
         return [both if one < tasks.overlap else own for both, own, one in zip(shared, mine, luck, strict=True)]

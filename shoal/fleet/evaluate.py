@@ -84,12 +84,14 @@ def accuracy_of(world: World, stack: Stack, name: str, tasks: Sequence[int], usa
 
 def correct(logits: Tensor, labels: Tensor) -> Tensor:
     """How many answers are right; of n numbers, n times R2 = 1 - (sum of squared errors) / (sum of squares around the
-    mean), the mean over what is predicted."""
+    mean), the mean over what is predicted. Of a number that is the same in all rows R2 is 0, or 1 if it is met."""
     if not labels.is_floating_point():
         return (logits.argmax(1) == labels).sum()
-    wrong = (logits - labels).double().square().sum(0)
-    spread = (labels - labels.mean(0)).double().square().sum(0)
-    return len(labels) * (1 - wrong / spread.clamp(min=torch.finfo(torch.float32).tiny)).mean()
+    wanted = labels.double()
+    wrong = (logits - wanted).square().sum(0)
+    spread = (wanted - wanted.mean(0)).square().sum(0)
+    same = (labels == labels[0]).all(0)
+    return len(labels) * torch.where(same, (wrong == 0).double(), 1 - wrong / spread.where(~same, 1)).mean()
 
 
 class Foreign(NamedTuple):

@@ -15,6 +15,7 @@ from shoal.learners import memory, received
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Mail
 from shoal.models import dropout
+from shoal.models.heads import OPEN
 from shoal.rng import key
 
 GRID = 10  # epochs between two evaluations
@@ -211,9 +212,14 @@ def start(world: World) -> Stack:
 
 
 def class_counts(world: World) -> Tensor:
-    """int64 [L, T]: how many classes each task has; none, where a stream has ended."""
-    tasks = world.settings.tasks.count
-    return torch.tensor([[len(task.classes) for task in stream.padded(tasks)] for stream in world.streams])
+    """int64 [L, T]: among how many classes a task is guessed, its own or, where one head grows, all that are known by
+    then; none, where a stream has ended."""
+    tasks = world.settings.tasks
+    own = torch.tensor([[len(task.classes) for task in stream.padded(tasks.count)] for stream in world.streams])
+    if tasks.heads != "grow" or world.bank.targets is not None:
+        return own
+    known = torch.stack([world.opened(task)[OPEN][:, task].sum(1) for task in range(tasks.count)], 1).cpu()
+    return known.where(own > 0, 0)
 
 
 def sharing_state(world: World) -> list[tuple[str, dict[str, Tensor]]]:

@@ -319,11 +319,13 @@ def split(
 
 
 def targets(bank: Bank, stream: Stream, rows: np.ndarray) -> np.ndarray:
-    """What a lane predicts for some rows, moved and stretched by the mean and spread of its own training rows."""
+    """What a lane predicts for some rows, moved and stretched by the mean and spread of its own training rows; what is
+    the same in all of them is moved only."""
     assert bank.targets is not None
-    own = bank.targets[bank.base(np.unique(np.concatenate([task.train for task in stream])))]
-    spread = own.std(0)
-    found: np.ndarray = (bank.targets[bank.base(rows)] - own.mean(0)) / np.where(spread > 0, spread, 1)
+    own = bank.targets[bank.base(np.unique(np.concatenate([task.train for task in stream])))].astype(np.float64)
+    constant = (own == own[0]).all(0)
+    shift, spread = np.where(constant, own[0], own.mean(0)), np.where(constant, 1, own.std(0))
+    found: np.ndarray = ((bank.targets[bank.base(rows)] - shift) / spread).astype(np.float32)
     return found
 
 

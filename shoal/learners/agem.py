@@ -16,7 +16,7 @@ from shoal.learners import memory
 from shoal.learners.batches import Batch, filled, generators
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
-from shoal.learners.step import Part, Tensors, gradients, objective
+from shoal.learners.step import Part, Tensors, common_units, gradients, objective, unwritten
 from shoal.learners.usual import usage_of, usual_epoch
 from shoal.settings.groups import Settings
 
@@ -47,9 +47,10 @@ class AGEM(Learner):
     ) -> Callable[[Tensors], Tensors]:
         """What is done to the gradients of the `number`-th step of an epoch."""
         past = self.remembered(stack, epoch, number)
-        parts: dict[str, Part] = {name: (slice(0, units),) for name, units in world.model.body.items()}
+        parts: dict[str, Part] = {name: (slice(0, units),) for name, units in common_units(world).items()}
         function = partial(objective, world.model, parts, None, world.engine == "loop", ())
-        wanted = gradients(world, stack, function, (past, usage_of(world, stack), []), parts, {})
+        with unwritten(stack, ~(batch.weight.any(1) & past.weight.any(1))):
+            wanted = gradients(world, stack, function, (past, usage_of(world, stack), []), parts, {})
         return lambda found: projected(found, wanted)
 
     def remembered(self, stack: Stack, epoch: int, number: int) -> Batch:
@@ -69,8 +70,8 @@ class AGEM(Learner):
 
 
 def projected(found: Tensors, wanted: Tensors) -> Tensors:
-    """Every lane's gradients without what points against those that are `wanted`; heads are their tasks' own, and stay
-    as they are."""
+    """Every lane's gradients without what points against those that are `wanted`; the heads of single tasks stay as
+    they are."""
     both = dot(found, wanted)
     share = torch.where(both < 0, both / dot(wanted, wanted).clamp(min=torch.finfo(both.dtype).tiny), 0)
     changed = {name: found[name] - share.view(-1, *[1] * (one.ndim - 1)) * one for name, one in wanted.items()}

@@ -75,11 +75,13 @@ def gathered(held: Pool, real: Tensor) -> Pool:
 
 
 def balanced(held: Pool, own: Sequence[int]) -> Pool:
-    """The pool with what lies behind each lane's first `own` places repeated until there is as much of it."""
+    """The pool with what lies behind each lane's first `own` places repeated until there is as much of it, all of it
+    about as often."""
     every = []
     for new, size in zip(own, held.sizes, strict=True):
-        rest = np.arange(new, size)
-        every.append(np.concatenate([np.arange(new), np.resize(rest, max(new, len(rest))) if len(rest) else rest]))
+        old = size - new
+        rest = new + np.arange(max(new, old)) * old // max(new, old) if old else np.arange(0)
+        every.append(np.concatenate([np.arange(new), rest]))
     order = np.zeros((len(every), max(map(len, every))), np.int64)
     for row, at in enumerate(every):
         order[row, : len(at)] = at
@@ -90,11 +92,13 @@ def balanced(held: Pool, own: Sequence[int]) -> Pool:
 
 def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int, steps: int = 0) -> Iterator[Batch]:
     """One shuffled pass over the pool, the last partial batch kept; lanes that are done early get empty batches, and
-    all do if there are `steps` more.
+    all do if there are `steps` more. If none has an image, there is no batch.
 
     A batch has the same shape whatever the lanes hold, so that no lane's numbers depend on another's.
     """
     steps = max(steps, -(-max(pool.sizes) // size))
+    if not steps:
+        return
     order = np.zeros((len(rngs), steps * size), np.int64)
     real = np.zeros(order.shape, np.float32)
     for row, (rng, held) in enumerate(zip(rngs, pool.sizes, strict=True)):

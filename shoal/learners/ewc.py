@@ -12,7 +12,7 @@ from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
-from shoal.learners.step import Frame, Part, Tensors, trains_body
+from shoal.learners.step import Frame, Part, Tensors, common_units, trains_body
 from shoal.models import heads
 from shoal.rng import key
 from shoal.settings.groups import Settings
@@ -40,7 +40,7 @@ class EWC(Learner):
         state, initial = stack.of(self.owner), world.settings.tasks.initial
         tasks = range(initial) if stack.task == initial - 1 else [stack.task]
         found = [[self.importance(world, stack, row, task) for task in tasks] for row in range(len(stack.lanes))]
-        for name, units in world.model.body.items():
+        for name, units in common_units(world).items():
             now = stack.params[name][:, :units]
             new = torch.stack([sum((one[name] for one in lane), torch.zeros_like(now[0])) for lane in found])
             before, moment = (state.get(f"{word}.{name}", torch.zeros_like(now)) for word in ("sum", "moment"))
@@ -48,7 +48,7 @@ class EWC(Learner):
             state[f"moment.{name}"] = total * now if self.online else moment + new * now
 
     def importance(self, world: World, stack: Stack, row: int, task: int) -> Tensors:
-        """How much the weights of one lane matter to one of its tasks, shaped as what agents have in common."""
+        """How much the weights of one lane that all tasks use matter to one of its tasks."""
         model, lane = world.model, stack.lanes[row]
         at = key(*lane, "ewc", task).permutation(int(world.train.sizes[row, task]))[: self.samples]
         x = world.inputs[world.train.rows[row, task, torch.from_numpy(at).to(world.device)]]
@@ -62,7 +62,7 @@ class EWC(Learner):
             found = heads.closed(model.logits(fixed | free, image[None], task, **usage), known, task)[0]
             return found if numbers else found.log_softmax(0)
 
-        free = {name: fixed[name] for name in model.body}
+        free = {name: fixed[name] for name in common_units(world)}
         if not len(x):  # its stream has ended
             return {name: torch.zeros_like(tensor) for name, tensor in free.items()}
         slopes = torch.func.vmap(torch.func.jacrev(logs), in_dims=(None, 0))(free, x)
@@ -76,8 +76,8 @@ class EWC(Learner):
     def penalty(self, frame: Frame) -> Tensor:
         """One agent's strength/2 times the sum of F (w - w_before)^2, as its tangent: a step needs no more."""
         total = frame.batch.weight.new_zeros(())
-        for name in frame.model.body:
-            value = frame.free[name]
-            slope = frame.state[f"sum.{name}"] * value.detach() - frame.state[f"moment.{name}"]
-            total = total + (value * slope).sum()
+        for name, value in frame.free.items():
+            if f"sum.{name}" in frame.state:
+                slope = frame.state[f"sum.{name}"] * value.detach() - frame.state[f"moment.{name}"]
+                total = total + (value * slope).sum()
         return self.strength * total

@@ -81,12 +81,13 @@ def by_sample(world: World, stack: Stack, samples: int) -> Tensors:
     """The mean over some random images of the squared gradient of each one's own cross-entropy."""
     held = pool(world, stack, stack.task, past=True)
     rngs = generators(stack, "fisher", stack.task, stack.epoch)
-    batch = next(iter(batches(held, rngs, batch_size(world, held, samples))))
-    model = world.model
+    batch = next(batches(held, rngs, batch_size(world, held, samples)), None)
+    own, model = snapshot(world, stack), world.model
+    if batch is None:  # nobody here has an image: their streams have ended
+        return {name: torch.zeros_like(tensor) for name, tensor in own.items()}
     if isinstance(model, Modular | Monolithic) and isinstance(model.block, Linear):
         return by_products(world, stack, model, model.block, batch)
     parts, usage, shown = frame(world, stack)
-    own = snapshot(world, stack)
     function = partial(sample_squares, model, parts, world.engine == "loop")
     flat = each(function, world.engine)(own, read(stack, shown), batch, usage)
     sizes = [tensor[0].numel() for tensor in own.values()]

@@ -49,7 +49,7 @@ class LwF(Learner):
         """One agent's sum over earlier tasks of CE(softmax(z_before / T), softmax(z / T)), the mean over images."""
         model, batch = frame.model, frame.batch
         before = frame.state
-        known, usage = heads.parted(frame.usage)
+        known, usage = frame.known, frame.usage
         quiet = {name: one for name, one in usage.items() if name != "masks"}  # a teacher has no dropout
         old = heads.every(before, model.features(before, batch.x, batch.task, **quiet))
         new = heads.every(frame.params, model.features(frame.params, batch.x, batch.task, training=True, **usage))

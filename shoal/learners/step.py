@@ -1,6 +1,7 @@
 """One step of all lanes: the loss of one agent with whatever is added to it, its gradient, and a masked Adam."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.fleet.engine import each
-from shoal.fleet.stack import MEAN, STEPS, VAR, Stack
+from shoal.fleet.stack import MEAN, MODEL, STEPS, VAR, Stack
 from shoal.fleet.world import World
 from shoal.learners.batches import Batch
 from shoal.learners.loss import errors
@@ -36,6 +37,7 @@ class Frame(NamedTuple):
     usage: Usage
     batch: Batch
     state: Tensors  # what the one who adds keeps for this agent
+    known: Tensor | None = None  # which outputs of each task's head count, bool [T, K]; None: all
 
 
 class Penalises(Protocol):
@@ -54,6 +56,13 @@ class Penalises(Protocol):
 def trains_body(world: World, parts: Mapping[str, Part]) -> bool:
     """Is all that agents have in common trained? Where it is frozen there is nothing to hold back."""
     return all(name in parts and parts[name][0].start == 0 for name in world.model.body)
+
+
+def common_units(world: World) -> dict[str, int]:
+    """How many units of which tensors all tasks of an agent use: what agents have in common and, if there is one head
+    for all tasks, that too."""
+    one = world.settings.tasks.heads != "task"
+    return {**world.model.body, **(dict.fromkeys(world.model.heads, 1) if one else {})}
 
 
 def unchanged(gradients: Tensors) -> Tensors:
@@ -82,15 +91,25 @@ def step(
     terms = [one for one in both if adds(one, world, stack, parts)]
     states = [dict(stack.of(one.owner)) for one in terms]
     function = partial(objective, world.model, parts, task, world.engine == "loop", terms)
-    found = change(gradients(world, stack, function, (batch, usage, states), parts, cuts or {}))
     # A lane without an image in this batch takes no step at all.
     busy = batch.weight.any(1)
+    with unwritten(stack, ~busy):
+        found = change(gradients(world, stack, function, (batch, usage, states), parts, cuts or {}))
     full = bool(busy.all())
     for name, gradient in found.items():
         on = None if active is None else active.get(name)
         if not full:
             on = busy[:, None].expand(gradient.shape[:2]) if on is None else on & busy[:, None]
         adam(stack, name, parts[name], gradient, settings.learner.rate, on)
+
+
+@contextmanager
+def unwritten(stack: Stack, idle: Tensor) -> Iterator[None]:
+    """What nets of `idle` lanes [L] keep, such as running statistics, stays as it is, although their padding runs."""
+    before = {name: tensor[idle].clone() for name, tensor in stack.of(MODEL).items()} if idle.any() else {}
+    yield
+    for name, tensor in before.items():
+        stack.of(MODEL)[name][idle] = tensor
 
 
 def adds(one: "Learner | Sharing", world: World, stack: Stack, parts: Mapping[str, Part]) -> TypeGuard[Penalises]:
@@ -123,7 +142,7 @@ def objective(
     logits = heads.closed(model.logits(params, batch.x, which, training=True, **usage), known, which)
     total = (errors(logits, batch.y) * batch.weight).sum() / batch.weight.sum().clamp(min=1)
     for one, state in zip(terms, states, strict=True):
-        total = total + one.penalty(Frame(model, params, free, usage, batch, state))
+        total = total + one.penalty(Frame(model, params, free, usage, batch, state, known))
     return total
 
 

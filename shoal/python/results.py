@@ -11,7 +11,7 @@ import polars as pl
 
 from shoal.errors import UserError
 from shoal.report.read import Unusable, table_of
-from shoal.runs.cells import measured, scores, summary_of
+from shoal.runs.cells import scores, summary_of
 from shoal.runs.record import reopen
 from shoal.runs.tables import unposted
 from shoal.settings.groups import Settings
@@ -195,7 +195,7 @@ def compare(result: Result | str | Path, *others: Result | str | Path) -> pl.Dat
             raise UserError(f"cannot use {one.folder}: {why}; restore it, or remove it and run it again") from None
     names = labels(runs, {run.folder: run.method for run in runs})
     alike([(name, run.settings) for name, run in zip(names, runs, strict=True)])
-    here, end = scores(found[0].folder), float(measured(found[0].folder).epochs[-1])
+    here = scores(found[0].folder)
     rows = []
     for name, other in zip(names[1:], found[1:], strict=True):
         there = scores(other.folder)
@@ -204,8 +204,7 @@ def compare(result: Result | str | Path, *others: Result | str | Path) -> pl.Dat
                 f"{names[0]} and {name} have no seed in common ({spoken(here)}; {spoken(there)}) and cannot be paired; "
                 "run them with the same `seed`"
             )
-        final, area = paired(here, there, "final_accuracy"), paired(here, there, "auc")
-        gains = {"final_accuracy": final, "auc_normalised": area and area.times(100 / end), "auc": area}
+        gains = {metric: paired(here, there, metric) for metric in ("final_accuracy", "auc_normalised", "auc")}
         rows += [{"runs": f"{names[0]} - {name}", "metric": metric, **columns(gain)} for metric, gain in gains.items()]
     numbers = dict.fromkeys(("difference", "error", "low", "high", "p"), pl.Float64)
     return pl.DataFrame(rows, schema={"runs": pl.String, "metric": pl.String, **numbers, "seeds": pl.Int64})

@@ -140,7 +140,7 @@ def scores(place: Path, agents: Collection[int] | None = None) -> Scores:
     values = {"final_accuracy": final, "auc": area, "auc_normalised": 100 * area / run.epochs[-1]}
     counted = np.full(len(run.agents), True) if agents is None else np.isin(run.agents, list(agents))
     return {
-        int(seed): {name: float(value[here].mean()) for name, value in values.items()}
+        int(seed): {name: float(metrics.mean(value[here])) for name, value in values.items()}
         for seed in np.unique(run.seeds)
         if (here := counted & (run.seeds == seed)).any()
     }

@@ -244,7 +244,7 @@ def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]
         np.array(grid(settings.learner.epochs)),
         seeds=np.array([lane.seed for lane in lanes]),
         initial=settings.tasks.initial,
-        classes=classes[:, :count],
+        classes=classes[:, :count] if settings.tasks.classes > 1 else None,  # where numbers are predicted, none
         others=padded,
     )
     counted = [grown.modules(stack) for stack in stacks]

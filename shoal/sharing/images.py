@@ -68,7 +68,7 @@ def classes_only(mode: Sharing, settings: Settings) -> None:
     """Raise where there are no classes to ask for."""
     if settings.tasks.classes == 1:
         raise SettingsError(
-            f"mode `{mode.mode}` asks for images of classes, and with tasks.classes = 1 numbers are predicted; share "
+            f"mode `{mode.mode}` shares images of classes, and with tasks.classes = 1 numbers are predicted; share "
             "models or modules instead"
         )
 

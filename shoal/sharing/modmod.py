@@ -196,7 +196,8 @@ class ModMod(Sharing):
             return own._replace(theirs=question.payload["classes"].long())
         trained = net[post.world.row[lane]]
         features = trained.features(post.world.encode(question.payload["images"], lane), task)
-        weight, bias = (whole(trained.params[name])[task] for name in modular(post.world).heads)
+        classes = len(own.mine)  # of a head's outputs, the first so many; a task can have fewer than others
+        weight, bias = (whole(trained.params[name])[task][:classes] for name in modular(post.world).heads)
         logits = F.linear(features, weight, bias)
         seen = own._replace(logits=logits, features=features)
         return seen._replace(labels=question.payload["labels"].long()) if self.asks == "labelled" else seen

@@ -13,8 +13,9 @@ from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
+from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
-from shoal.sharing.images import classes_of, held, ids, images_of, store
+from shoal.sharing.images import classes_of, classes_only, held, ids, images_of, store
 from shoal.sharing.simp import sorted_in
 
 
@@ -36,6 +37,9 @@ class Uniform(Sharing):
     @property
     def room(self) -> int:
         return self.memory
+
+    def suits(self, settings: Settings) -> None:
+        classes_only(self, settings)
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Random images of everybody's own, others for each neighbour."""

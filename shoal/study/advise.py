@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
-from math import ceil, sqrt
+from itertools import combinations, product
+from math import ceil, comb, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import polars as pl
 
@@ -41,6 +41,7 @@ from shoal.units import shown, size
 if TYPE_CHECKING:
     import altair as alt
 
+K = TypeVar("K")
 NONE = "none"
 SCORE = "final_accuracy"
 FIRST = 2  # seeds of the first look: with one there is no spread
@@ -98,7 +99,7 @@ class Verdict(NamedTuple):
     gains: dict[str, Gain]  # over no sharing, the best first
     chances: dict[str, float]  # their p-values, corrected
     leads: dict[str, Gain]  # of the best over each other one
-    doubts: dict[str, float]  # the p-values of the leads, corrected
+    doubts: dict[str, float]  # the p-values of the leads, corrected for all pairs
 
 
 class Race(NamedTuple):
@@ -359,14 +360,20 @@ def judge(known: Mapping[str, Scores], looks: int) -> Verdict:
     chances = corrected(gains, looks)
     helps = [name for name, gain in gains.items() if gain.mean > 0 and chances[name] < SURE]
     best = helps[0] if helps else next(iter(gains), None)
-    leads = {} if best is None else {name: paired(known[best], known[name], SCORE) for name in gains if name != best}
-    sure = {name: lead for name, lead in leads.items() if lead}
-    # A lead below zero is none: the other one has not been shown to help, and may yet be.
-    doubts = {name: p if sure[name].mean > 0 else max(p, SURE) for name, p in corrected(sure, looks).items()}
-    return Verdict(helps[0] if helps else None, best, gains, chances, sure, doubts)
+    # The scores say who is best, so that any two could have been compared: all pairs are corrected for.
+    couples = {frozenset(two): paired(known[two[0]], known[two[1]], SCORE) for two in combinations(gains, 2)}
+    sure = corrected({two: gap for two, gap in couples.items() if gap}, looks)
+    leads: dict[str, Gain] = {}
+    doubts: dict[str, float] = {}
+    for name in gains:
+        if best is not None and name != best and (lead := paired(known[best], known[name], SCORE)):
+            p = sure[frozenset((best, name))]
+            # A lead below zero is none: the other one has not been shown to help, and may yet be.
+            leads[name], doubts[name] = lead, p if lead.mean > 0 else max(p, SURE)
+    return Verdict(helps[0] if helps else None, best, gains, chances, leads, doubts)
 
 
-def corrected(gains: Mapping[str, Gain], looks: int) -> dict[str, float]:
+def corrected(gains: Mapping[K, Gain], looks: int) -> dict[K, float]:
     """p-values of paired t-tests, corrected for how many there are and how often one looks."""
     return dict(zip(gains, holm([1.0 if one.p is None else one.p for one in gains.values()], looks), strict=True))
 
@@ -519,7 +526,7 @@ def rivalry(ended: Race) -> list[str]:
     beaten = len(verdict.leads) - len(doubtful)
     parts = []
     if doubtful:
-        tests = ended.looks * len(verdict.leads)
+        tests = ended.looks * comb(len(verdict.gains), 2)
         told = [
             f"{name} (p = {verdict.doubts[name]:.2g}): {seeds_more(verdict.leads[name], tests)} would decide"
             for name in doubtful

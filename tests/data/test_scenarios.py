@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import shoal
 from shoal import data
@@ -13,9 +14,10 @@ from shoal.data import Bank
 from shoal.data.overlap import overlap, pairs
 from shoal.data.scenarios import SCENARIOS, streams
 from shoal.data.sources import bring
-from shoal.data.tasks import Lane, Stream
+from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.data.views import Permuted, turned
 from shoal.errors import SettingsError
+from shoal.fleet.evaluate import correct
 from shoal.fleet.run import Moment, train
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, lanes_of, streams_of, worlds
@@ -183,6 +185,19 @@ def test_the_measured_overlap_rises_with_the_dial() -> None:
     assert apart[0] == pytest.approx(1)
 
 
+def test_a_common_start_has_no_classes_that_are_an_agents_own() -> None:
+    bank = data.load("digits")
+    alone, common = (
+        [{one for task in stream[2:] for one in task.classes} for stream in streams(bank, settings, lanes_of(settings))]
+        for settings in (chosen("overlap", overlap=dial, count=6, initial=2, common=True) for dial in (0.0, 1.0))
+    )
+    joint = streams(bank, chosen("overlap", overlap=0.0, count=6, initial=2, common=True), [Lane(0, JOINT)])[0]
+    like = streams(bank, chosen("overlap", overlap=1.0, count=6, initial=2, common=True), [Lane(0, JOINT)])[0]
+    assert [task.classes for task in joint] == [task.classes for task in like]
+    assert not alone[0] & alone[1]
+    assert common[0] == common[1]
+
+
 def test_agents_that_read_other_numbers_are_apart() -> None:
     agent = np.arange(80) % 2
     x = np.random.default_rng(0).normal(size=(80, 3)) + 5 * agent[:, None]
@@ -265,6 +280,32 @@ def test_numbers_are_predicted_better_with_time() -> None:
     (stack,) = train(worlds(settings, found.bank))
     assert (stack.accuracy[:, 0, -1, 0] > stack.accuracy[:, 0, 0, 0]).all()
     assert (stack.accuracy[:, 1, -1, :2] > 0.5).all()
+
+
+def test_the_r2_of_a_number_that_is_always_the_same_is_0_or_1() -> None:
+    wanted = torch.tensor([[0.1, 1.0], [0.1, 2.0], [0.1, 3.0]])
+    assert float(correct(wanted, wanted)) == pytest.approx(3)
+    assert float(correct(wanted + torch.tensor([0.5, 0.0]), wanted)) == pytest.approx(1.5)
+
+
+def test_a_target_that_is_always_the_same_is_moved_and_not_stretched() -> None:
+    rng = np.random.default_rng(0)
+    y = np.stack([np.full(60, 0.1), rng.normal(5, 2, 60)], 1)
+    y[-1, 0] = 0.6
+    found = shoal.Data.from_arrays(rng.normal(size=(60, 3)), y, test=np.arange(60) >= 48)
+    (world,) = worlds(Settings(dataset=bring(found), agents=1, model="mlp", tasks={"count": 1}), found.bank)
+    assert world.train.labels[..., 0].abs().max() == 0
+    assert world.test.labels[..., 0].abs().max() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("mode", ["uniform", "simp", "recv"])
+def test_numbers_to_predict_have_no_classes(mode: str) -> None:
+    found = shoal.Data.from_arrays(np.arange(80.0)[:, None], np.arange(80) / 7, agent=np.arange(80) % 2)
+    with pytest.raises(SettingsError, match=r"shares images of classes"):
+        Settings(dataset=bring(found), model="mlp", sharing=mode)
+    settings = Settings(dataset=bring(found), model="mlp", tasks={"classes": 2})
+    with pytest.raises(SettingsError, match=r"has numbers to predict and no classes, .* say tasks\.classes=1"):
+        worlds(settings, found.bank)
 
 
 def test_one_head_that_grows_answers_with_all_classes_so_far() -> None:

@@ -119,6 +119,17 @@ def test_the_sentence_says_what_the_seeds_show() -> None:
     assert words.endswith("corrected by Holm's rule for 2 candidates and 3 looks.)")
 
 
+def test_the_best_of_many_that_are_alike_is_rarely_called_better_than_another() -> None:
+    names = [f"mode{at}" for at in range(12)]
+    wrong = 0
+    for seed in range(60):
+        known = Made(dict.fromkeys(names, 0.0), seed)([NONE, *names], 8)
+        verdict = judge(known, 1)
+        assert set(verdict.doubts) == set(names) - {verdict.best}
+        wrong += min(verdict.doubts.values()) < 0.05
+    assert wrong <= 4  # corrected for those 11 alone, 8
+
+
 def test_where_nothing_is_shown_it_says_so_and_what_would_decide() -> None:
     noise = Made({"simp": 0.3, "recv": 0.1}, 3)
     ended = race(["simp", "recv"], 8, noise)

@@ -2,8 +2,10 @@
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from shoal.fleet.run import simulate
 from shoal.study.transfer import measure, parts
@@ -25,6 +27,35 @@ def test_all_parts_together_are_what_a_received_module_brings() -> None:
     for one in found:
         mine, theirs = world.streams[one.route.agent][one.route.task], world.streams[one.route.sender][one.route.source]
         assert one.common == bool(set(mine.classes) & set(theirs.classes))
+
+
+def test_parts_of_blocks_of_ones_own_have_their_own_names() -> None:
+    offer = {"module.a": torch.zeros(2), "module.b": torch.zeros(3), "structure": torch.zeros(4)}
+    world = fleet("modular-mlp", tasks={"common": True})
+    model = SimpleNamespace(block=SimpleNamespace(names=("module.a", "module.b")), heads=world.model.heads)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "modular", lambda world: model)
+        assert parts.taken(world, offer, ("module",)).keys() == {"module.a", "module.b"}
+
+
+def test_a_seed_without_such_routes_is_left_out() -> None:
+    route = measure.Route(*range(len(measure.Route._fields)))
+    sizes = dict.fromkeys(parts.CHOICES, 1)
+
+    def of(seed: int, **gains: float) -> parts.Parts:
+        found = tuple(
+            parts.Gain(route, common == "common", chosen, gain, 0.0)
+            for chosen in parts.CHOICES
+            for common, gain in gains.items()
+        )
+        return parts.Parts(seed, 1, found, sizes)
+
+    table = parts.table([of(0, common=0.1, other=0.2), of(1, other=0.4)])
+    rows = {row["routes"]: row for row in table.to_dicts() if row["parts"] == "module"}
+    assert (rows["a class in common"]["seeds"], rows["none in common"]["seeds"]) == (1, 2)
+    assert rows["a class in common"]["gain"] == pytest.approx(10)
+    assert rows["a class in common"]["gain_se"] is None
+    assert rows["none in common"]["gain"] == pytest.approx(30)
 
 
 def test_the_command_writes_a_row_for_every_choice_of_parts(run: Path, tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ from shoal.fleet.world import World
 from shoal.learners.candidates import Offer, adopt, modular, plant, rehearse, settle
 from shoal.mail.mail import wire
 from shoal.models.modular import STRUCTURE
-from shoal.models.params import MODULE
-from shoal.study.metrics import error
+from shoal.study.metrics import error, mean
 from shoal.study.transfer.measure import ROWS, NoModulesError, Route, before, offered, opened, routes_of
 
 PARTS = ("module", "structure", "head")
@@ -96,7 +95,11 @@ def measure(
 
 def taken(world: World, offer: Mapping[str, Tensor], chosen: Choice) -> dict[str, Tensor]:
     """Some parts of an offer."""
-    names = {"module": MODULE, "structure": (STRUCTURE,), "head": (*modular(world).heads, "classes")}
+    names = {
+        "module": modular(world).block.names,
+        "structure": (STRUCTURE,),
+        "head": (*modular(world).heads, "classes"),
+    }
     return {name: offer[name] for part in chosen for name in names[part]}
 
 
@@ -153,8 +156,8 @@ def learned(
 
 
 def table(every: Sequence[Parts]) -> pl.DataFrame:
-    """A row for each choice of parts and each group of routes: mean gain over seeds, its standard error, and what such
-    a mail weighs."""
+    """A row for each choice of parts and each group of routes: mean gain over the seeds that have such routes, its
+    standard error, and what such a mail weighs."""
     rows = []
     for chosen in CHOICES:
         for name, common in (("all", None), ("a class in common", True), ("none in common", False)):
@@ -164,10 +167,10 @@ def table(every: Sequence[Parts]) -> pl.DataFrame:
                     "parts": "+".join(chosen),
                     "routes": name,
                     "pairs": sum(one.count(common) for one in every),
-                    "seeds": len(every),
+                    "seeds": int((~np.isnan(gains)).sum()),
                     "epochs": every[0].epochs,
-                    "gain": float(gains.mean()),
-                    "gain_se": float(error(gains)) if len(every) > 1 else None,
+                    "gain": float(mean(gains)),
+                    "gain_se": float(error(gains)) if (~np.isnan(gains)).sum() > 1 else None,
                     "bytes": every[0].bytes[chosen],
                 }
             )
