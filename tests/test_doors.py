@@ -182,7 +182,7 @@ def test_the_command_line_finds_what_lies_in_its_folder(tmp_path: Path) -> None:
         "-m",
         "shoal",
         "run",
-        DIGITS,
+        str(DIGITS),
         *TINY,
         "model=beside:Net",
         "sharing=none",
