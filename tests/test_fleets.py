@@ -237,6 +237,12 @@ def test_ctrl_c_says_how_to_go_on_in_the_words_of_python() -> None:
     assert small().run(out="runs/mine").accuracy.equals(small().run().accuracy)
 
 
+def test_a_result_of_numbers_says_that_it_is_no_accuracy() -> None:
+    x = np.random.default_rng(0).normal(size=(80, 3))
+    data = shoal.Data.from_arrays(x, x[:, 0] * 1.5, agent=np.arange(80) % 2)
+    assert "final R² " in repr(shoal.Fleet(data, model="mlp", learner={"epochs": 1, "memory": 4}).run())
+
+
 def test_data_of_ones_own_comes_in_as_data_or_as_a_pair() -> None:
     data = ragged()
     assert small(data, model="mlp").settings.dataset == data.name

@@ -28,6 +28,12 @@ METRICS = {
 }
 
 
+PREDICTED = (
+    "Agents predict numbers: what is called accuracy here is R², the share of the variance that is predicted; 100 % is "
+    "all of it, and below 0 % a guess of the mean would be better."
+)
+
+
 def plural(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
@@ -69,6 +75,7 @@ def section(group: Group, name: str, style: Style, figures: dict[str, Figure]) -
         f'<h2 id="{name}-title">{escape(group.dataset)} <span class="tag">{escape(group.model)}, '
         f"protocol {escape(', '.join((group.protocol, *group.apart)))}</span></h2>",
         f"<p>{headline(group)}</p>",
+        f"<p>{PREDICTED}</p>" if any(entry.run.numbers for entry in group.entries) else "",
         *wide,
         scores(group, style),
         gains(group, style),
@@ -328,12 +335,13 @@ def common(group: Group) -> str:
     found = next((entry.run.common for entry in group.entries if entry.run.common), None)
     if found is None:
         return ""
+    numbers = any(entry.run.numbers for entry in group.entries)
     columns = {
         "iou": "classes in common, %",
         "labels": "distance of labels, 0 to 1",
         "features": "distance of inputs, standard deviations",
     }
-    if found.numbers:
+    if numbers:
         columns = {"features": columns["features"]}
 
     def row(name: str, shares: dict[str, float]) -> list[str]:
@@ -342,7 +350,7 @@ def common(group: Group) -> str:
     caption = (
         "Classes in common are those that both agents meet, of all that either of them meets. Labels are 0 apart if "
         "both agents have the same share of every class, and 1 if they have no class in common (total variation). "
-    ) * (not found.numbers)
+    ) * (not numbers)
     caption += "Inputs are as far apart as the means of what agents read, averaged over columns or pixels."
     title = "What two agents have in common"
     body = [row("mean over all pairs", found.mean)]

@@ -57,7 +57,6 @@ class Common(NamedTuple):
 
     mean: dict[str, float]  # iou, labels, features
     pairs: list[tuple[str, str, dict[str, float]]]
-    numbers: bool  # agents predict numbers: there are no classes to have in common
 
 
 class Unusable(Exception):  # noqa: N818 - a reason, turned into a note
@@ -79,6 +78,7 @@ class Run:
     done: int  # tasks that all lanes have learned
     tables: dict[str, pl.DataFrame] = field(default_factory=dict)  # growth, ledger, candidates: those that are there
     common: "Common | None" = None  # None: the record does not say, or there is one agent
+    numbers: bool = False  # agents predict numbers, and accuracy is R2
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -184,8 +184,9 @@ def read(folder: Path) -> tuple[Run, list[str]]:
                 lost.append(f"{why}; what it held is not shown")
     if settings["sharing"] and "ledger" not in tables and not (folder / "ledger.parquet").exists():
         lost.append("ledger.parquet is not there, so its traffic is not shown")
-    common = common_of(folder, lost)
-    run = Run(folder, settings, about, summary, accuracy, epochs, seeds, agents, done, tables, common)
+    material = material_of(folder, lost)
+    common, numbers = common_of(material, lost), material.get("predicts") is not None
+    run = Run(folder, settings, about, summary, accuracy, epochs, seeds, agents, done, tables, common, numbers)
     if not run.complete:
         lost.append(
             f"unfinished, {done} of {run.tasks} tasks are learned: it is shown as far as it is, and has no final "
@@ -253,11 +254,13 @@ def json_of(path: Path, lost: list[str]) -> dict[str, Any]:
     return found
 
 
-def common_of(folder: Path, lost: list[str]) -> Common | None:
+def material_of(folder: Path, lost: list[str]) -> dict[str, Any]:
+    """What agents learn from; a run of an earlier version does not say."""
+    return json_of(folder / "data.json", lost) if (folder / "data.json").exists() else {}
+
+
+def common_of(found: dict[str, Any], lost: list[str]) -> Common | None:
     """What data.json says that agents have in common; agents have the names of their sources, if there are several."""
-    if not (folder / "data.json").exists():  # made by an earlier version
-        return None
-    found = json_of(folder / "data.json", lost)
     try:
         said, sources = found["overlap"], found["sources"]
         if not said["pairs"]:
@@ -268,7 +271,7 @@ def common_of(folder: Path, lost: list[str]) -> Common | None:
             return f"agent {int(agent)}" + (f" ({sources[agent % len(sources)]})" if several else "")
 
         pairs = [(name(pair["agents"][0]), name(pair["agents"][1]), shares(pair)) for pair in said["pairs"]]
-        return Common(shares(said), pairs, found["predicts"] is not None)
+        return Common(shares(said), pairs)
     except (KeyError, IndexError, TypeError, ValueError):
         if found:
             lost.append("data.json does not say what agents have in common; that is not shown")

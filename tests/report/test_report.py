@@ -313,6 +313,7 @@ def test_agents_that_predict_numbers_have_no_classes_in_common(copy: Path) -> No
         file.write_text(json.dumps({**json.loads(file.read_text()), "predicts": 1, "sources": ["north", "south"]}))
     said = words(page.page(compare.groups(read.gather([copy])[0]), []))
     assert "agent 0 (north) and agent 1 (south)" in said
+    assert "what is called accuracy here is R²" in said
     assert "distance of inputs" in said
     assert "classes in common" not in said.lower()
 
