@@ -30,6 +30,5 @@ with tempfile.TemporaryDirectory() as folder:
 
             Image.fromarray(digits.images[at] * 15).save(file)
     data = shoal.Data.from_folder(folder, "{agent}/{split}/{class}/*." + end)
-    fleet = shoal.Fleet(data, model="mlp", learner={"epochs": 10})
-    result = fleet.run(seeds=2, out=None)
-print(result.summary.select("sharing", "agents", "tasks", "final_accuracy", "overlap"))
+    fleet = shoal.Fleet(data, model="mlp", learner={"epochs": 30, "rate": 0.005})
+    print(fleet.run(seeds=2))

@@ -20,7 +20,7 @@ for one, tasks in enumerate((3, 4, 5, 6, 3)):
         task += [at] * len(labels)
 
 data = shoal.Data.from_arrays(np.concatenate(x), np.concatenate(y), agent=site, task=task)
-fleet = shoal.Fleet(data, model="mlp", learner={"epochs": 4}, sharing={"mode": "recv", "every": 2}, network="ring")
-fleet.check()
-result = fleet.run(seeds=2, out=None)
-print(result.summary.select("sharing", "agents", "tasks", "final_accuracy", "overlap"))
+learner = {"epochs": 20, "rate": 0.01}
+fleet = shoal.Fleet(data, model="mlp", learner=learner, sharing={"mode": "recv", "every": 5}, network="ring")
+print(fleet.check())  # the cost, before anything runs
+print(fleet.run(seeds=2))

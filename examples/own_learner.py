@@ -15,7 +15,7 @@ def hold(frame, strength=0.1):
 
 
 FEW = {"count": 4, "classes": 2, "initial": 1, "train": 20, "validation": 8}
-FLEET = {"model": "mlp", "learner": hold(strength=0.05, epochs=10), "agents": 4, "tasks": FEW}
+FLEET = {"model": "mlp", "learner": hold(strength=0.05, epochs=20, rate=0.01), "agents": 4, "tasks": FEW}
 
 if __name__ == "__main__":
-    print(shoal.Fleet("digits", **FLEET).run(seeds=1).summary)
+    print(shoal.Fleet("digits", **FLEET).run(seeds=1))

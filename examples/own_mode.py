@@ -19,7 +19,13 @@ def kindred(agent, theirs, rate=0.5, sharpness=1.0):
 
 
 FEW = {"count": 4, "classes": 2, "initial": 1, "train": 20, "validation": 8}
-FLEET = {"model": "mlp", "learner": {"epochs": 10}, "sharing": [kindred(rate=0.3)], "agents": 4, "tasks": FEW}
+FLEET = {
+    "model": "mlp",
+    "learner": {"epochs": 20, "rate": 0.01},
+    "sharing": [kindred(rate=0.3)],
+    "agents": 4,
+    "tasks": FEW,
+}
 
 if __name__ == "__main__":
-    print(shoal.Fleet("digits", **FLEET).run(seeds=1).summary)
+    print(shoal.Fleet("digits", **FLEET).run(seeds=1))

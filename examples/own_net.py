@@ -27,4 +27,4 @@ FLEET = {
 }
 
 if __name__ == "__main__":
-    print(shoal.Fleet("digits", **FLEET).run(seeds=1).summary)
+    print(shoal.Fleet("digits", **FLEET).run(seeds=1))

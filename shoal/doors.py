@@ -20,6 +20,17 @@ T = TypeVar("T")
 Check = Callable[[Any], bool]
 Make = Callable[[Any], Any]  # what makes an entry of something that a user brings
 MAIN = "__main__"  # the program that runs
+# What a door must lead to, by the group of its table.
+WANTED = {
+    "shoal.modes": "a subclass of shoal.sharing.contract.Sharing, or a function below @shoal.mode",
+    "shoal.learners": "a subclass of shoal.learners.contract.Learner, or a function below @shoal.penalty",
+    "shoal.models": "an nn.Module class, or a function that makes one",
+    "shoal.graphs": "a function of agents, p and a generator that returns a graph of networkx",
+    "shoal.scenarios": "a function that makes the stream of every lane",
+    "shoal.scores": "a shoal.sharing.scores.Metric",
+    "shoal.metrics": "a function of a run that gives a number for every lane",
+    "shoal.datasets": "a shoal.data.Dataset",
+}
 DOOR = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # package.module:Name
 SENTENCE = re.compile(r"(?<=[.:]) (?=[A-Z])")  # where one ends
 
@@ -122,7 +133,7 @@ class Table(Mapping[str, T], Generic[T]):
 
     def unknown(self, name: str) -> str:
         """The sentence about a name that is not in the table."""
-        close = difflib.get_close_matches(name, list(self), n=1)
+        close = difflib.get_close_matches(name.lower(), list(self), n=1)
         hint = f"did you mean `{close[0]}`? " if close else ""
         allowed = ", ".join([*self, *self.also])
         return f"there is no {self.noun} `{name}`; {hint}allowed: {allowed}, or one of yours as package.module:Name"
@@ -170,7 +181,7 @@ class Table(Mapping[str, T], Generic[T]):
     def checked(self, name: str, thing: Any) -> T:
         entry = thing if self.check(thing) else self.make(thing)
         if not self.check(entry):
-            raise SettingsError(f"`{name}` is no {self.noun}, but {entry!r}; see `{self.group}` in CONTRIBUTING.md")
+            raise SettingsError(f"`{name}` is no {self.noun}, but {entry!r}; name {WANTED.get(self.group, 'one')}")
         return entry  # type: ignore[no-any-return]
 
 

@@ -1,5 +1,6 @@
 """Doors: how what is not built in comes into a table."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -165,10 +166,32 @@ def test_a_mode_is_named_in_toml_and_reads_back(plugin: str, tmp_path: Path) -> 
 def test_a_mode_is_named_on_the_command_line(plugin: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = [f"sharing={plugin}:Gossip", "sharing.every=3", "sharing.topics=4", f"network={plugin}:path"]
-    done = call("run", DIGITS, *TINY, *words, "--out", out)
+    done = call("run", str(DIGITS), *TINY, *words, "--out", out)
     assert done.code == 0, done.err
     assert f'mode = "{plugin}:Gossip"' in (out / "settings.toml").read_text()
     assert "shared by gossip: " in done.out
+
+
+def test_the_command_line_finds_what_lies_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text(
+        "from torch import nn\n\nclass Net(nn.Flatten):\n    def __init__(self):\n        super().__init__()\n"
+    )
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "shoal",
+        "run",
+        str(DIGITS),
+        *TINY,
+        "model=beside:Net",
+        "sharing=none",
+        "--out",
+        "out",
+    ]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "summary.json").exists()
 
 
 def test_a_mode_that_is_none_exits_with_a_sentence(plugin: str) -> None:

@@ -237,6 +237,12 @@ def test_ctrl_c_says_how_to_go_on_in_the_words_of_python() -> None:
     assert small().run(out="runs/mine").accuracy.equals(small().run().accuracy)
 
 
+def test_a_result_of_numbers_says_that_it_is_no_accuracy() -> None:
+    x = np.random.default_rng(0).normal(size=(80, 3))
+    data = shoal.Data.from_arrays(x, x[:, 0] * 1.5, agent=np.arange(80) % 2)
+    assert "final R² " in repr(shoal.Fleet(data, model="mlp", learner={"epochs": 1, "memory": 4}).run())
+
+
 def test_data_of_ones_own_comes_in_as_data_or_as_a_pair() -> None:
     data = ragged()
     assert small(data, model="mlp").settings.dataset == data.name
@@ -360,6 +366,9 @@ def test_wrong_runs_and_networks_are_said_too() -> None:
     with pytest.raises(UserError, match="dataset `mnist` was not found") as error:
         shoal.Fleet("mnist").check()
     assert "--" not in str(error.value)
+    for wrong in (3, "", True):
+        with pytest.raises(SettingsError, match=f"`out` cannot be {wrong!r}; give the name of a folder"):
+            small().run(out=wrong)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match=r"no settings file nowhere.toml"):
         shoal.Fleet("nowhere.toml")
 
@@ -384,6 +393,14 @@ def test_a_check_tells_what_sharing_will_cost_before_anything_runs() -> None:
     assert "nothing is shared" in str(small().check())
     assert small().check().total == 0
     assert "fedavg never sends anything" in str(small(sharing=FEDAVG, network="disconnected").check())
+
+
+def test_modes_that_share_the_budget_of_a_link_cost_no_more_than_it() -> None:
+    modes = [{"mode": "recv", "every": 2}, {"mode": "fedavg", "every": 2}]
+    costs = small(model="mlp", sharing=modes, network=shoal.ring(2, budget="2 kB/task"), agents=2).check()
+    tasks = small().settings.tasks
+    assert costs.total == 2 * 2000 * (tasks.count - tasks.initial)
+    assert costs.table["bytes_total"].sum() > costs.total
 
 
 def test_nothing_shared_is_an_empty_ledger_with_its_columns() -> None:

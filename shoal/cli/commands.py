@@ -141,6 +141,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows another
+    if "" not in sys.path:
+        sys.path.append("")  # what lies in this folder can be named package.module:Name; last, so that it hides nothing
     with sentences():
         app()
 

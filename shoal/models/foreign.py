@@ -104,8 +104,12 @@ def suited(module: nn.Module, x: Tensor) -> Suited:
 def mapped(module: nn.Module, x: Tensor, lanes: int) -> list[Tensor]:
     """What so many agents that learn alike get out of a module under `vmap`, and their gradients."""
     module.train()
-    free = {name: torch.stack([one.detach()] * lanes).requires_grad_() for name, one in module.named_parameters()}
+    weights = {
+        name: (torch.stack([one.detach()] * lanes), one.requires_grad) for name, one in module.named_parameters()
+    }
+    free = {name: one.requires_grad_() for name, (one, learns) in weights.items() if learns}
     fixed = {name: torch.stack([one] * lanes) for name, one in module.named_buffers()}
+    fixed |= {name: one for name, (one, learns) in weights.items() if not learns}
 
     def one(given: Mapping[str, Tensor], x: Tensor) -> Tensor:
         found: Tensor = torch.func.functional_call(module, dict(given), (x,))

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 class Wrapped:
     """One-agent functions around an `nn.Module` that turns rows of data into features of any shape. Each of its
-    parameters is one unit; heads are added, one per task.
+    parameters is one unit; heads are added, one per task. Parameters with `requires_grad = False` stay as they are, the
+    same for all agents, and are never sent.
 
     It reads what the bank holds, as floats: rows of a table [B, D], series [B, channels, steps], images [B, channels,
     height, width]; images without channels get one. Pixels are divided by the bank's peak. A net that needs `shape` is
@@ -51,8 +52,10 @@ class Wrapped:
         x = self.rows(bank)
         with torch.no_grad():
             self.read = self.first.eval()(x).flatten(1).shape[1]
-        self.names = {name: f"net.{name}" for name, _ in self.first.named_parameters()}
+        weights = dict(self.first.named_parameters())
+        self.names = {name: f"net.{name}" for name, one in weights.items() if one.requires_grad}
         self.kept = {name: tensor.clone() for name, tensor in self.first.named_buffers()}
+        self.kept |= {name: one.detach().clone() for name, one in weights.items() if not one.requires_grad}
         self.engine, self.why, self.bound = suited(self.first, x)
 
     def reads(self, bank: Bank) -> tuple[bool, nn.Module]:
@@ -106,7 +109,8 @@ class Wrapped:
         return dict.fromkeys(self.names.values(), 1)
 
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
-        drawn = {self.names[name]: one.detach()[None] for name, one in self.fresh(rng).named_parameters()}
+        weights = dict(self.fresh(rng).named_parameters())
+        drawn = {full: weights[name].detach()[None] for name, full in self.names.items()}
         return {**drawn, **heads.start(rng, self.tasks, self.classes, self.read)}
 
     def keeps(self, rng: np.random.Generator) -> dict[str, Tensor]:

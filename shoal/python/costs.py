@@ -8,6 +8,7 @@ import polars as pl
 
 from shoal.fleet.world import World
 from shoal.sharing.plan import Line, plan
+from shoal.sharing.plan import total as total_of
 from shoal.units import shown
 
 
@@ -42,7 +43,7 @@ def costs(worlds: Sequence[World]) -> Costs:
             "bytes_per_link_task": pl.Float64, "messages": pl.Int64, "refused": pl.Int64, "bytes_total": pl.Int64,
         },
     )  # fmt: skip
-    total = int(table["bytes_total"].sum())
+    total = total_of(lines)
     lanes = f"{settings.agents} agents, {settings.seeds} seed{'s' * (settings.seeds > 1)}"
     head = f"{lanes}, {settings.network.graph}: {len(edges)} links in one direction; at most {shown(total)} in all"
     silent = [mode.mode for mode in settings.sharing if not any(line.mode == mode.mode for line in lines)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import Stopped
+from shoal.errors import SettingsError, Stopped
 from shoal.python.said import KEYWORDS, Said, begun, joined, unknown
 from shoal.settings.groups import Settings
 from shoal.settings.part import flatten
@@ -139,6 +139,8 @@ class Fleet:
         from shoal.runs.record import create
 
         settings = self._seeded(seeds)
+        if not (out is None or (isinstance(out, (str, Path)) and str(out).strip())):
+            raise SettingsError(f"`out` cannot be {out!r}; give the name of a folder, or None to keep nothing")
         folder = Path(tempfile.mkdtemp(prefix="shoal-")) if out is None else Path(out).expanduser()
         try:
             record = held(folder, settings)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from shoal.errors import UserError
-from shoal.report.read import Unusable, table_of
+from shoal.report.read import Unusable, material_of, table_of
 from shoal.runs.cells import scores, summary_of
 from shoal.runs.record import reopen
 from shoal.runs.tables import unposted
@@ -68,8 +68,8 @@ class Result:
 
     @cached_property
     def summary(self) -> pl.DataFrame:
-        """One row with all metrics: accuracies and `auc_normalised` in %, `auc` in the paper's unit; `_se` is the
-        standard error over all agents, `_se_seeds` the one over seeds."""
+        """One row with all metrics: accuracies (R2 where numbers are predicted) and `auc_normalised` in %, `auc` in the
+        paper's unit; `_se` is the standard error over all agents, `_se_seeds` the one over seeds."""
         found = summary_of(self.folder)
         found["sharing"] = "+".join(found.get("sharing", ())) or "none"
         found.setdefault("bytes_per_link_task", None)  # runs of earlier versions do not have it
@@ -83,7 +83,8 @@ class Result:
     @cached_property
     def accuracy(self) -> pl.DataFrame:
         """A row per measurement: while a `task` was learned, after so many epochs, on a `tested` task. Tasks count from
-        1, agents from 0; epoch 0 is before any training on the task, the last is after all of it."""
+        1, agents from 0; epoch 0 is before any training on the task, the last is after all of it. Accuracy is from 0 to
+        1; where numbers are predicted, it is R2."""
         return self._table("accuracy").with_columns(pl.col("task", "tested") + 1)
 
     @cached_property
@@ -144,9 +145,10 @@ class Result:
         area = "" if row["auc_normalised"] is None else f", AUC {row['auc_normalised']:.2f} %"
         cost = f", {shown(row['bytes_per_link_task'])} per link and task" if row["messages"] else ""
         where = "" if self._temporary else f", in {self.folder}"
+        what = "accuracy" if material_of(self.folder, []).get("predicts") is None else "R²"
         return (
             f"Result of {row['agents']} agents, {row['seeds']} seed{'s' * (row['seeds'] > 1)}, sharing "
-            f"{row['sharing']}: final accuracy {row['final_accuracy']:.2f}{more} %{area}{cost}{where}"
+            f"{row['sharing']}: final {what} {row['final_accuracy']:.2f}{more} %{area}{cost}{where}"
         )
 
     def _repr_html_(self) -> str:

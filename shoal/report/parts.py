@@ -28,6 +28,12 @@ METRICS = {
 }
 
 
+PREDICTED = (
+    "Agents predict numbers: what is called accuracy here is R², the share of the variance that is predicted; 100 % is "
+    "all of it, and below 0 % a guess of the mean would be better."
+)
+
+
 def plural(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
@@ -69,11 +75,13 @@ def section(group: Group, name: str, style: Style, figures: dict[str, Figure]) -
         f'<h2 id="{name}-title">{escape(group.dataset)} <span class="tag">{escape(group.model)}, '
         f"protocol {escape(', '.join((group.protocol, *group.apart)))}</span></h2>",
         f"<p>{headline(group)}</p>",
+        f"<p>{PREDICTED}</p>" if any(entry.run.numbers for entry in group.entries) else "",
         *wide,
         scores(group, style),
         gains(group, style),
         f'<div class="grid">{"".join(small)}</div>' if small else "",
         offered(group, style),
+        common(group),
         settings(group),
         "</section>",
     ])  # fmt: skip
@@ -320,6 +328,38 @@ def offered(group: Group, style: Style) -> str:
     head = ["run", "offered", "chosen for a trial", "kept", "trials in all"]
     title = "Modules from other agents"
     return f'<div class="card"><h3>{title}</h3>{table(title, "Over all agents, seeds and tasks.", head, body)}</div>'
+
+
+def common(group: Group) -> str:
+    """What agents have in common, which decides what sharing can bring; the runs of a group have the same tasks."""
+    found = next((entry.run.common for entry in group.entries if entry.run.common), None)
+    if found is None:
+        return ""
+    numbers = any(entry.run.numbers for entry in group.entries)
+    columns = {
+        "iou": "classes in common, %",
+        "labels": "distance of labels, 0 to 1",
+        "features": "distance of inputs, standard deviations",
+    }
+    if numbers:
+        columns = {"features": columns["features"]}
+
+    def row(name: str, shares: dict[str, float]) -> list[str]:
+        return [escape(name), *(number(shares[key] * (100 if key == "iou" else 1)) for key in columns)]
+
+    caption = (
+        "Classes in common are those that both agents meet, of all that either of them meets. Labels are 0 apart if "
+        "both agents have the same share of every class, and 1 if they have no class in common (total variation). "
+    ) * (not numbers)
+    caption += "Inputs are as far apart as the means of what agents read, averaged over columns or pixels."
+    title = "What two agents have in common"
+    body = [row("mean over all pairs", found.mean)]
+    every = table(f"{title}, by pair", "Mean over seeds.", ["pair", *columns.values()], [
+        row(f"{one} and {other}", shares) for one, other, shares in found.pairs])  # fmt: skip
+    return (
+        f'<div class="card"><h3>{title}</h3>{table(title, caption, ["agents", *columns.values()], body)}'
+        f"<details><summary>Pair by pair</summary>{every}</details></div>"
+    )
 
 
 def settings(group: Group) -> str:

@@ -52,6 +52,13 @@ class Note(NamedTuple):
     out: bool  # the whole run is left out
 
 
+class Common(NamedTuple):
+    """What two agents have in common, the mean over all pairs, and pair by pair as far as the record goes."""
+
+    mean: dict[str, float]  # iou, labels, features
+    pairs: list[tuple[str, str, dict[str, float]]]
+
+
 class Unusable(Exception):  # noqa: N818 - a reason, turned into a note
     """Why a file or a run cannot be shown."""
 
@@ -70,6 +77,8 @@ class Run:
     agents: Numbers  # [L]
     done: int  # tasks that all lanes have learned
     tables: dict[str, pl.DataFrame] = field(default_factory=dict)  # growth, ledger, candidates: those that are there
+    common: "Common | None" = None  # None: the record does not say, or there is one agent
+    numbers: bool = False  # agents predict numbers, and accuracy is R2
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -175,7 +184,9 @@ def read(folder: Path) -> tuple[Run, list[str]]:
                 lost.append(f"{why}; what it held is not shown")
     if settings["sharing"] and "ledger" not in tables and not (folder / "ledger.parquet").exists():
         lost.append("ledger.parquet is not there, so its traffic is not shown")
-    run = Run(folder, settings, about, summary, accuracy, epochs, seeds, agents, done, tables)
+    material = material_of(folder, lost)
+    common, numbers = common_of(material, lost), material.get("predicts") is not None
+    run = Run(folder, settings, about, summary, accuracy, epochs, seeds, agents, done, tables, common, numbers)
     if not run.complete:
         lost.append(
             f"unfinished, {done} of {run.tasks} tasks are learned: it is shown as far as it is, and has no final "
@@ -243,6 +254,34 @@ def json_of(path: Path, lost: list[str]) -> dict[str, Any]:
     return found
 
 
+def material_of(folder: Path, lost: list[str]) -> dict[str, Any]:
+    """What agents learn from; a run of an earlier version does not say."""
+    return json_of(folder / "data.json", lost) if (folder / "data.json").exists() else {}
+
+
+def common_of(found: dict[str, Any], lost: list[str]) -> Common | None:
+    """What data.json says that agents have in common; agents have the names of their sources, if there are several."""
+    try:
+        said, sources = found["overlap"], found["sources"]
+        if not said["pairs"]:
+            return None
+        several = isinstance(sources, list) and len(sources) > 1
+
+        def name(agent: int) -> str:
+            return f"agent {int(agent)}" + (f" ({sources[agent % len(sources)]})" if several else "")
+
+        pairs = [(name(pair["agents"][0]), name(pair["agents"][1]), shares(pair)) for pair in said["pairs"]]
+        return Common(shares(said), pairs)
+    except (KeyError, IndexError, TypeError, ValueError):
+        if found:
+            lost.append("data.json does not say what agents have in common; that is not shown")
+        return None
+
+
+def shares(said: dict[str, Any]) -> dict[str, float]:
+    return {name: float(said[name]) for name in ("iou", "labels", "features")}
+
+
 def table_of(folder: Path, name: str) -> pl.DataFrame:
     """A table with the columns it needs, in the types it needs."""
     path = folder / f"{name}.parquet"
@@ -291,7 +330,7 @@ def dense(table: pl.DataFrame, settings: dict[str, Any]) -> tuple[Array, Numbers
     values = table["accuracy"].cast(pl.Float64).to_numpy()
     if not len(values):
         raise Unusable("accuracy.parquet is empty: nothing has been measured yet")
-    least = 0 if settings["tasks"]["classes"] > 1 else -np.inf  # R2 of a bad guess has no limit
+    least = -np.inf if settings["tasks"].get("classes") == 1 else 0  # R2 of a bad guess has no limit
     if not ((values >= least) & (values <= 1)).all():
         raise Unusable("accuracy.parquet has accuracies outside of 0 to 1")
     columns = {name: table[name].cast(pl.Int64).to_numpy() for name in ("seed", "agent", "task", "epoch", "tested")}

@@ -14,6 +14,27 @@ from shoal.settings.part import Part
 
 M = TypeVar("M", bound=Part)
 
+# What others call our settings: words that look like none of them, or like the wrong one.
+SYNONYMS = {
+    "lr": "learner.rate",
+    "learning_rate": "learner.rate",
+    "batch_size": "learner.batch",
+    "buffer_size": "learner.memory",
+    "n_epochs": "learner.epochs",
+    "num_epochs": "learner.epochs",
+    "hidden_size": "net.width",
+    "layers": "net.depth",
+    "num_layers": "net.depth",
+    "num_tasks": "tasks.count",
+    "n_tasks": "tasks.count",
+    "num_agents": "agents",
+    "n_agents": "agents",
+    "clients": "agents",
+    "num_clients": "agents",
+    "device": "machine.device",
+    "topology": "network.graph",
+}
+
 
 def made(model: type[M], raw: dict[str, Any], path: str = "") -> M:
     """The settings in `raw`, or one sentence about the first that cannot be."""
@@ -37,6 +58,8 @@ def known(raw: dict[str, Any], model: type[Part] = Settings, path: str = "") -> 
 
 
 def suggest(path: str, name: str, model: type[Part]) -> str:
+    if name.lower() in SYNONYMS:
+        return f"; did you mean `{SYNONYMS[name.lower()]}`?"
     here = {f"{path}{field}": field for field in model.model_fields}
     everywhere = {full: full.rpartition(".")[2] for full, _ in fields()}
     for table in (here, everywhere):

@@ -89,6 +89,7 @@ class Field(NamedTuple):
     within: list[Candidate]
     over: list[Candidate]  # the budget
     unfit: dict[str, str]  # why this fleet cannot share so
+    sooner: tuple[str, ...] = ()  # modes whose usual time between exchanges is longer than a task
 
 
 class Verdict(NamedTuple):
@@ -240,7 +241,8 @@ def field_of(
 ) -> Field:
     """All candidates with their prices, those within the limit and those over it; no sharing is the base.
 
-    A mode that the settings describe races as they describe it, others with their defaults.
+    A mode that the settings describe races as they describe it, others with their defaults; one that would act less
+    than once in a task then acts once.
     """
     tables: dict[str, dict[str, Any] | Sharing] = {name_of(mode): mode for mode in listing(raw.get("sharing", ()))}
     base = Candidate(NONE, Settings(**{**raw, "sharing": ()}))
@@ -248,7 +250,11 @@ def field_of(
     bank = datasets.load(base.settings.dataset, where)
     worlds(with_seeds(base.settings, 0, 1), bank)  # says what is wrong with the fleet, whatever it shares
     wanted = usual() if said is None else named(said, tables)
-    found = Field(base, [], [], {})
+    epochs = base.settings.learner.epochs
+    usual_ones = dict.fromkeys(one for modes in wanted.values() for one in modes if one not in tables)
+    sooner = tuple(one for one in usual_ones if rhythm(one) > epochs)
+    tables |= {one: {"mode": one, "every": epochs} for one in sooner}
+    found = Field(base, [], [], {}, sooner)
     for name, modes in wanted.items():
         try:
             settings = Settings(**{**raw, "sharing": [tables.get(one, {"mode": one}) for one in modes]})
@@ -266,6 +272,15 @@ def field_of(
                 )
         (found.within if limit is None or price <= limit else found.over).append(Candidate(name, settings, price))
     return found
+
+
+def rhythm(mode: str) -> int:
+    """The usual epochs between exchanges of a mode."""
+    try:
+        every = mode_of({"mode": mode}, {}).every
+    except SettingsError:  # it is said where the mode is asked for
+        return 0
+    return 1 if every == "task" else every
 
 
 def common(settings: Settings) -> dict[str, Any]:
@@ -491,7 +506,10 @@ def sentence(field: Field, ended: Race | None, limit: int | None, sent: Mapping[
     over = sorted(field.over, key=lambda one: one.price)
     priced = [f"{one.name} {shown(one.price)}" for one in over]
     if ended is None:
-        cheapest = f"; the cheapest is {priced[0]}, so raise the budget, or lower its price" if priced else ""
+        why = [f"; {name} cannot, because {why.partition('; ')[0]}" for name, why in field.unfit.items()]
+        cheapest = (
+            f"; the cheapest is {priced[0]}, so raise the budget, or lower its price" if priced else "".join(why[:1])
+        )
         return f"Nothing can be shared {within}; share nothing{cheapest}."
     verdict, best = ended.verdict, ended.verdict.best
     assert best is not None
@@ -510,6 +528,9 @@ def sentence(field: Field, ended: Race | None, limit: int | None, sent: Mapping[
         parts.append(f"The best so far is {won[:-1]}, p = {verdict.chances[best]:.2g}){more}.")
     if priced:
         parts.append(f"Over budget: {some(priced)}.")
+    if raced := [one for one in field.sooner if one in verdict.gains]:
+        every = field.base.settings.learner.epochs
+        parts.append(f"Once in a task (every = {every}, the epochs of a task), not as rarely as usual: {some(raced)}.")
     count = len(verdict.gains)
     looks = f" and {ended.looks} looks" * (ended.looks > 1)
     parts.append(

@@ -66,6 +66,18 @@ def test_tensors_and_lists_are_arrays() -> None:
     assert arrays([torch.tensor(row) for row in X.astype(np.float32)]).bank.digest == plain
 
 
+def test_sparse_tensors_are_filled_and_those_without_values_refused() -> None:
+    assert (arrays(torch.tensor(X).to_sparse()).bank.images == arrays().bank.images).all()
+    with pytest.raises(DataError, match="x is a tensor without values"):
+        arrays(torch.zeros(60, 4, device="meta"))
+
+
+def test_data_shows_itself_in_a_line() -> None:
+    said = repr(arrays(agent=np.arange(60) % 2, time=np.arange(60)))
+    assert said == "Data of 60 rows of shape [4] (12 to test on), 3 classes, of 2 agents, with time"
+    assert "1 number to predict" in repr(arrays(y=X[:, 0]))
+
+
 def test_pictures_of_bytes_are_divided_by_the_largest_and_all_else_is_scaled_for_each_agent() -> None:
     grey = RNG.integers(0, 200, (60, 8, 8)).astype(np.uint8)
     bank = arrays(grey).bank

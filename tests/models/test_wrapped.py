@@ -49,6 +49,21 @@ class Attention(nn.Module):
         return out
 
 
+class Frozen(nn.Module):
+    """A layer that was learned elsewhere, and one that learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after = nn.Linear(64, 32), nn.Linear(32, 16)
+        with torch.no_grad():
+            self.before.weight.copy_(torch.eye(32, 64) + torch.eye(32, 64).flip(1))
+            self.before.bias.zero_()
+        self.before.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.after(self.before(x.flatten(1))))
+
+
 class Normalised(nn.Module):
     """A net that keeps running statistics."""
 
@@ -75,6 +90,7 @@ NETS = {
     "attention": wrapped(Attention, own=True),
     "normalised": wrapped(Normalised),
     "dropping": wrapped(Dropping),
+    "frozen": wrapped(Frozen),
 }
 
 
@@ -147,6 +163,19 @@ def test_a_net_with_running_statistics_is_not_for_vmap() -> None:
         SettingsError, match=r"not for machine\.engine = \"vmap\", because it writes `norm.running_mean`"
     ):
         small("normalised", machine={"engine": "vmap"})
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+def test_what_is_frozen_stays_as_it_is_and_is_not_sent(engine: str) -> None:
+    made = small("frozen", sharing=[{"mode": "fedavg", "every": 4}], machine={"engine": engine})
+    assert list(made.model.body) == ["net.after.weight", "net.after.bias"]
+    stack = simulate(made)
+    first = Frozen()
+    assert stack.accuracy[:, -1, -1].mean() > 0.7  # of two classes
+    for name, kept in stack.of("model").items():
+        assert (kept == first.state_dict()[name]).all()
+    assert set(stack.of("model")) == {"before.weight", "before.bias"}
+    assert stack.ledger.column("floats")[0] == 1 + sum(one.numel() for one in first.after.parameters())
 
 
 def test_dropout_of_its_own_is_refused() -> None:

@@ -245,7 +245,7 @@ def test_the_page_can_be_read_aloud(text: str) -> None:
         for ident in re.findall(r'<select id="([^"]+)"', figure):
             assert f'<label for="{ident}">' in figure
     tables = re.findall(r"<table .*?</table>", text, flags=re.DOTALL)
-    assert len(tables) == 4
+    assert len(tables) == 6
     assert all("<caption>" in table and 'scope="col"' in table and 'scope="row"' in table for table in tables)
     levels = [int(level) for level in re.findall(r"<h([1-6])\b", text)]
     assert levels[0] == 1
@@ -298,6 +298,24 @@ def test_settings_that_differ_come_first(text: str) -> None:
     assert "Settings that differ between the runs" in said
     assert said.index("network.every") < said.index("all settings and versions")
     assert f"shoal = {shoal.__version__}" in said
+
+
+def test_the_page_says_what_agents_have_in_common(text: str, shown: Path) -> None:
+    said = json.loads((shown / "recv" / "data.json").read_text())["overlap"]
+    numbers = f"{100 * said['iou']:.2f} {said['labels']:.2f} {said['features']:.2f}"
+    assert f"mean over all pairs {numbers}" in words(text)
+    first = said["pairs"][0]
+    assert f"agent 0 and agent 1 {100 * first['iou']:.2f} {first['labels']:.2f}" in words(text)
+
+
+def test_agents_that_predict_numbers_have_no_classes_in_common(copy: Path) -> None:
+    for file in copy.glob("*/data.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "predicts": 1, "sources": ["north", "south"]}))
+    said = words(page.page(compare.groups(read.gather([copy])[0]), []))
+    assert "agent 0 (north) and agent 1 (south)" in said
+    assert "what is called accuracy here is R²" in said
+    assert "distance of inputs" in said
+    assert "classes in common" not in said.lower()
 
 
 def test_a_few_runs_are_named_and_many_counted() -> None:
@@ -557,6 +575,10 @@ def spoil(folder: Path, how: str) -> None:
             rewrite(files["ledger"], lambda table: table.with_columns(receiver=pl.lit(-7)))
         case "no ledger":
             files["ledger"].unlink()
+        case "broken data":
+            (folder / "data.json").write_text('{"overlap')
+        case "other data":
+            (folder / "data.json").write_text('{"overlap": {"pairs": [3]}, "sources": []}')
         case _:
             raise AssertionError(how)
 
@@ -589,6 +611,8 @@ KEPT = {
     "broken about": "it holds no JSON object",
     "other version": "made by shoal 0.0.1",
     "unfinished": "5 of 6 tasks are learned",
+    "broken data": "cannot read data.json",
+    "other data": "data.json does not say what agents have in common",
 }
 
 

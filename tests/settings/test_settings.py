@@ -200,6 +200,8 @@ def others(part: str, name: str) -> list[object]:
         (["epochs=2"], "learner.epochs"),  # the right name at the wrong level
         (["learner.width=2"], "net.width"),
         (["widht=2"], "net.width"),
+        (["learner.lr=2"], "learner.rate"),  # what others call it
+        (["batch_size=2"], "learner.batch"),
     ],
 )
 def test_a_misspelt_key_gets_did_you_mean(words: list[str], better: str) -> None:

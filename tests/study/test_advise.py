@@ -287,3 +287,25 @@ def test_only_fleets_can_be_advised() -> None:
         shoal.advise(5)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="can be said of a settings file only"):
         shoal.advise(read(DIGITS), words=["agents=2"])
+
+
+def test_a_mode_that_would_act_less_than_once_in_a_task_acts_once_and_it_is_said() -> None:
+    tasks = {"count": 3, "classes": 2, "train": 8, "validation": 4, "initial": 1}
+    learner = {"epochs": 3, "batch": 8, "memory": 4}
+    raw = {"dataset": "digits", "model": "mlp", "agents": 2, "tasks": tasks, "learner": learner}
+    field = advise.field_of(raw, "recv,fedavg", None)
+    assert field.sooner == ("recv", "fedavg")
+    assert [one.settings.sharing[0].every for one in field.within] == [3, 3]
+    said = advise.field_of({**raw, "sharing": [{"mode": "recv", "every": 2}]}, "recv", None)
+    assert said.sooner == ()
+    assert said.within[0].settings.sharing[0].every == 2
+
+
+def test_if_nothing_can_be_shared_it_is_said_why() -> None:
+    base = Candidate(NONE, shoal.Settings(dataset="digits", agents=2))
+    field = Field(base, [], [], {"modmod": "mode `modmod` needs a modular model, got `mlp`; use another"})
+    said = sentence(field, None, None, {})
+    assert said == (
+        "Nothing can be shared without a limit; share nothing; modmod cannot, because mode `modmod` needs a modular "
+        "model, got `mlp`."
+    )

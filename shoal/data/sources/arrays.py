@@ -62,7 +62,9 @@ def bank_of(
 def array(given: Any, what: str) -> NDArray[Any]:
     """An array, tensor, series or list as a numpy array; rows of different shapes are refused."""
     if hasattr(given, "detach"):  # a torch tensor, wherever it is
-        tensor = given.detach().cpu()
+        if given.device.type == "meta":
+            raise DataError(f"{what} is a tensor without values (on the device meta); load them first")
+        tensor = given.detach().to_dense().cpu() if given.is_sparse else given.detach().cpu()
         try:
             return np.asarray(tensor.numpy())
         except TypeError:  # a type that numpy does not have, such as bfloat16
@@ -219,8 +221,8 @@ def seconds(values: NDArray[Any]) -> NDArray[np.float64]:
             values = np.array([stripped(one) for one in values]).astype("datetime64[us]")
         except (ValueError, TypeError):
             raise DataError(
-                f"time must be numbers, or dates such as 2026-03-01T12:00, got {values[0]!r}; give one of these for "
-                "each row"
+                f"time must be numbers, or dates such as 2026-03-01T12:00, got {str(values[0])!r}; give one of "
+                "these for each row"
             ) from None
     if values.dtype.kind in "mM":
         missing = np.flatnonzero(np.isnat(values))

@@ -11,7 +11,7 @@ from shoal.data.sources import arrays
 MEMORY = "memory"  # the scheme of data that a Python program holds
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Data:
     """What agents learn from: rows with their targets and, if the data says so, whose they are and when they came.
 
@@ -143,6 +143,18 @@ class Data:
         options = said | {"onehot": onehot, "predict": predict}
         origin = name_of(scheme_of(table), table, options) if isinstance(table, (str, Path)) else ""
         return cls(bank_of(table, **options), origin)
+
+    def __repr__(self) -> str:
+        bank = self.bank
+        shape, whose = list(bank.images.shape[1:]), len(bank.sources)
+        wide = 0 if bank.targets is None else bank.targets.shape[1]
+        found = f"{wide} number{'s' * (wide > 1)} to predict" if wide else f"{len(bank.classes)} classes"
+        also = [name for name in ("task", "time") if getattr(bank, name) is not None]
+        agents = f", of {whose} agents" * (whose > 1)
+        says = f", with {' and '.join(also)}" if also else ""
+        return (
+            f"Data of {len(bank):,} rows of shape {shape} ({int(bank.test.sum()):,} to test on), {found}{agents}{says}"
+        )
 
     @property
     def name(self) -> str:
