@@ -694,6 +694,7 @@ def list_(
     ] = "settings",
 ) -> None:
     """List what there is to choose from."""
+    what = {"modes": "sharing", "topologies": "graphs"}.get(what, what)
     if what == "settings":
         show_settings()
     elif what == "sharing":

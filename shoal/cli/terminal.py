@@ -45,8 +45,12 @@ def show_summary(summary: dict[str, Any]) -> None:
         "backward_transfer": "backward transfer, points",
         "forgetting": "forgetting, points",
     }
+    if "mean_squared_error" in summary:  # numbers are predicted
+        titles = {name: title.replace("accuracy", "R²") for name, title in titles.items() if "zero_shot" not in name}
     for name, title in titles.items():
         table.add_row(title, *(number(summary.get(f"{name}{ending}")) for ending in ("", "_se", "_se_seeds")))
+    if "mean_squared_error" in summary:
+        table.add_row("mean squared error (1: the mean)", number(summary["mean_squared_error"]))
     if summary["modules"] is not None:
         table.add_row("modules at the end", number(summary["modules"]))
     console.print(table)

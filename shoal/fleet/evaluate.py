@@ -94,6 +94,23 @@ def correct(logits: Tensor, labels: Tensor) -> Tensor:
     return len(labels) * torch.where(same, (wrong == 0).double(), 1 - wrong / spread.where(~same, 1)).mean()
 
 
+@torch.inference_mode()
+def squared_error(fleet: Sequence[tuple[World, Stack]]) -> float | None:
+    """The mean squared error at the end, over outputs, test rows, tasks and lanes, where numbers are predicted: in
+    units of the variance of what a lane was trained on, so that always saying the mean costs about 1. None for
+    classes."""
+    found = []
+    for world, stack in fleet:
+        if world.bank.targets is None:
+            return None
+        for lane, net in enumerate(nets(world, stack)):
+            for task in range(int(world.ends[lane])):
+                size = int(world.test.sizes[lane, task])
+                rows, wanted = (one[lane, task, :size] for one in (world.test.rows, world.test.labels))
+                found.append(float((net.logits(rows, task) - wanted).double().square().mean()))
+    return float(np.mean(found))
+
+
 class Foreign(NamedTuple):
     """The accuracy of a lane on a task of another agent of its seed."""
 

@@ -113,9 +113,9 @@ def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int, steps: i
 
 def batch_size(world: World, held: Pool, most: int | None = None) -> int:
     """The settings' batch, or `most`; but no larger than a lane's own data where all have the same: padding costs as
-    much as images. Where they differ, a lane must not depend on what others have."""
+    much as images. Where they differ, a lane must not depend on what others have, only on what there is for all."""
     most = world.settings.learner.batch if most is None else most
-    return min(most, held.own) if world.even else most
+    return min(most, held.own if world.even else len(world.bank))
 
 
 def generators(stack: Stack, *purpose: int | str) -> list[np.random.Generator]:

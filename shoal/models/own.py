@@ -50,6 +50,11 @@ class Own:
         self.names = tuple(f"module.{tensor}" for tensor in self.tensors)
         self.shape = tuple(h.shape[1:])
         without_chance(module, self.what)
+        if still := [tensor for tensor, one in module.named_parameters() if not one.requires_grad]:
+            raise SettingsError(
+                f"{self.what} has the frozen weight `{still[0]}`, and modules train as a whole; make it a buffer, or "
+                "let it train"
+            )
         if not self.names:
             raise SettingsError(f"{self.what} has no weights, and so nothing to learn or share; give it some")
         with complains(f"{self.what} cannot read {['B', *self.shape]}", "change it, net.width, or its `enter`"):

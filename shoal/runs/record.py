@@ -45,7 +45,7 @@ import shoal
 from shoal.data.overlap import mean_iou
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError, UserError
-from shoal.fleet.evaluate import others
+from shoal.fleet.evaluate import others, squared_error
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, streams_of
 from shoal.mail.ledger import Ledger
@@ -231,6 +231,8 @@ class Record:
         unmet = others(list(zip(worlds, stacks, strict=True)))
         self.table("others", strangers(self.settings, unmet))
         summary = summarise(self.settings, stacks, unmet)
+        wrong = squared_error(list(zip(worlds, stacks, strict=True)))
+        summary |= {} if wrong is None else {"mean_squared_error": wrong}
         summary["overlap"] = mean_iou(streams_of(worlds))
         summary |= {"seconds": round(self.elapsed(), 1), "out": str(self.folder)}
         self.write(self.summary.name, text(summary))
