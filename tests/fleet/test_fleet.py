@@ -277,8 +277,9 @@ def test_written_settings_are_the_same_when_read(tmp_path: Path) -> None:
 
 
 def test_without_kinds_a_run_has_the_name_it_always_had() -> None:
-    assert resolve({"tasks": {"draw": "agent", "validation": 50}}).identity() == "8e52617a"
-    assert resolve({"sharing": "recv", "kinds": [], "tasks": {"draw": "agent", "validation": 50}}).identity() == "76d4de94"
+    before = {"draw": "agent", "validation": 50}
+    assert resolve({"tasks": before}).identity() == "8e52617a"
+    assert resolve({"sharing": "recv", "kinds": [], "tasks": before}).identity() == "76d4de94"
     assert settings_of(None, SPLITS[0]).identity() != settings_of(None).identity()
 
 
