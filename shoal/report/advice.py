@@ -14,13 +14,16 @@ STYLE = Style(page=False, order=())
 WIDTH, HEIGHT = 620, 360
 LINE = 13  # pixels between the names of candidates over the budget
 LETTERS = 100  # in a line of the sentence above the chart
+REACH = 8  # points of accuracy that the chart shows beyond the lowest and the highest
 SMALL = 1000  # bytes up to which the axis is even; beyond, it is logarithmic
 
 
 def chart(rows: Sequence[Mapping[str, Any]], budget: int | None) -> alt.LayerChart:
     """Accuracy (of no sharing, and the gain over it, with its 95 % interval) against bytes per link and task; the
     budget is a line, and what is over it stands in grey, a line for each."""
-    ran = sorted((point(row) for row in rows if row["final_accuracy"] is not None), key=lambda one: one["bytes"])
+    ran = within(
+        sorted((point(row) for row in rows if row["final_accuracy"] is not None), key=lambda one: one["bytes"])
+    )
     over = [{"candidate": row["candidate"], "bytes": row["price"]} for row in rows if row["over_budget"]]
     most = max([row["bytes"] for row in [*ran, *over]] + [budget or 0, SMALL])
     across = alt.X(
@@ -28,7 +31,7 @@ def chart(rows: Sequence[Mapping[str, Any]], budget: int | None) -> alt.LayerCha
         title="bytes per link and task, at most",
         # To the right of the last one there is room for its name.
         scale=alt.Scale(type="symlog", constant=SMALL, nice=False, domain=[0, 4 * most]),
-        axis=alt.Axis(grid=False, format="~s", values=ticks(most)),
+        axis=alt.Axis(grid=False, values=ticks(most), labelExpr="format(datum.value, '.3~s') + 'B'"),
     )
     height = alt.Y("accuracy:Q", title="final accuracy, %", scale=alt.Scale(zero=False, padding=16), axis=upright())
     lowest = alt.Y("low:Q", title="final accuracy, %", scale=alt.Scale(zero=False, padding=16), axis=upright())
@@ -64,6 +67,13 @@ def point(row: Mapping[str, Any]) -> dict[str, Any]:
     ends = {side: gain if row[f"gain_{side}"] is None else row[f"gain_{side}"] for side in ("low", "high")}
     spread = {side: accuracy - gain + end for side, end in ends.items()}
     return {"candidate": row["candidate"], "bytes": row["price"], "accuracy": accuracy, **spread}
+
+
+def within(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same points, with intervals cut where they leave the chart: of two seeds, one can be as wide as the scale."""
+    levels = [one["accuracy"] for one in points]
+    least, most = min(levels, default=0) - REACH, min(100, max(levels, default=0) + REACH)
+    return [{**one, "low": max(one["low"], least), "high": min(one["high"], most)} for one in points]
 
 
 def ticks(most: float) -> list[float]:
