@@ -242,7 +242,7 @@ def demo(
 ) -> None:
     """See what sharing brings and costs: a small fleet learns digits alone, then with four ways of sharing.
 
-    Embedded images, no download, one to two minutes. Ctrl-C stops it; the same command goes on.
+    Embedded images, no download, one to three minutes. Ctrl-C stops it; the same command goes on.
     """
     from shoal.cli.demo import show
 
