@@ -114,12 +114,7 @@ def measure(
             mean = f"did you mean `{close[0]}`? " if close else ""
             raise SettingsError(f"unknown metric `{name}`; {mean}allowed: {', '.join(SCORES)}")
     world, stack = opened(folder, seed, data)
-    routes = routes_of(world, stack)
-    if not routes:
-        raise NoModulesError(
-            f"{folder} has no modules to compare: in seed {world.lanes[0].seed} no agent kept one before another's "
-            "last task; try another --seed, or a run with more epochs or a lower learner.accept"
-        )
+    routes = some_routes(folder, world, stack)
     keep_memory()
     with one_thread():
         told = {name: scored(world, stack, name, routes) for name in metrics}
@@ -178,6 +173,17 @@ def routes_of(world: World, stack: Stack) -> list[Route]:
     kept = {(b, u) for b in agents for u in range(model.initial, model.tasks) if there[b, model.slot(u)]}
     receivers = [(a, t) for a in agents for t in range(model.initial, model.tasks)]
     return [Route(a, t, b, u) for a, t in receivers for b, u in sorted(kept) if b != a and u < t]
+
+
+def some_routes(folder: Path, world: World, stack: Stack) -> list[Route]:
+    """`routes_of` a run that has any."""
+    found = routes_of(world, stack)
+    if not found:
+        raise NoModulesError(
+            f"{folder} has no modules to compare: in seed {world.lanes[0].seed} no agent kept one before another's "
+            "last task; try another --seed, or a run with more epochs or a lower learner.accept"
+        )
+    return found
 
 
 def scored(world: World, stack: Stack, metric: str, routes: Sequence[Route]) -> tuple[list[float], str]:

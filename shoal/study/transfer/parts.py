@@ -24,7 +24,7 @@ from shoal.learners.candidates import Offer, adopt, modular, plant, rehearse, se
 from shoal.mail.mail import wire
 from shoal.models.modular import STRUCTURE
 from shoal.study.metrics import error, mean
-from shoal.study.transfer.measure import ROWS, NoModulesError, Route, before, offered, opened, routes_of
+from shoal.study.transfer.measure import ROWS, NoModulesError, Route, before, offered, opened, some_routes
 
 PARTS = ("module", "structure", "head")
 CHOICES = tuple(chosen for count in range(1, 4) for chosen in combinations(PARTS, count))
@@ -74,12 +74,7 @@ def measure(
 ) -> Parts:
     """The gains of every choice of parts on every route of one seed of a finished run."""
     world, stack = opened(folder, seed, data)
-    routes = routes_of(world, stack)
-    if not routes:
-        raise NoModulesError(
-            f"{folder} has no modules to compare: in seed {world.lanes[0].seed} no agent kept one before another's "
-            "last task; try another --seed, or a run with more epochs or a lower learner.accept"
-        )
+    routes = some_routes(folder, world, stack)
     if not world.settings.tasks.common:
         raise NoModulesError(
             f"the agents of {folder} have no common start, so that heads and structures of one mean nothing to "
