@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from shoal.data.bank import Bank
 from shoal.data.tasks import Lane, Stream
+from shoal.rng import key
 
 NAMES = ("iou", "labels", "features")
+MOST = 2000  # pairs of agents of a seed that are looked at
 CHUNK = 4096  # rows at a time: squares in double precision need room
 
 
@@ -30,7 +32,7 @@ class Pair(NamedTuple):
 
 
 def pairs(bank: Bank, streams: Mapping[Lane, Stream]) -> list[Pair]:
-    """All pairs of agents of each seed, by the training rows of their streams."""
+    """The pairs of agents of each seed, by the training rows of their streams."""
     rows = {lane: np.concatenate([task.train for task in stream]) for lane, stream in streams.items()}
     shares = {lane: np.bincount(bank.labels[bank.base(of)], minlength=len(bank.classes)) for lane, of in rows.items()}
     shares = {lane: counts / counts.sum() for lane, counts in shares.items()}
@@ -48,10 +50,24 @@ def pairs(bank: Bank, streams: Mapping[Lane, Stream]) -> list[Pair]:
 
 
 def ious(streams: Mapping[Lane, Stream]) -> dict[tuple[Lane, Lane], float]:
-    """Of all pairs of agents of each seed, the number of classes that both meet over that of all they meet."""
+    """Of the pairs of agents of each seed, the number of classes that both meet over that of all they meet."""
     met = {lane: {one for task in stream for one in task.classes} for lane, stream in streams.items()}
-    couples = [(one, other) for one, other in combinations(sorted(streams), 2) if one.seed == other.seed]
-    return {(one, other): len(met[one] & met[other]) / len(met[one] | met[other]) for one, other in couples}
+    return {
+        (one, other): len(met[one] & met[other]) / len(met[one] | met[other])
+        for seed in sorted({lane.seed for lane in streams})
+        for one, other in couples([lane for lane in sorted(streams) if lane.seed == seed])
+    }
+
+
+def couples(lanes: Sequence[Lane]) -> list[tuple[Lane, Lane]]:
+    """All pairs of the agents of a seed; of a large fleet some, drawn at random: there are half a million of a thousand
+    agents."""
+    count = len(lanes)
+    if count * (count - 1) // 2 <= MOST:
+        return list(combinations(lanes, 2))
+    drawn = key(lanes[0].seed, "overlap", "pairs").integers(count, size=(MOST, 2))
+    found = {(min(one, other), max(one, other)) for one, other in drawn.tolist() if one != other}
+    return [(lanes[one], lanes[other]) for one, other in sorted(found)]
 
 
 def mean_iou(streams: Mapping[Lane, Stream]) -> float | None:

@@ -36,7 +36,8 @@ from shoal.sharing.modes import MODES
 from shoal.sharing.plan import plan
 from shoal.study.paired import SURE, Gain, Scores, holm, paired, problem
 from shoal.study.power import MOST, needed
-from shoal.units import shown, size
+from shoal.units import limit as limit_of
+from shoal.units import shown
 
 if TYPE_CHECKING:
     import altair as alt
@@ -214,13 +215,12 @@ def advise(
 
 def allowance(said: str) -> int:
     """The bytes of a budget per link and task, such as `20 kB/task`."""
-    amount, slash, per = said.partition("/")
-    if slash and per.strip() != "task":
-        raise SettingsError(f"the budget {said!r} is not per task; say how much a link may carry in a task: 20 kB/task")
-    try:
-        return size(amount)
-    except SettingsError as error:
-        raise SettingsError(f"cannot read the budget {said!r}: {error}, e.g. 20 kB/task") from None
+    most = limit_of(said)
+    if most is None or (most.unit, most.per) != ("bytes", "task"):
+        raise SettingsError(
+            f"the budget {said!r} does not say how many bytes a link may carry in a task; say it like 20 kB/task"
+        )
+    return most.amount
 
 
 def described(fleet: Fleet | Settings | Path | str, words: Sequence[str]) -> tuple[dict[str, Any], str]:

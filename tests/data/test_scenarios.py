@@ -11,7 +11,7 @@ import shoal
 from shoal import data
 from shoal.contracts.fleets import difference, saved
 from shoal.data import Bank
-from shoal.data.overlap import overlap, pairs
+from shoal.data.overlap import MOST, couples, overlap, pairs
 from shoal.data.scenarios import SCENARIOS, streams
 from shoal.data.sources import bring
 from shoal.data.tasks import JOINT, Lane, Stream
@@ -335,3 +335,14 @@ def test_blurry_tasks_have_rows_of_each_other() -> None:
     every = [np.sort(np.concatenate([task.train for task in stream])) for stream in (plain, blurred)]
     assert np.array_equal(every[0], every[1])
     assert any(set(bank.labels[task.train]) - set(task.classes) for task in blurred)
+
+
+def test_of_a_large_fleet_some_pairs_are_looked_at_the_same_in_every_run() -> None:
+    few = [Lane(0, agent) for agent in range(20)]
+    assert len(couples(few)) == 190
+    many = [Lane(3, agent) for agent in range(5000)]
+    found = couples(many)
+    assert found == couples(many)
+    assert 0.9 * MOST < len(found) <= MOST
+    assert all(one.agent < other.agent for one, other in found)
+    assert found != couples([Lane(4, agent) for agent in range(5000)])

@@ -265,8 +265,9 @@ def test_advice_in_python_takes_settings_fleets_and_modes() -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["--budget", "20 kB/second"], "the budget '20 kB/second' is not per task"),
-        (["--budget", "much"], "cannot read the budget 'much'"),
+        (["--budget", "20 kB"], "does not say how many bytes a link may carry in a task"),
+        (["--budget", "20 kB/second"], "a budget cannot be '20 kB/second': agents have a clock of tasks and epochs"),
+        (["--budget", "much"], "a budget cannot be 'much'"),
         (["--seeds", "1"], "seeds cannot be 1; at least 2 are needed"),
         (["--candidates", "recvv"], "there is no sharing mode `recvv`"),
         (["--candidates", "recv++simp"], "cannot read the candidate 'recv++simp'"),
