@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from shoal.reproduce import table1
 from shoal.reproduce.table1 import SMALL, Cell, bases, row, settings
-from shoal.runs.cells import Row, finished, place_of, summary_of
+from shoal.runs.cells import Row, finished, place_of, scores, summary_of
 from shoal.study import metrics
 
 # Marginal gain (% per unit of ln B) and value of budget (% per float) as printed.
@@ -87,9 +89,25 @@ def federated(dataset: str, model: str, protocol: str, proximal: Iterable[str]) 
 
 
 def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
-    """A row for the cell, with its gain."""
+    """A row for the cell, with its gain, and one for each of its seeds."""
     own = row(cell, folder)
-    return {cell.what: [{**{name: one for name, one in own.items() if name != "out"}, **relative(own, cell, folder)}]}
+    head = {name: own[name] for name in ("dataset", "model", "method", "protocol", *cell.varied, "seeds")}
+    return {
+        cell.what: [{**{name: one for name, one in own.items() if name != "out"}, **relative(own, cell, folder)}],
+        f"{cell.what}_seeds": [
+            {**head, "seed": seed, "gain": gain, "floats_per_edge_task": own["floats_per_edge_task"]}
+            for seed, gain in by_seed(cell, folder).items()
+        ],
+    }
+
+
+def by_seed(cell: Cell, folder: Path) -> dict[int, float]:
+    """Every seed's gain in % of what agents alone reach in the mean: the mean of these is the gain of the cell."""
+    if not finished(cell.base, folder):
+        return {}
+    here, there = scores(place_of(cell, folder)), scores(place_of(cell.base, folder))
+    base, name = final(cell.base, folder), "final_accuracy"
+    return {seed: 100 * (here[seed][name] - there[seed][name]) / base for seed in sorted(here.keys() & there.keys())}
 
 
 def relative(own: Row, cell: Cell, folder: Path) -> Row:
@@ -127,8 +145,10 @@ class Point(NamedTuple):
 
 
 def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
-    """Marginal gain and value of budget of every mode, over all datasets that have every budget and on each of them."""
+    """Marginal gain and value of budget of every mode, over all datasets that have every budget and on each of them,
+    with errors over seeds where a table has these."""
     groups = grouped(tables["budget"], ("protocol", "seeds", "model", "mode"))
+    each = grouped(tables.get("budget_seeds", []), ("protocol", "seeds", "model", "mode"))
     found = []
     for (protocol, seeds, model, mode), every in groups.items():
         rows = whole([one for one in every if one["floats_per_edge_task"]], setting)
@@ -138,8 +158,26 @@ def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
         head = {"protocol": protocol, "seeds": seeds, "model": model, "mode": mode}
         for datasets in [names, *([name] for name in names if len(names) > 1)]:
             here = [one for one in rows if one["dataset"] in datasets]
-            found.append(head | worth(model, mode, here, datasets))
+            seen = [one for one in each.get((protocol, seeds, model, mode), []) if one["dataset"] in datasets]
+            found.append(head | worth(model, mode, here, datasets) | errors(here, seen))
     return {"slopes": found}
+
+
+def errors(rows: Sequence[Row], each: Sequence[Row]) -> Row:
+    """Standard errors over seeds: each seed has a line of its own, and their mean is the line of the means. None, if
+    some seeds do not have all the budgets."""
+    slopes, values = [], []
+    for same in grouped([one for one in each if one["floats_per_edge_task"]], ("seed",)).values():
+        spots = points(same)
+        gains, budgets = [spot.gain for spot in spots], [spot.setting for spot in spots]
+        if len(same) == len(rows) and (slope := marginal(gains, budgets)) is not None:
+            slopes.append(slope)
+            values.append(value(gains, budgets) or 0.0)
+    enough = len(slopes) > 1
+    return {
+        "marginal_gain_se": float(metrics.error(np.array(slopes))) if enough else None,
+        "value_of_budget_se": float(metrics.error(np.array(values))) if enough else None,
+    }
 
 
 def worth(model: str, mode: str, rows: Sequence[Row], datasets: Sequence[str]) -> Row:

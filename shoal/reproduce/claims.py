@@ -1,17 +1,20 @@
 """What the paper claims of its methods, and what our runs say of it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from shoal.reproduce.table1 import MLP
-from shoal.study.paired import SURE, Gain, Scores, chance, paired
+from shoal.reproduce.table1 import MLP, base_of
+from shoal.study.paired import SURE, Gain, Scores, chance, holm, paired
+from shoal.study.power import MOST, POWER, needed
 
 FEDERATED = ("fedavg", "fedprox", "fedcurv", "fedfish")
 PARTS = ("data", "modmod", "fedavg")  # of the modular hybrid
 FIVE = (*MLP, "cifar100")
 METRICS = {"final_accuracy": "final accuracy", "auc": "AUC"}
 Key = tuple[str, str, str, str]  # protocol, dataset, model, method
+TOGETHER = "all together"
 
 
 class Claim(NamedTuple):
@@ -42,62 +45,89 @@ class Finding(NamedTuple):
 
     claim: Claim
     dataset: str
-    verdict: str  # holds, fails, undecided
     gaps: dict[str, Gain]  # to each rival that has been run
     untried: tuple[str, ...]  # rivals that have not
+    corrected: dict[str, float]  # p-values of the gaps, by Holm's rule for the number of rivals
+
+    @property
+    def verdict(self) -> str:
+        """holds, fails or undecided: by corrected p-values."""
+        shown = [gap.mean for rival, gap in self.gaps.items() if self.shows(rival)]
+        if any(mean < 0 for mean in shown):
+            return "fails"
+        return "holds" if len(shown) == len(self.claim.rivals) else "undecided"
+
+    def shows(self, rival: str) -> bool:
+        """Is the difference from a rival shown?"""
+        return self.corrected.get(rival, 1.0) < SURE
 
 
-def judge(
+def compared(
     claim: Claim, datasets: Sequence[str], protocol: str, each: Mapping[Key, Scores], name: str = ""
 ) -> Finding | None:
     """What our runs say of a claim on some datasets; None if they say nothing.
 
-    Of several datasets it is their mean, seed by seed: a seed draws the same classes and first weights on several of
-    them, so that a dataset more is no seed more. A rival counts as untried unless it ran on all that the method ran on.
+    Of several datasets it is their mean, seed by seed: under `paper` a seed means the same luck on several of them, so
+    that a dataset more is no seed more. A rival counts as untried unless it ran on all that the method ran on. Agents
+    alone are those that begin with the same tasks as the rival.
     """
     ran = [one for one in datasets if (protocol, one, claim.model, claim.method) in each]
 
-    def scores(method: str) -> Scores:
-        every = [each.get((protocol, one, claim.model, method), {}) for one in ran]
+    def scores(methods: Sequence[str]) -> Scores:
+        keys = [(protocol, one, claim.model, method) for one, method in zip(ran, methods, strict=True)]
+        every = [each.get(key, {}) for key in keys]
         seeds = set.intersection(*(set(one) for one in every)) if every else set()
         return {seed: {claim.metric: fmean(one[seed][claim.metric] for one in every)} for seed in sorted(seeds)}
 
-    here = scores(claim.method)
-    gaps = {rival: gap for rival in claim.rivals if (gap := paired(here, scores(rival), claim.metric))}
+    def own(rival: str) -> list[str]:
+        if claim.method != "vanilla":
+            return [claim.method] * len(ran)
+        return [base_of(protocol, one, claim.model, rival) for one in ran]
+
+    gaps = {}
+    for rival in claim.rivals:
+        if gap := paired(scores(own(rival)), scores([rival] * len(ran)), claim.metric):
+            gaps[rival] = gap
     if not gaps:
         return None
-    shown = [gap.sign for gap in gaps.values() if gap.sign]
     untried = tuple(rival for rival in claim.rivals if rival not in gaps)
-    verdict = "fails" if -1 in shown else "holds" if len(shown) == len(claim.rivals) else "undecided"
-    return Finding(claim, name or ", ".join(datasets), verdict, gaps, untried)
+    raw = {rival: gap.p for rival, gap in gaps.items() if gap.p is not None}
+    corrected = dict(zip(raw, holm(list(raw.values())), strict=True))
+    return Finding(claim, name or ", ".join(datasets), gaps, untried, corrected)
+
+
+def judged(protocol: str, each: Mapping[Key, Scores]) -> list[Finding]:
+    """All that our runs say of the claims: on each dataset, and on all together where there are several."""
+    found = []
+    for claim in CLAIMS:
+        found += [compared(claim, [dataset], protocol, each) for dataset in claim.datasets]
+        if sum((protocol, one, claim.model, claim.method) in each for one in claim.datasets) > 1:
+            found.append(compared(claim, claim.datasets, protocol, each, TOGETHER))
+    return [one for one in found if one]
 
 
 def section(protocol: str, each: Mapping[Key, Scores]) -> list[str]:
     """Every claim in words, then the numbers behind them."""
     lines = [
         "Each is a comparison with every rival, paired over seeds. *Holds*: above all of them, each with p < "
-        f"{SURE} in a two-sided paired t-test; *fails*: some rival is above, just as surely; else *undecided*. "
-        "With so few seeds and so many comparisons, a single verdict can be luck. *All together* is the mean over "
-        "datasets, seed by seed: it asks whether the claim holds on average. A seed draws the same classes and first "
-        "weights on several datasets, so that a dataset more is no seed more.",
+        f"{SURE} in a two-sided paired t-test, corrected by Holm's rule for the number of rivals; *fails*: some rival "
+        f"is above, just as surely; else *undecided*. {len(CLAIMS)} claims on several datasets are that many chances of "
+        "a wrong verdict: *all together*, the mean over datasets, seed by seed, is the one to go by. Beside an "
+        "undecided difference stands how many seeds would show one of that size with a chance of "
+        f"{POWER:.0%}, uncorrected.",
         "",
     ]
     if protocol == "paper":
         lines[0] += " Rows with and without a common start do not meet the same tasks: pairs are loose here."
-    found: list[Finding] = []
+    found = judged(protocol, each)
     for claim in CLAIMS:
-        here = [judge(claim, [dataset], protocol, each) for dataset in claim.datasets]
-        together = judge(claim, claim.datasets, protocol, each, "all together")
-        found += [one for one in here if one]
-        said = []
+        here = [one for one in found if one.claim is claim]
+        said = [f"all datasets together: **{one.verdict}**" for one in here if one.dataset == TOGETHER]
         for verdict in ("holds", "fails", "undecided"):
-            names = [one.dataset for one in here if one and one.verdict == verdict]
+            names = [one.dataset for one in here if one.dataset != TOGETHER and one.verdict == verdict]
             said += [f"{verdict} on {', '.join(names)}"] * bool(names)
-        gone = [dataset for dataset, one in zip(claim.datasets, here, strict=True) if one is None]
+        gone = [dataset for dataset in claim.datasets if dataset not in [one.dataset for one in here]]
         said += [f"not compared on {', '.join(gone)}"] * bool(gone)
-        if together and len(claim.datasets) - len(gone) > 1:
-            found.append(together)
-            said.insert(0, f"all datasets together: **{together.verdict}**")
         lines.append(
             f"- **{claim.words}** ({claim.model}; {METRICS[claim.metric]} of {claim.method}): {'; '.join(said)}."
         )
@@ -105,7 +135,7 @@ def section(protocol: str, each: Mapping[Key, Scores]) -> list[str]:
         return lines
     lines += [
         "",
-        "| claim | dataset | verdict | difference from each rival, ± standard error (p) |",
+        "| claim | dataset | verdict | difference from each rival, ± standard error (p; corrected) |",
         "| --- " * 4 + "|",
     ]
     return lines + [
@@ -119,5 +149,13 @@ def differences(finding: Finding) -> str:
     said = []
     for rival, gap in sorted(finding.gaps.items(), key=lambda one: one[1].mean):
         error = "-" if gap.error is None else f"{gap.error:.2f}"
-        said.append(f"{rival} {gap.mean:+.2f} ± {error} ({chance(gap.p) or '-'})")
+        more = "" if gap.error is None or finding.shows(rival) else f"; {enough(gap)}"
+        both = f"{chance(gap.p) or '-'}; {chance(finding.corrected.get(rival)) or '-'}{more}"
+        said.append(f"{rival} {gap.mean:+.2f} ± {error} ({both})")
     return ", ".join([*said, *(f"{rival} not run" for rival in finding.untried)])
+
+
+def enough(gap: Gain) -> str:
+    """How many seeds would decide."""
+    seeds = needed(gap.mean, (gap.error or 0.0) * math.sqrt(gap.seeds))
+    return f"more than {MOST:,} seeds" if seeds is None else f"{seeds} seeds"

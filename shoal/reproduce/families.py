@@ -98,7 +98,8 @@ def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Table
     for cell in cells:
         for name, rows in FAMILIES[cell.what].records(cell, folder).items():
             new.setdefault(name, []).extend(rows)
-    kept = {name: write(rows, place / f"{name}.csv") for name, rows in new.items()}
+    files = {name: place / f"{name}.csv" for name in new}
+    kept = {name: write(rows, files[name]) if rows else read_csv(files[name]) for name, rows in new.items()}
     found: dict[str, Tables] = {}
     for what in families:
         try:

@@ -1,10 +1,9 @@
 """Table 1 at a glance: a line per method, a column per dataset."""
 
 from collections.abc import Mapping
-from functools import cache
 
 from shoal.reproduce.claims import METRICS, Key
-from shoal.reproduce.table1 import ALONE, METHODS, MLP, MODELS, PAPER, Cell, settings
+from shoal.reproduce.table1 import ALONE, METHODS, MLP, MODELS, PAPER, base_of
 from shoal.runs.cells import Row
 from shoal.study.paired import Gain, Scores, paired
 
@@ -43,12 +42,6 @@ def gain(key: Key, name: str, each: Mapping[Key, Scores]) -> Gain | None:
         return None
     base = each.get((protocol, dataset, model, base_of(*key))) or each.get((protocol, dataset, model, "vanilla"), {})
     return paired(each.get(key, {}), base, name)
-
-
-@cache
-def base_of(protocol: str, dataset: str, model: str, method: str) -> str:
-    """The method that a row has to be compared with."""
-    return Cell("table1", dataset, model, method, settings(dataset, model, method, protocol, 1)).base.method
 
 
 def signed(gap: Gain | None) -> str:

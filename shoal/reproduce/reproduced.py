@@ -1,11 +1,11 @@
 """REPRODUCED.md: every cell of the paper's tables and figures beside ours, from the committed CSVs."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from shoal.errors import UserError
-from shoal.reproduce import budget, claims, gaps, overview, topology
+from shoal.reproduce import budget, claims, gaps, given, overview, topology
 from shoal.reproduce.claims import FIVE, METRICS, Key
 from shoal.reproduce.overview import CLOSE, far, gain, off, signed
 from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, PAPER, REDUCED, RHYTHM, SMALL, former, settings
@@ -13,7 +13,7 @@ from shoal.runs.cells import Row, read_csv
 from shoal.settings.groups import Settings
 from shoal.study.paired import Scores
 
-NEEDED = ("table1", "seeds", "budget", "topology")  # CSVs; the last three may be missing
+NEEDED = ("table1", "seeds", "budget", "budget_seeds", "topology")  # CSVs; all but the first may be missing
 Tables = dict[str, list[Row]]
 
 
@@ -101,9 +101,11 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
         lines += [*claims.section(protocol, each), ""]
         lines += picture(f"curves-{protocol}", "Learning curves of these rows.", pictures)
     lines += reduced(best, each)
-    lines += budgets(tables["budget"], pictures)
+    lines += budgets(tables, pictures)
     lines += topologies(tables["topology"], pictures)
     lines += spreads(list(best.values()))
+    lines += given.costs([row for key, row in best.items() if key[1] in FIVE])
+    lines += given.section()
     lines += cost(best)
     return "\n".join([*lines, *differences(differs, place)]).rstrip() + "\n"
 
@@ -278,16 +280,17 @@ def sizes(fleet: Settings) -> dict[str, str]:
     }
 
 
-def budgets(rows: list[Row], pictures: Mapping[str, str]) -> list[str]:
+def budgets(tables: Tables, pictures: Mapping[str, str]) -> list[str]:
     """What more communication brings."""
-    found = budget.conclude({"budget": rows})["slopes"]
+    found = budget.conclude(tables)["slopes"]
     if not found:
         return []
     lines = [
         "## Budget",
         "",
         "Gain in % of what agents alone reach, against the natural log of B, in floats per directed edge and "
-        "task: the slope of a least-squares line (marginal gain), and the mean of gain / B (value of budget). B is "
+        "task: the slope of a least-squares line (marginal gain), and the mean of gain / B (value of budget), ± "
+        "standard error over seeds. B is "
         "what the settings allow, as in the paper, and, in the column so called, what was sent: neighbours often have "
         "fewer modules worth sending than they may send. The paper's slopes are over five datasets. "
         "CIFAR-100, with larger nets and images *and* larger gains, makes most of them: its points lie to the right "
@@ -300,9 +303,9 @@ def budgets(rows: list[Row], pictures: Mapping[str, str]) -> list[str]:
     ]
     lines += [
         f"| {one['protocol']} | {one['model']} | {one['mode']} | {one['datasets']} | {one['seeds']} "
-        f"| {plain(one['marginal_gain'])} | {plain(one['paper_marginal_gain_here'])} "
+        f"| {both(plain, one, 'marginal_gain')} | {plain(one['paper_marginal_gain_here'])} "
         f"| {plain(one['paper_marginal_gain'])} | {plain(one['marginal_gain_floats'])} "
-        f"| {tiny(one['value_of_budget'])} | {tiny(one['paper_value_of_budget'])} |"
+        f"| {both(tiny, one, 'value_of_budget')} | {tiny(one['paper_value_of_budget'])} |"
         for one in found
     ]
     lines.append("")
@@ -368,7 +371,7 @@ def spreads(rows: list[Row]) -> list[str]:
 def cost(best: dict[Key, Row]) -> list[str]:
     """What all this took."""
     lines = [
-        "## Cost",
+        "## What it took",
         "",
         "Hours that the rows of Table 1 took to train, the sum of their `seconds`. A common start that several rows "
         "begin with counts in the row that trained it.",
@@ -398,6 +401,12 @@ def hours(rows: list[Row]) -> str:
 
 def picture(name: str, words: str, pictures: Mapping[str, str]) -> list[str]:
     return [f"![{words}]({pictures[name]})", ""] if name in pictures else []
+
+
+def both(shown: Callable[[float | None], str], row: Row, name: str) -> str:
+    """A number with its standard error, if there is one."""
+    error = row[f"{name}_se"]
+    return shown(row[name]) if error is None else f"{shown(row[name])} ± {shown(error)}"
 
 
 def plain(value: float | None) -> str:

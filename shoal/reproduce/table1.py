@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,8 @@ ALONE = "alone"
 METHODS = ("vanilla", ALONE, "data", "fedavg", "fedprox", "fedcurv", "fedfish", "modmod", "hybrid")
 SHOWN = (
     "seeds", "final_accuracy", "final_accuracy_se", "final_accuracy_se_seeds", "auc", "auc_se", "auc_se_seeds",
-    "modules", "messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_total", "seconds",
+    "modules", "messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task",
+    "bytes_per_link_task", "bytes_total", "seconds",
 )  # fmt: skip
 
 
@@ -228,6 +230,12 @@ def settings(
         raw[name] = {**raw.get(name, {}), **group}
     raw["sharing"] = [{"mode": name, **rhythms.get(name, {}), **(mode or {})} for name in modes(dataset, model, method)]
     return resolve(raw)
+
+
+@cache
+def base_of(protocol: str, dataset: str, model: str, method: str) -> str:
+    """The method that a row has to be compared with."""
+    return Cell("table1", dataset, model, method, settings(dataset, model, method, protocol, 1)).base.method
 
 
 def former(row: Row) -> bool:

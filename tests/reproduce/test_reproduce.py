@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal import prepare
 from shoal.errors import UserError
-from shoal.reproduce import budget, claims, families, gaps, reproduced, table1, topology
+from shoal.fleet.stack import start
+from shoal.reproduce import budget, claims, families, gaps, given, reproduced, table1, topology
 from shoal.runs.cells import finished, open_cell, place_of, read_csv, scores
 from shoal.settings.groups import Settings
 from shoal.settings.reading import resolve
@@ -277,6 +279,49 @@ def test_budgets_are_averaged_over_datasets_and_fitted() -> None:
     assert (found["paper_marginal_gain"], found["paper_value_of_budget"]) == (1.263, 1.65e-5)
 
 
+def test_a_slope_has_an_error_over_seeds() -> None:
+    head = {"protocol": "fair", "seeds": 2, "model": "monolithic", "mode": "federated", "floats_per_edge_task": 9.0}
+    # Seed 0 rises by 2 per unit of ln B, seed 1 by 4: their mean by 3, and the error of the mean is 1.
+    each = [
+        {**head, "dataset": dataset, "seed": seed, "every": every, "gain": (2 + 2 * seed) * math.log(100 // every)}
+        for dataset in ("mnist", "kmnist")
+        for seed in (0, 1)
+        for every in (5, 10, 20)
+    ]
+    rows = [
+        {**head, "dataset": dataset, "every": every, "gain": 3 * math.log(100 // every)}
+        for dataset in ("mnist", "kmnist")
+        for every in (5, 10, 20)
+    ]
+    for found in budget.conclude({"budget": rows, "budget_seeds": each})["slopes"]:
+        assert found["marginal_gain"] == pytest.approx(3)
+        assert found["marginal_gain_se"] == pytest.approx(1)
+        assert found["value_of_budget_se"] == pytest.approx(found["value_of_budget"] / 3)
+    (found, *_) = budget.conclude({"budget": rows, "budget_seeds": each[:-1]})["slopes"]
+    assert found["marginal_gain_se"] is None  # a seed lacks a budget
+
+
+def test_what_agents_are_given_is_what_the_world_gives_them() -> None:
+    for model in table1.MODELS:
+        chosen = table1.settings("mnist", model, "fedavg", "fair", 1)
+        small = resolve({"dataset": "digits", "model": chosen.model, "tasks": {"common": True}})
+        (world,) = prepare(small)
+        stack = start(world)
+        free = given.given(small, 10, 64)
+        tasks = small.tasks
+        fixed = {"module.weight", "module.bias"}
+        units = {
+            name: tensor[0, : small.net.basis if name in fixed else tasks.initial]
+            for name, tensor in stack.params.items()
+        }
+        if small.modular:
+            units["structure"] = units["structure"][:, : small.net.depth, : small.net.basis]
+        assert free.weights == sum(tensor.numel() for tensor in units.values())
+        rows = sum(int(split.sizes[0, : tasks.initial].sum()) for split in (world.train, world.validation))
+        assert free.images == rows * 65
+        assert free.projection == 65 * small.net.width
+
+
 def test_a_dataset_that_lacks_a_budget_does_not_bend_the_line() -> None:
     def cell(dataset: str, every: int, gain: float) -> dict[str, Any]:
         head = {"protocol": "fair", "seeds": 2, "model": "monolithic", "mode": "federated", "dataset": dataset}
@@ -380,14 +425,14 @@ def test_claims_are_judged_by_paired_seeds() -> None:
     by_words = {(claim.words, claim.model): claim for claim in claims.CLAIMS}
 
     def verdict(words: str) -> claims.Finding | None:
-        return claims.judge(by_words[words, "modular"], ["mnist"], "fair", each)
+        return claims.compared(by_words[words, "modular"], ["mnist"], "fair", each)
 
     ends = verdict("data ends highest on easier data")
     assert ends is not None
     assert ends.verdict == "undecided"  # some rivals have not been run
     assert ends.untried == ("fedprox", "fedcurv", "fedfish")
     assert ends.gaps["modmod"].mean == pytest.approx((0.0 + 1.6 + 0.2 + 1.3) / 4)
-    assert claims.differences(ends).startswith("modmod +0.77 ± 0.40 (0.146), fedavg +1.15 ± 0.06 (<0.001), ")
+    assert claims.differences(ends).startswith("modmod +0.77 ± 0.40 (0.146; 0.146; 11 seeds), fedavg +1.15 ")
     assert claims.differences(ends).endswith("fedprox not run, fedcurv not run, fedfish not run")
     hybrid = verdict("the hybrid ends above its parts")
     assert hybrid is not None
@@ -402,12 +447,12 @@ def test_claims_are_judged_by_paired_seeds() -> None:
     # A dataset more is no seed more: the same numbers again are as uncertain as once.
     twice = {**each, **{(key[0], "kmnist", *key[2:]): scores for key, scores in each.items()}}
     claim = by_words["the hybrid ends above its parts", "modular"]
-    both = claims.judge(claim, ["mnist", "kmnist"], "fair", twice, "together")
+    both = claims.compared(claim, ["mnist", "kmnist"], "fair", twice, "together")
     assert both is not None
     assert (both.dataset, both.verdict, both.gaps) == ("together", "holds", holds.gaps)
     # What ran on one of two datasets has not been tried on both.
     part = {key: scores for key, scores in twice.items() if key[1:] != ("kmnist", "modular", "data")}
-    some = claims.judge(claim, ["mnist", "kmnist"], "fair", part, "together")
+    some = claims.compared(claim, ["mnist", "kmnist"], "fair", part, "together")
     assert some is not None
     assert (some.verdict, some.untried, list(some.gaps)) == ("undecided", ("data",), ["modmod", "fedavg"])
     assert "all datasets together: **holds**" in "\n".join(claims.section("fair", twice))
@@ -484,7 +529,8 @@ def test_figures_and_their_tables_come_from_the_csvs(tiny: None) -> None:
     page = Path("PAGE.md").read_text()
     assert "![Gain over agents alone on eight graphs.](drawn/topology-fair.svg)" in page
     (slope,) = read_csv(Path("out/slopes.csv"))
-    assert f"| fair | monolithic | federated | mnist | 2 | {slope['marginal_gain']:.3f} | 0.2" in page
+    line = f"{slope['marginal_gain']:.3f} ± {slope['marginal_gain_se']:.3f}"
+    assert f"| fair | monolithic | federated | mnist | 2 | {line} | 0.2" in page
     rows = {(row["graph"], row["p"]): row["gain"] for row in read_csv(Path("out/topology_mean.csv"))}
     assert f"| fair | monolithic | federated | mnist | 2 | {rows['complete', 1.0]:+.2f} ± " in page
     for name in ("topology", "curves"):
