@@ -111,8 +111,8 @@ def section(protocol: str, each: Mapping[Key, Scores]) -> list[str]:
     lines = [
         "Each is a comparison with every rival, paired over seeds. *Holds*: above all of them, each with p < "
         f"{SURE} in a two-sided paired t-test, corrected by Holm's rule for the number of rivals; *fails*: some rival "
-        f"is above, just as surely; else *undecided*. {len(CLAIMS)} claims on several datasets are that many chances of "
-        "a wrong verdict: *all together*, the mean over datasets, seed by seed, is the one to go by. Beside an "
+        f"is above, just as surely; else *undecided*. {len(CLAIMS)} claims on several datasets are that many chances "
+        "of a wrong verdict: *all together*, the mean over datasets, seed by seed, is the one to go by. Beside an "
         "undecided difference stands how many seeds would show one of that size with a chance of "
         f"{POWER:.0%}, uncorrected.",
         "",
