@@ -456,22 +456,61 @@ def no_number(payload: Payload, expected: Wanted) -> Payload | None:
 
 
 def too_large(payload: Payload, expected: Wanted) -> Payload | None:
-    for name, below in bounded(payload, expected):
-        return {**payload, name: torch.full_like(payload[name], below)}
+    for name, want in bounded(payload, expected):
+        if want.below is not None or want.most < FAR:
+            return {**payload, name: torch.full_like(payload[name], FAR if want.below is None else want.below)}
     return None
 
 
 def negative(payload: Payload, expected: Wanted) -> Payload | None:
-    for name, _ in bounded(payload, expected):
-        return {**payload, name: torch.full_like(payload[name], -1)}
+    for name, want in bounded(payload, expected):
+        if want.dtype.is_signed and (want.below is not None or want.least > -FAR):
+            return {**payload, name: torch.full_like(payload[name], -1 if want.below is not None else -FAR)}
     return None
 
 
-def bounded(payload: Payload, expected: Wanted) -> Iterator[tuple[str, int]]:
-    """The whole numbers with a sign that must lie below something."""
+def bounded(payload: Payload, expected: Wanted) -> Iterator[tuple[str, Expected]]:
+    """The numbers that have bounds."""
     for name, want in expected.items():
-        if want.below is not None and want.dtype.is_signed and payload[name].numel():
-            yield name, want.below
+        if want.bounded and payload[name].numel():
+            yield name, want
+
+
+def sparse(payload: Payload, expected: Wanted) -> Payload | None:
+    for name, tensor in payload.items():
+        return {**payload, name: tensor.to_sparse()}
+    return None
+
+
+def without_numbers(payload: Payload, expected: Wanted) -> Payload | None:
+    for name, tensor in payload.items():
+        return {**payload, name: tensor.to("meta")}
+    return None
+
+
+def no_tensor(payload: Payload, expected: Wanted) -> Payload | None:
+    for name, tensor in payload.items():
+        made: Any = {**payload, name: tensor.tolist()}
+        return made  # type: ignore[no-any-return]
+    return None
+
+
+def with_gradient(payload: Payload, expected: Wanted) -> Payload | None:
+    for name, tensor in payload.items():
+        if tensor.is_floating_point():
+            return {**payload, name: tensor.clone().requires_grad_()}
+    return None
+
+
+def flood(payload: Payload, expected: Wanted) -> Payload | None:
+    free = {name: want.shape.index(None) for name, want in expected.items() if None in want.shape}
+    if not free or any(not payload[name].shape[axis] for name, axis in free.items()):
+        return None
+    return {name: one.repeat_interleave(MANY, free[name]) if name in free else one for name, one in payload.items()}
+
+
+FAR = 1e30
+MANY = 1000
 
 
 HARM: dict[str, Callable[[Payload, Wanted], Payload | None]] = {
@@ -483,6 +522,11 @@ HARM: dict[str, Callable[[Payload, Wanted], Payload | None]] = {
     "numbers are none": no_number,
     "a number is too large": too_large,
     "a number is negative": negative,
+    "a tensor is sparse": sparse,
+    "a tensor has no numbers": without_numbers,
+    "a tensor is none": no_tensor,
+    "a tensor has a gradient": with_gradient,
+    "there is a thousand times as much": flood,
 }
 
 

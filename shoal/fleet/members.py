@@ -5,13 +5,13 @@ same verbs, the same mail, the same ledger, the same bits.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 from shoal.data.tasks import Lane
-from shoal.errors import SettingsError
+from shoal.errors import SettingsError, Stopped, UserError
 from shoal.fleet.lessons import begin, check, copies, end, learn_epoch, measure
 from shoal.fleet.stack import PARAMS, RECORD, Stack, grid, joined, start
 from shoal.fleet.state import guarded
@@ -107,12 +107,11 @@ class Here:
         self.posts = [Post(here, stack, here.settings.sharing[mode]) for here, stack in self.fleet]
         found = []
         for post in self.posts:
-            post.asking = True
-            with writes_nothing(post):
-                mails = post.mode.ask(post)
+            post.asking, post.verb = True, "ask"
+            mails, silent = spoken(post)
             post.asking = False
             known_kinds(post, mails)
-            found += post.send(mails)
+            found += [*post.send(mails), *silent]
         return found
 
     def receive(self, mails: Sequence[Mail]) -> list[str]:
@@ -128,9 +127,9 @@ class Here:
         self.questions = [post.collect(asked=True) for post in self.posts]
         found = []
         for post, questions in zip(self.posts, self.questions, strict=True):
-            with writes_nothing(post):
-                mails = post.mode.answer(post, questions)
-            found += post.send(mails)
+            post.verb = "answer"
+            mails, silent = spoken(post, questions)
+            found += [*post.send(mails), *silent]
         return found
 
     def absorb(self) -> None:
@@ -142,9 +141,21 @@ class Here:
             post.audit()
 
 
-def writes_nothing(post: Post) -> AbstractContextManager[None]:
-    """Raise if a mode writes anything before it absorbs."""
-    return guarded(post.stack, f"the mode `{post.mode.mode}`, before it absorbs,", ())
+def spoken(post: Post, *questions: Sequence[Mail]) -> tuple[Sequence[Mail], list[Posted]]:
+    """What a mode says by the verb whose time it is. Where its code fails, its agents here are silent, and the ledger
+    says why; that it writes, or breaks another law, is still an error."""
+    verb, silent = getattr(post.mode, post.verb), []
+    mails: Sequence[Mail] = []
+    with guarded(post.stack, f"the mode `{post.mode.mode}`, before it absorbs,", ()):
+        try:
+            mails = verb(post, *questions)
+            if not all(isinstance(mail, Mail) for mail in mails):
+                raise TypeError(f"`{post.verb}` returns something that is no mail")
+        except (UserError, Stopped, MemoryError):
+            raise
+        except Exception as error:
+            mails, silent = [], post.silence(error)
+    return mails, silent
 
 
 def known_kinds(post: Post, mails: Sequence[Mail]) -> None:

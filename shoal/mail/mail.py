@@ -3,23 +3,45 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from math import inf
 from typing import NamedTuple
 
 import torch
 from safetensors.torch import load, save
 from torch import Tensor
+from torch.nn import Parameter
 
 from shoal.data.tasks import Lane
 
+# The types of numbers that mail can hold.
+PACKED = (
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+)
+
 # What became of a message. A receiver may refuse one for a reason of its own, which is then the verdict.
 ACCEPTED = "accepted"
+LOST = "lost"
+# It never left its sender, and cost nothing.
 AT_REST = "edge at rest"
 OVER_BUDGET = "over budget"
-LOST = "lost"
-NOT_FINITE = "not finite"
+FORGED = "forged"  # from somebody else than who speaks, or not dated and named by the post
+NO_EDGE = "no edge"  # to nobody, to oneself, or to one that the sender has no edge to
+NO_TENSORS = "no tensors"  # what it holds cannot be packed
+TOO_MUCH = "too much"  # more than the mode ever sends over an edge
+SENT_ALREADY = "sent already"  # over an edge goes one mail of a kind at an exchange
+SILENT = "silent"  # the code of its sender has failed, and there is none
+UNSENT = (AT_REST, OVER_BUDGET, FORGED, NO_EDGE, NO_TENSORS, TOO_MUCH, SENT_ALREADY, SILENT)
+# It has arrived, and its receiver refuses it.
+UNKNOWN_KIND = "unknown kind"  # the mode has no such mail, or not now
 WRONG_SHAPE = "wrong shape"
+NOT_FINITE = "not finite"
 OUT_OF_RANGE = "out of range"
-UNSENT = (AT_REST, OVER_BUDGET)  # it never left its sender, and cost nothing
+TOO_MANY = "too many"  # items, more than the mode ever sends
+TOO_LARGE = "too large"  # numbers, far beyond the receiver's own
+ONCE = "once"  # a sender counts once at an exchange
+UNREADABLE = "unreadable"  # the receiver's code has failed on it
+NOBODY = Lane(-1, -1)  # stands in the ledger for an address that is none
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +127,22 @@ class Expected(NamedTuple):
     dtype: torch.dtype
     shape: tuple[int | None, ...]  # None: any length, the same for all tensors of the message
     below: int | None = None  # whole numbers must lie in 0..below-1
+    least: float = -inf  # other numbers must lie in least..most
+    most: float = inf
+
+    @property
+    def bounded(self) -> bool:
+        """Are there numbers of this type that may not be sent?"""
+        if self.below is not None:
+            return self.dtype.is_signed or self.below <= torch.iinfo(self.dtype).max
+        return (self.least, self.most) != (-inf, inf)
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Are all numbers within bounds?"""
+        if not self.bounded or not tensor.numel():
+            return True
+        least, most = (float(one) for one in tensor.aminmax())
+        return self.least <= least and most <= self.most if self.below is None else least >= 0 and most < self.below
 
 
 def weight(expected: Mapping[str, Expected], items: int) -> int:
@@ -120,6 +158,8 @@ def fault(payload: Mapping[str, Tensor], expected: Mapping[str, Expected]) -> st
     free = set()
     for name, want in expected.items():
         tensor = payload[name]
+        if not plain(tensor) or tensor.requires_grad:
+            return WRONG_SHAPE
         if tensor.dtype != want.dtype or tensor.ndim != len(want.shape):
             return WRONG_SHAPE
         for size, length in zip(tensor.shape, want.shape, strict=True):
@@ -133,6 +173,30 @@ def fault(payload: Mapping[str, Tensor], expected: Mapping[str, Expected]) -> st
         tensor = payload[name]
         if tensor.is_floating_point() and not tensor.isfinite().all():
             return NOT_FINITE
-        if want.below is not None and tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) < want.below:
+        if not want.holds(tensor):
             return OUT_OF_RANGE
     return ACCEPTED
+
+
+def plain(tensor: object) -> bool:
+    """Is it a tensor that holds all its numbers, of a type that can be packed?"""
+    if not isinstance(tensor, Tensor) or type(tensor) not in (Tensor, Parameter):
+        return False
+    return tensor.layout == torch.strided and tensor.device.type != "meta" and tensor.dtype in PACKED
+
+
+def frozen(payload: object) -> dict[str, Tensor] | None:
+    """A copy of a payload that nobody else can write, without gradients; None: it cannot be packed."""
+    if not isinstance(payload, Mapping):
+        return None
+    if not all(isinstance(name, str) and plain(tensor) for name, tensor in payload.items()):
+        return None
+    return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in payload.items()}
+
+
+def counted(payload: Mapping[str, Tensor], expected: Mapping[str, Expected]) -> int | None:
+    """How many items a message has, by a length that is free in what is expected; None: none is."""
+    for name, want in expected.items():
+        if None in want.shape and name in payload and payload[name].ndim == len(want.shape):
+            return payload[name].shape[want.shape.index(None)]
+    return None

@@ -1,21 +1,48 @@
-"""The post: the only way from one agent to another. It prices, refuses, records and delivers."""
+"""The post: the only way from one agent to another. It prices, refuses, records and delivers.
+
+It trusts no mail. Whatever is handed to it or arrives becomes a verdict, and none of it ends a run: a sender cannot
+speak for others, send where there is no edge, send more than its mode does, or count twice at an exchange.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from shoal.data.tasks import Lane
+from shoal.errors import UserError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.mail.filters import Way, left, sent, stopped
-from shoal.mail.mail import ACCEPTED, LOST, UNSENT, Mail, fault, identify
-from shoal.mail.quote import Room
+from shoal.mail.mail import (
+    ACCEPTED,
+    FORGED,
+    LOST,
+    NO_EDGE,
+    NO_TENSORS,
+    NOBODY,
+    ONCE,
+    SENT_ALREADY,
+    SILENT,
+    TOO_MANY,
+    TOO_MUCH,
+    UNKNOWN_KIND,
+    UNREADABLE,
+    UNSENT,
+    Expected,
+    Mail,
+    counted,
+    fault,
+    frozen,
+    identify,
+)
+from shoal.mail.quote import Quote, Room
 from shoal.sharing.contract import Sharing
 
+T = TypeVar("T")
 Observe = Callable[[Mail, str], None]  # is told of every mail that was posted, with its verdict
 
 
@@ -34,6 +61,10 @@ class Post:
     sent: dict[str, Mail] = field(default_factory=dict)  # what has left, by id: all that a sender knows of its mail
     named: Counter[str] = field(default_factory=Counter)  # how many mails have asked for an id
     asking: bool = False  # is it the time of questions?
+    verb: str = ""  # which mail comes now: that of `ask`, or that of `answer`; empty: any
+    gone: set[tuple[Lane, Lane, str]] = field(default_factory=set)  # the edges and kinds of what has left,
+    heard: set[tuple[Lane, Lane, str]] = field(default_factory=set)  # and of what was accepted
+    found: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)  # what `once` has found, and of what
 
     @cached_property
     def now(self) -> int:
@@ -53,6 +84,14 @@ class Post:
     def learns(self, lane: Lane) -> bool:
         """Has a lane, here or elsewhere, still a task now?"""
         return self.stack.task < self.world.far_ends[lane]
+
+    def once(self, what: tuple[Any, ...], of: object, find: Callable[[], T]) -> T:
+        """What is found out of some object but once at this exchange: the same payload may go to many."""
+        name = *what, id(of)
+        if name not in self.found:
+            self.found[name] = of, find()  # the object stays alive, so that no other can have its id
+        found: T = self.found[name][1]
+        return found
 
     def mail(
         self, lane: Lane, other: Lane, kind: str, payload: Mapping[str, Tensor], items: int, reply: str = ""
@@ -92,47 +131,142 @@ class Post:
         """Let mails of lanes that are here leave, if they may: they are paid for, whatever becomes of them.
 
         Each comes back as it is under way, with a verdict: ACCEPTED, as far as its sender can know, or why it is not
-        under way.
+        under way. What is under way is a copy, one for all that hold the same payload: nobody can change it any more.
         """
         return [self.send_one(mail) for mail in mails]
 
     def send_one(self, mail: Mail) -> tuple[Mail, str]:
         """Let one mail leave, if it may."""
+        if why := self.misaddressed(mail):
+            return blank(mail, self.mode.mode), why
         ends = mail.sender, mail.receiver
+        if self.excessive(mail):
+            return blank(mail, self.mode.mode), TOO_MUCH
+        payload = self.once(("copy",), mail.payload, lambda: frozen(mail.payload))
+        if payload is None:
+            return blank(mail, self.mode.mode), NO_TENSORS
+        mail = replace(mail, payload=payload, items=self.items(mail, payload))
+        if (*ends, mail.kind) in self.gone:
+            return mail, SENT_ALREADY
         way = self.way(*ends)
         if why := stopped(way, mail):
             if why not in UNSENT:  # the ledger could not tell that it was never paid for
                 raise ValueError(f"a filter stops mail as `{why}`, which is not in UNSENT; put it there")
             return mail, why
         self.sent[mail.id] = mail
+        self.gone.add((*ends, mail.kind))
         self.stack.ledger.carry(mail, self.now)
         under_way = sent(way, mail)
         return (mail, LOST) if under_way is None else (under_way, ACCEPTED)
+
+    def misaddressed(self, mail: Mail) -> str:
+        """Why a mail cannot be what a lane that is here has said now to one that it has an edge to; empty: it can."""
+        ends = mail.sender, mail.receiver
+        if not all(type(one) is Lane and all(type(number) is int for number in one) for one in ends):
+            return FORGED if type(mail.sender) is not Lane or mail.sender not in self.world.row else NO_EDGE
+        if mail.sender not in self.world.row:
+            return FORGED
+        if ends not in self.world.edges:
+            return NO_EDGE
+        said = (mail.mode, mail.task, mail.epoch) == (self.mode.mode, self.stack.task, self.stack.epoch)
+        if not said or not all(type(word) is str for word in (mail.kind, mail.id, mail.reply)):
+            return FORGED
+        name, _, number = mail.id.partition(identify(*ends, mail.mode, mail.kind, mail.task, mail.epoch))
+        return "" if not name and (not number or number[1:].isdigit()) and mail.id and mail.due == 0 else FORGED
+
+    @cached_property
+    def looks(self) -> dict[tuple[str, Lane], Mapping[str, Expected]]:
+        """What `look` has been told."""
+        return {}
+
+    @cached_property
+    def quotes(self) -> dict[str, Quote]:
+        """The largest mail of each kind that the mode sends over an edge without limits."""
+        return {one.kind: one for one in self.mode.quote(self.world, Room())}
+
+    def excessive(self, mail: Mail) -> bool:
+        """Does a mail hold more than the mode ever sends? It is then not even copied."""
+        if not isinstance(mail.payload, Mapping) or not self.quotes:
+            return False
+        quote = self.quotes.get(mail.kind) or max(self.quotes.values(), key=lambda one: one.floats)
+        return sum(one.numel() for one in mail.payload.values() if isinstance(one, Tensor)) > quote.floats
+
+    def items(self, mail: Mail, payload: Mapping[str, Tensor]) -> int:
+        """How many items a mail has: what is counted in it, or else what is said, within what is possible."""
+        if not self.known(mail.kind):
+            return 0
+        found = counted(payload, self.look(mail.kind, mail.sender))
+        if found is not None:
+            return found
+        most = self.quotes[mail.kind].items if self.quotes else mail.items
+        return min(max(0, mail.items), most, 2**62) if type(mail.items) is int else 0
+
+    def look(self, kind: str, sender: Lane) -> Mapping[str, Expected]:
+        """What mail of some kind from a sender must look like."""
+        if (kind, sender) not in self.looks:
+            self.looks[kind, sender] = self.mode.expects(self.world, kind, sender)
+        return self.looks[kind, sender]
+
+    def silence(self, error: Exception) -> list[tuple[Mail, str]]:
+        """What is written where the code of a mode has failed: all lanes that are here have nothing to say, and why."""
+        why = f"{type(error).__name__}: {error}"[:200]
+        now = self.stack.task, self.stack.epoch
+        lanes = [lane for lane in self.world.lanes if self.world.neighbours(self.mode).get(lane)]
+        return [(Mail(lane, lane, self.mode.mode, why, {}, 0, "", "", *now), SILENT) for lane in lanes]
 
     # For receivers
 
     def receive(self, mails: Sequence[Mail]) -> list[str]:
         """The verdicts of receivers that are here on mail that has arrived. What they accept lies in the inbox until it
         is due."""
-        looks: dict[tuple[int, str, Lane], str] = {}  # the same payload may have gone to many
         verdicts = []
         for mail in mails:
-            name = id(mail.payload), mail.kind, mail.sender
-            if name not in looks:
-                expected = self.mode.expects(self.world, mail.kind, mail.sender)
-                looks[name] = fault(mail.payload, expected)
-            verdict = looks[name]
-            if verdict == ACCEPTED:
-                verdict = self.mode.objects(self, mail) or ACCEPTED
+            verdict = self.judged(mail)
             if verdict in UNSENT:
                 raise ValueError(
                     f"mode `{self.mode.mode}` refuses mail that has arrived as `{verdict}`, which says that it never "
                     "left; use another word"
                 )
             if verdict == ACCEPTED:
+                self.heard.add((mail.sender, mail.receiver, mail.kind))
                 self.stack.inbox.append(mail)
             verdicts.append(verdict)
         return verdicts
+
+    def judged(self, mail: Mail) -> str:
+        """A receiver's verdict on a mail."""
+        if not self.known(mail.kind):
+            return UNKNOWN_KIND
+        try:
+            verdict = self.fault(mail)
+            if verdict == ACCEPTED:
+                verdict = self.mode.objects(self, mail) or ACCEPTED
+        except UserError:
+            raise
+        except Exception:  # whatever it is that the mail has done to the code of its receiver
+            return UNREADABLE
+        if verdict == ACCEPTED and (mail.sender, mail.receiver, mail.kind) in self.heard:
+            return ONCE
+        return verdict
+
+    def known(self, kind: str) -> bool:
+        """Has the mode mail of some kind, at this time?"""
+        asks = kind in self.mode.asking
+        now = not self.verb or asks == (self.verb == "ask")
+        return now and (kind in self.quotes or not self.quotes)
+
+    def fault(self, mail: Mail) -> str:
+        """The verdict on what a mail looks like."""
+
+        def find() -> str:
+            expected = self.look(mail.kind, mail.sender)
+            verdict = fault(mail.payload, expected)
+            if verdict == ACCEPTED and mail.kind in self.quotes:
+                many = (counted(mail.payload, expected) or 0) > self.quotes[mail.kind].items
+                return TOO_MANY if many else ACCEPTED
+            return verdict
+
+        return self.once(("fault", mail.kind, mail.sender), mail.payload, find)
 
     def collect(self, asked: bool) -> list[Mail]:
         """Take from the inbox what is due of this mode: questions, or all that is none."""
@@ -158,3 +292,16 @@ class Post:
                 raise RuntimeError(
                     f"edge {sender} -> {receiver} carried {total} {most.unit} where {allowed} are allowed"
                 )
+
+
+def blank(mail: Mail, mode: str) -> Mail:
+    """A mail that never leaves, as far as the ledger can hold it: who says that it is from whom, and nothing in it."""
+
+    def lane(said: object) -> Lane:
+        known = (
+            isinstance(said, tuple) and len(said) == 2 and all(type(one) is int and abs(one) < 2**62 for one in said)
+        )
+        return Lane(*said) if known else NOBODY  # type: ignore[misc]
+
+    clock = (one if type(one) is int and 0 <= one < 2**62 else 0 for one in (mail.task, mail.epoch))
+    return Mail(lane(mail.sender), lane(mail.receiver), mode, str(mail.kind)[:200], {}, 0, "", "", *clock)

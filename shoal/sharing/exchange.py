@@ -1,9 +1,10 @@
 """Exchanges: every mode that is due acts for all lanes of all stacks at once, wherever they are."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from shoal.data.tasks import Lane
 from shoal.fleet.members import Crew, Posted
-from shoal.mail.mail import ACCEPTED
+from shoal.mail.mail import ACCEPTED, FORGED, NO_EDGE
 from shoal.mail.post import Observe
 from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
@@ -26,8 +27,9 @@ def meet(
 
 def deliver(crew: Crew, sent: Sequence[Sequence[Posted]], observe: Observe | None) -> None:
     """Carry what members have sent to the inboxes of their receivers, and write it in the ledger, in the order of its
-    senders in the fleet, however it is cut into members."""
-    posted = sorted((one for mine in sent for one in mine), key=lambda one: crew.place[one[0].sender])
+    senders in the fleet, however it is cut into members. Nobody speaks for the lanes of another member."""
+    spoken = [one for member, mine in zip(crew.members, sent, strict=True) for one in checked(crew, member.lanes, mine)]
+    posted = sorted(spoken, key=lambda one: crew.place.get(one[0].sender, -1))
     arriving = [
         [at for at, (mail, verdict) in enumerate(posted) if verdict == ACCEPTED and mail.receiver in member.lanes]
         for member in crew.members
@@ -41,3 +43,14 @@ def deliver(crew: Crew, sent: Sequence[Sequence[Posted]], observe: Observe | Non
     if observe:
         for mail, verdict in posted:
             observe(mail, verdict)
+
+
+def checked(crew: Crew, lanes: Collection[Lane], posted: Iterable[Posted]) -> Iterator[Posted]:
+    """What a member with some lanes has sent, where it is from them and goes over an edge."""
+    for mail, verdict in posted:
+        if verdict != ACCEPTED:
+            yield mail, verdict
+        elif mail.sender not in lanes:
+            yield mail, FORGED
+        else:
+            yield mail, ACCEPTED if (mail.sender, mail.receiver) in crew.whole[0].edges else NO_EDGE

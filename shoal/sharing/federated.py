@@ -18,12 +18,13 @@ from shoal.fleet.world import World
 from shoal.learners.batches import Batch
 from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Frame, Part, Tensors, trains_body
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver, identify
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver, identify
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.contract import body_shapes, body_units
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
+from shoal.sharing.bounds import WEIGHTIEST, too_large
 from shoal.sharing.contract import Sharing
 
 
@@ -64,17 +65,20 @@ class Federated(Sharing):
         return models(post, questions, snapshot(post.world, post.stack))
 
     def objects(self, post: Post, mail: Mail) -> str:
-        """Nobody sends a module twice, or none."""
+        """Nobody sends a module twice, or none, or weights far larger than the receiver's own."""
         if mail.kind == "receipt":
             return ACCEPTED
         modules = mail.payload["modules"]
-        return ACCEPTED if 0 < len(modules) == len(modules.unique()) else OUT_OF_RANGE
+        if not 0 < len(modules) == len(modules.unique()):
+            return OUT_OF_RANGE
+        return TOO_LARGE if too_large(post, mail, post.world.model.body) else ACCEPTED
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         if kind == "receipt":
             return {"last": Expected(torch.int32, (1,), body_units(world.model))}
         found = {name: Expected(torch.float32, (None, *shape)) for name, shape in body_shapes(world.model).items()}
-        fisher = {f"fisher.{name}": one for name, one in found.items()} if self.copies == 2 else {}
+        matter = {f"fisher.{name}": one._replace(least=0.0, most=WEIGHTIEST) for name, one in found.items()}
+        fisher = matter if self.copies == 2 else {}
         return found | fisher | {"modules": Expected(torch.int32, (None,), body_units(world.model))}
 
     def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
@@ -247,7 +251,8 @@ def turned(post: Post, receipts: Sequence[Mail]) -> Tensor | None:
     if confirms(post):
         gone = [(mail.receiver, mail.sender, int(mail.payload["last"])) for mail in receipts]
     else:
-        left = [mail for mail in post.sent.values() if mail.kind == "model" and len(mail.payload["modules"]) < count]
+        models = [mail for mail in post.sent.values() if mail.kind == "model" and post.fault(mail) == ACCEPTED]
+        left = [mail for mail in models if 0 < len(mail.payload["modules"]) < count]
         gone = [(mail.sender, mail.receiver, int(mail.payload["modules"][-1])) for mail in left]
     if not gone:
         return turns

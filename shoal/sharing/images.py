@@ -18,6 +18,7 @@ from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.rng import key
 from shoal.settings.groups import Settings
+from shoal.sharing import bounds
 from shoal.sharing.contract import Sharing
 
 
@@ -75,8 +76,10 @@ def classes_only(mode: Sharing, settings: Settings) -> None:
 
 def images_of(world: World) -> Expected:
     """What images in a message look like."""
-    kind = torch.uint8 if world.bank.images.dtype == np.uint8 else torch.float32
-    return Expected(kind, (None, *world.bank.images.shape[1:]))
+    shape, (least, most) = (None, *world.bank.images.shape[1:]), bounds.pixels(world.bank)
+    if world.bank.images.dtype == np.uint8:
+        return Expected(torch.uint8, shape, int(most) + 1)
+    return Expected(torch.float32, shape, least=least, most=most)
 
 
 def classes_of(world: World) -> Expected:

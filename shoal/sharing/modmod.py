@@ -7,6 +7,7 @@ what is needed to use them; the best of all becomes the candidate of the task.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,13 +17,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.data.tasks import Lane
-from shoal.errors import SettingsError
+from shoal.errors import SettingsError, UserError
 from shoal.fleet.evaluate import Trained, nets
 from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
 from shoal.learners.candidates import OWNER as GROWTH
 from shoal.learners.candidates import Offer, came, grown, modular, settle, try_out
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models import dropout
@@ -32,6 +33,7 @@ from shoal.models.params import whole
 from shoal.models.table import modular_form
 from shoal.rng import key
 from shoal.settings.groups import Settings
+from shoal.sharing.bounds import too_large
 from shoal.sharing.contract import Sharing
 from shoal.sharing.images import classes_of, held, ids, images_of, replies
 from shoal.sharing.scores import BUILT_IN, SCORES, Pair
@@ -145,11 +147,14 @@ class ModMod(Sharing):
         return payload | ({"labels": ids(stream[task].labels(world.bank, chosen))} if self.asks == "labelled" else {})
 
     def objects(self, post: Post, mail: Mail) -> str:
-        """A question says something; labels are of two classes at least; an offer is of a task that could be."""
+        """A question says something; labels are of two classes at least; offers are of tasks that could be, each once,
+        of weights not far larger than the receiver's own."""
         if mail.kind == "modules":
-            sources, count = mail.payload["sources"], len(mail.payload["sources"])
-            known = count and post.world.settings.tasks.initial <= int(sources.min())
-            return ACCEPTED if known and int(sources.max()) < post.stack.task else OUT_OF_RANGE
+            tasks = mail.payload["sources"].tolist()
+            known = post.world.settings.tasks.initial <= min(tasks, default=-1) and max(tasks) < post.stack.task
+            if not known or len(set(tasks)) < len(tasks):
+                return OUT_OF_RANGE
+            return TOO_LARGE if too_large(post, mail, post.world.model.body) else ACCEPTED
         if self.asks == "labelled" and len(mail.payload["labels"].unique()) < 2:
             return OUT_OF_RANGE
         return ACCEPTED if len(next(iter(mail.payload.values()))) else OUT_OF_RANGE
@@ -168,7 +173,7 @@ class ModMod(Sharing):
             return []
         own = {u: self.own(post, lane, u, net) for u in kept}  # the same whoever asks
         for question in questions:
-            scores = {u: SCORES.find(self.metric).score(self.pair(post, lane, question, u, net, own[u])) for u in kept}
+            scores = {u: self.score(self.pair(post, lane, question, u, net, own[u])) for u in kept}
             ranked = sorted((u for u in kept if self.enough(scores[u])), key=lambda u: (-scores[u], u))
             wanted = ranked[: self.modules]
             if not wanted:
@@ -178,6 +183,13 @@ class ModMod(Sharing):
             payload = self.pack(world, stack, row, wanted[:count], scores, alike)
             mails.append(post.reply(question, "modules", payload, count))
         return mails
+
+    def score(self, pair: Pair) -> float:
+        """How well a module promises to transfer; NaN, where that cannot be said of what was asked: it is not sent."""
+        try:
+            return SCORES.find(self.metric).score(pair)
+        except UserError:
+            return np.nan
 
     def own(self, post: Post, lane: Lane, task: int, net: Sequence[Trained]) -> Pair:
         """What a lane knows of one of its own tasks, as far as the metric reads it."""
@@ -249,7 +261,7 @@ class ModMod(Sharing):
     def enough(self, score: float) -> bool:
         """Is a module with this score worth sending?"""
         least = SCORES.find(self.metric).floor if self.min_similarity == "metric" else self.min_similarity
-        return least is None or score > least
+        return isfinite(score) and (least is None or score > least)
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         tasks = world.settings.tasks
@@ -265,7 +277,8 @@ class ModMod(Sharing):
         tasks, model = world.settings.tasks, modular(world)
         found = {name: Expected(torch.float32, (None, *shape)) for name, shape in body_shapes(model).items()}
         found["sources"] = Expected(torch.int32, (None,), tasks.count)
-        found["scores"] = Expected(torch.float32, (None,))
+        least, most = SCORES.find(self.metric).range
+        found["scores"] = Expected(torch.float32, (None,), least=least, most=most)
         if self.transfer_head and alike:
             weight, bias = model.heads
             found[weight] = Expected(torch.float32, (None, tasks.classes, model.read))

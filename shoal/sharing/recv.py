@@ -16,7 +16,7 @@ from shoal.fleet.evaluate import Trained, nets
 from shoal.fleet.world import World
 from shoal.learners import received
 from shoal.learners.received import Arrived
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_MANY, Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models import dropout
@@ -81,12 +81,13 @@ class Recv(Sharing):
             )
 
     def objects(self, post: Post, mail: Mail) -> str:
-        """An answer is to images that its receiver has asked about."""
+        """An answer is to images that its receiver has asked about, and has so many for each."""
         if mail.kind == "question" or not len(mail.payload["queries"]):
             return ACCEPTED
-        asked = post.asked(mail)
-        known = asked is not None and int(mail.payload["queries"].max()) < len(asked.payload["images"])
-        return ACCEPTED if known else OUT_OF_RANGE
+        asked, count = post.asked(mail), mail.payload["queries"].bincount()
+        if asked is None or len(count) > len(asked.payload["images"]):
+            return OUT_OF_RANGE
+        return ACCEPTED if int(count.max()) <= self.nearest else TOO_MANY
 
     def ask(self, post: Post) -> list[Mail]:
         """Every lane's hardest validation images, to all its neighbours."""

@@ -22,7 +22,7 @@ Ledoit & Wolf 2004: A Well-Conditioned Estimator for Large-Dimensional Covarianc
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log, pi
+from math import inf, log, pi
 from typing import Literal, NamedTuple
 
 import torch
@@ -59,6 +59,7 @@ class Metric:
     asks: Literal["classes", "images", "labelled"]
     floor: float | None = None
     compares: bool = False  # reads the own task's images too
+    range: tuple[float, float] = (-inf, inf)  # what it can be, up to rounding: a receiver believes no more
 
     @property
     def about(self) -> str:
@@ -238,14 +239,16 @@ def kl(pair: Pair) -> float:
     return -max(float(ratio + far - width + volume) / 2, 0.0)
 
 
+ROUNDED = 1e-5  # what rounding can add to a score
 BUILT_IN: dict[str, Metric] = {
-    "iou": Metric(iou, "classes", 0.0),
-    "leep": Metric(leep, "labelled"),
-    "logme": Metric(logme, "labelled"),
-    "a_distance": Metric(a_distance, "images", compares=True),
-    "otce": Metric(otce, "labelled", compares=True),
-    "discrepancy": Metric(discrepancy, "images", compares=True),
-    "kl": Metric(kl, "images", compares=True),
+    "iou": Metric(iou, "classes", 0.0, range=(0.0, 1.0)),
+    "leep": Metric(leep, "labelled", range=(-inf, ROUNDED)),
+    # Of n images it is below ln(n * RATIO) / 2, and above -ln(RATIO) / 2 - 2.
+    "logme": Metric(logme, "labelled", range=(-20.0, 20.0)),
+    "a_distance": Metric(a_distance, "images", compares=True, range=(-2.0, 0.0)),
+    "otce": Metric(otce, "labelled", compares=True, range=(-inf, ROUNDED)),
+    "discrepancy": Metric(discrepancy, "images", compares=True, range=(-1.0 - ROUNDED, 0.0)),
+    "kl": Metric(kl, "images", compares=True, range=(-inf, 0.0)),
 }
 SCORES: Table[Metric] = Table("metric", BUILT_IN, "shoal.scores", lambda entry: isinstance(entry, Metric))
 

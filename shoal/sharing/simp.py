@@ -15,7 +15,7 @@ from shoal.fleet.evaluate import Trained, nets
 from shoal.fleet.world import World
 from shoal.learners import received
 from shoal.learners.received import Arrived
-from shoal.mail.mail import Expected, Mail, by_receiver
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
@@ -56,6 +56,11 @@ class Simp(Sharing):
 
     def suits(self, settings: Settings) -> None:
         classes_only(self, settings)
+
+    def objects(self, post: Post, mail: Mail) -> str:
+        """Nobody asks for a class twice."""
+        classes = mail.payload.get("classes")
+        return ACCEPTED if classes is None or len(set(classes.tolist())) == len(classes) else OUT_OF_RANGE
 
     def ask(self, post: Post) -> list[Mail]:
         """Every lane's classes and what they are worth, to all its neighbours."""
@@ -129,7 +134,7 @@ class Simp(Sharing):
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         if kind == "question":
-            return {"classes": classes_of(world), "worth": Expected(torch.float32, (None,))}
+            return {"classes": classes_of(world), "worth": Expected(torch.float32, (None,), least=0.0)}
         return {"images": images_of(world), "labels": classes_of(world)}
 
     def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:

@@ -407,7 +407,7 @@ def test_a_tryout_takes_what_is_best_on_validation_data_whatever_its_score() -> 
     assert isinstance(model, Modular)
     for past in (1, 2, 3):
         stack.params["module.weight"][1, model.slot(past)] = 0
-        stack.params["module.bias"][1, model.slot(past)] = -100
+        stack.params["module.bias"][1, model.slot(past)] = -1
         stack.params["structure"][1, past, :4] = -9
         stack.params["structure"][1, past, model.slot(past)] = 9
     before = deepcopy(stack)

@@ -1,0 +1,57 @@
+"""Bounds that a receiver sets from its own state: what is far beyond it is not taken for a net."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import numpy as np
+from torch import Tensor
+
+from shoal.data.bank import Bank
+from shoal.mail.mail import Mail
+from shoal.mail.post import Post
+from shoal.models.contract import Model
+
+LARGEST = 8.0  # weights may be so many times as large as the receiver's own, by their root mean square
+WEIGHTIEST = 1e6  # and what a weight matters so many times as much, or as 1, which the square of a gradient rarely is
+
+
+def size(tensors: Mapping[str, Tensor]) -> Tensor:
+    """The root mean square of the numbers in each row of some tensors [n, ...] together: [n], in double precision."""
+    total = sum(tensor.flatten(1).double().square().sum(1) for tensor in tensors.values())
+    count = sum(tensor[0].numel() for tensor in tensors.values())
+    assert isinstance(total, Tensor)
+    return (total / max(1, count)).sqrt()
+
+
+@lru_cache(maxsize=64)
+def fresh(model: Model) -> float:
+    """The size of what agents have in common before anything is learned."""
+    drawn = model.start(np.random.default_rng(0))
+    return float(size({name: drawn[name][None, :units] for name, units in model.body.items()}))
+
+
+def largest(post: Post) -> Tensor:
+    """How large weights can be that lanes accept: [L]. A lane whose own have shrunk still takes fresh ones."""
+
+    def find() -> Tensor:
+        body = post.world.model.body
+        own = size({name: post.stack.params[name][:, :units] for name, units in body.items()}).cpu()
+        return LARGEST * own.clamp(min=fresh(post.world.model))
+
+    return post.once(("largest",), post, find)
+
+
+def too_large(post: Post, mail: Mail, names: Iterable[str]) -> bool:
+    """Are the weights in a mail, tensors [n, ...] by name, far larger than its receiver's own?"""
+    found = post.once(("size",), mail.payload, lambda: float(size({name: mail.payload[name] for name in names}).max()))
+    return found > float(largest(post)[post.world.row[mail.receiver]])
+
+
+@lru_cache(maxsize=8)
+def pixels(bank: Bank) -> tuple[float, float]:
+    """The range of numbers in raw images: from 0 to the peak where they are bytes, else as far again beyond what there
+    is as that is wide."""
+    least, most = float(bank.images.min()), float(bank.images.max())
+    if bank.images.dtype == np.uint8:
+        return 0.0, max(most, float(bank.peak))
+    return least - (most - least), most + (most - least)
