@@ -35,8 +35,10 @@ def bars(cells: Sequence["Cell"]) -> Iterator[Any]:
             begun += 1
             number = f"cell {begun}/{len(cells)}"
             lanes = cell.settings.agents * cell.settings.seeds
+            announce = announcer()
 
             def show(moment: "Moment") -> None:
+                announce(moment)
                 at = describe(cell.settings, moment)
                 if err.is_terminal:  # if there is no room, the name is cut off
                     text, now = f"{number}, {at}, {cell.name}", before + lanes * done(cell.settings, moment)
@@ -54,14 +56,21 @@ def bar(settings: "Settings") -> Iterator[Any]:
     """A progress bar on a terminal; a line per task elsewhere."""
     from shoal.runs.execute import done, units
 
+    announce = announcer()
     if not err.is_terminal:
-        yield lambda moment: line(settings, moment)
+
+        def tell(moment: "Moment") -> None:
+            announce(moment)
+            line(settings, moment)
+
+        yield tell
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
     with Progress(*columns, TimeRemainingColumn(), console=err) as progress:
         job = progress.add_task("starting", total=units(settings))
 
         def show(moment: "Moment") -> None:
+            announce(moment)
             progress.update(job, completed=done(settings, moment), description=describe(settings, moment))
 
         yield show
@@ -96,6 +105,22 @@ def downloads() -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
+def announcer() -> "Callable[[Moment], None]":
+    """What says, once, that an agent has diverged and that the others go on."""
+    from shoal.study.health import JOINT, ended
+
+    told: set[Any] = set()
+
+    def announce(moment: "Moment") -> None:
+        # Agents that begin from a common start that diverged have ended with it, and have been told.
+        news = [end for end in moment.ended if not {end, end._replace(agent=JOINT)} & told]
+        told.update(moment.ended)
+        for sentence in ended(news):
+            say(f"{sentence}; all others go on")
+
+    return announce
+
+
 def line(settings: "Settings", moment: "Moment") -> None:
     if moment.epoch == 0:
         say(describe(settings, moment))
@@ -110,6 +135,8 @@ def describe(settings: "Settings", moment: "Moment") -> str:
     if epoch == 0 and task < initial:
         return f"{lanes}, task {task}/{count} waits: the first {initial} are learned together"
     if epoch == 0:
-        mean = sum(float(stack.accuracy[:, task - 1, -1, :task].sum()) for stack in moment.stacks) / number / task
+        ends = [stack.accuracy[:, task - 1, -1, :task] for stack in moment.stacks]
+        there = sum(int((~end.isnan()).sum()) for end in ends)  # of agents that have diverged there is nothing
+        mean = sum(float(end.nansum()) for end in ends) / max(1, there)
         return f"{lanes}, task {task}/{count} done, accuracy {100 * mean:.1f}%"
     return f"{lanes}, task {task + 1}/{count}, epoch {epoch}/{settings.learner.epochs}"

@@ -69,6 +69,8 @@ def show_summary(summary: dict[str, Any]) -> None:
             + (f"{summary['refused']:,} messages were refused" if summary["refused"] else "no message was refused"),
             highlight=False, soft_wrap=True,
         )  # fmt: skip
+    for sentence in summary.get("warnings", ()):
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
     console.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False, soft_wrap=True)
     console.print(f"in {summary['out']}", highlight=False, markup=False, soft_wrap=True)

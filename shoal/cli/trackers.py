@@ -192,8 +192,8 @@ def news(moment: "Moment", epochs: int) -> list[tuple[int, dict[str, float]]]:
     for label in fresh:
         measured = torch.cat([stack.accuracy[:, task, labels.index(label), : task + 1] for stack in stacks]).double()
         values = {
-            "accuracy/so_far": float(measured.mean()),
-            "accuracy/current": float(measured[:, -1].mean()),
+            "accuracy/so_far": float(measured.nanmean()),
+            "accuracy/current": float(measured[:, -1].nanmean()),
             **({"modules": float(counts.mean())} if len(counts) else {}),
             "mail/messages": float(crossed.sum()),
             "mail/bytes": float(ledger.column("bytes")[crossed].sum()),

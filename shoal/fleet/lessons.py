@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
-from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS, crew
 from shoal.fleet.evaluate import accuracy
+from shoal.fleet.health import judge
 from shoal.fleet.stack import MEAN, MODEL, PARAMS, RECORD, STEPS, VAR, Stack, class_counts, grid, sharing_state
 from shoal.fleet.state import guarded
 from shoal.fleet.world import World
@@ -35,6 +35,7 @@ def end(world: World, stack: Stack) -> None:
     if task >= world.settings.tasks.initial - 1:
         with guarded(stack, f"the learner `{learner.method}`", allowed(learner)):
             learner.end(world, stack)
+        judge(world, stack)
     measure(world, stack, len(grid(learner.epochs)) - 1, during=False)
     remember(world, stack, task)
 
@@ -70,18 +71,7 @@ def measure(world: World, stack: Stack, point: int, during: bool) -> None:
         now[:, :task] = before[:, :task]
     learner = world.settings.learner
     now[:, task] = learner.now(world, stack) if during else accuracy(world, stack, "test", [task])[:, 0]
-    now[world.ends <= task] = torch.nan  # nothing is measured of a stream that has ended
-
-
-def check(stack: Stack) -> None:
-    """Raise if a lane has diverged: its accuracies would be chance, and look like a result."""
-    bad = torch.stack([~tensor.flatten(1).isfinite().all(1) for tensor in stack.params.values()]).any(0)
-    if bad.any():
-        lane = stack.lanes[int(bad.nonzero()[0])]
-        raise SettingsError(
-            f"agent {lane.agent} of seed {lane.seed} diverged at task {stack.task}: "
-            "its weights are no numbers any more; lower learner.rate"
-        )
+    now[(world.ends <= task) | stack.gone] = torch.nan  # nothing is measured of a stream or a lane that has ended
 
 
 def copies(whole: World, stack: Stack) -> Stack:

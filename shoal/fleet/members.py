@@ -12,15 +12,18 @@ from typing import Any, Protocol
 
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError, Stopped, UserError
-from shoal.fleet.lessons import begin, check, copies, end, learn_epoch, measure
+from shoal.fleet.health import SILENT, ends, examine
+from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure
 from shoal.fleet.stack import PARAMS, RECORD, Stack, grid, joined, start
 from shoal.fleet.state import guarded
 from shoal.fleet.world import World, joint_lanes, world
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
+from shoal.study.health import End
 
 Posted = tuple[Any, str]  # a mail, here or elsewhere, and its verdict so far
+Health = tuple[list[End], int]  # the lanes of a member that have ended, and how many go on
 
 
 class Member(Protocol):
@@ -45,6 +48,8 @@ class Here:
         self.result: Any = None
         self.posts: list[Post] = []
         self.questions: list[list[Mail]] = []
+        for _, stack in self.fleet:  # what an earlier version saved may be no numbers
+            examine(stack)
 
     def placed(self, at: int, stack: Stack | None) -> tuple[World, Stack]:
         """A stack with the world that it is in at first: that of the joint agents, or of all."""
@@ -78,24 +83,32 @@ class Here:
         for one in self.fleet:
             begin(*one)
 
-    def learn(self, epoch: int) -> None:
-        """One epoch, and a measurement if the grid has one there."""
+    def learn(self, epoch: int) -> "Health":
+        """One epoch, and a measurement if the grid has one there. Lanes that have diverged end."""
         learn_epoch(self.fleet, epoch)
         labels = grid(self.fleet[0][0].settings.learner.epochs)[:-1]
         for here, stack in self.fleet:
             stack.epoch = epoch + 1
+            examine(stack)
             if stack.epoch in labels:
                 measure(here, stack, labels.index(stack.epoch), during=True)
+        return self.health()
 
     def end(self) -> None:
         for one in self.fleet:
             end(*one)
 
-    def advance(self) -> None:
+    def advance(self) -> "Health":
         """The clock goes on to the next task."""
         for _, stack in self.fleet:
+            examine(stack, whole=True)
             stack.task, stack.epoch = stack.task + 1, 0
-            check(stack)
+        return self.health()
+
+    def health(self) -> "Health":
+        """Which lanes have ended, and how many go on."""
+        found = [end for _, stack in self.fleet for end in ends(stack)]
+        return found, sum(len(stack.lanes) for _, stack in self.fleet) - len(found)
 
     def stacks(self) -> tuple[Stack, ...]:
         return tuple(stack for _, stack in self.fleet)
@@ -111,7 +124,7 @@ class Here:
             mails, silent = spoken(post)
             post.asking = False
             known_kinds(post, mails)
-            found += [*post.send(mails), *silent]
+            found += [*post.send(going(post, mails)), *silent]
         return found
 
     def receive(self, mails: Sequence[Mail]) -> list[str]:
@@ -119,6 +132,8 @@ class Here:
         verdicts: dict[int, str] = {}
         for post in self.posts:
             mine = [at for at, mail in enumerate(mails) if mail.receiver in post.world.row]
+            verdicts |= {at: SILENT for at in mine if mails[at].receiver in post.silent}
+            mine = [at for at in mine if at not in verdicts]
             verdicts |= zip(mine, post.receive([mails[at] for at in mine]), strict=True)
         return [verdicts[at] for at in range(len(mails))]
 
@@ -129,7 +144,7 @@ class Here:
         for post, questions in zip(self.posts, self.questions, strict=True):
             post.verb = "answer"
             mails, silent = spoken(post, questions)
-            found += [*post.send(mails), *silent]
+            found += [*post.send(going(post, mails)), *silent]
         return found
 
     def absorb(self) -> None:
@@ -158,6 +173,11 @@ def spoken(post: Post, *questions: Sequence[Mail]) -> tuple[Sequence[Mail], list
     return mails, silent
 
 
+def going(post: Post, mails: Sequence[Mail]) -> Sequence[Mail]:
+    """The mail of lanes that go on; one that has ended is silent."""
+    return [mail for mail in mails if mail.sender not in post.silent] if post.silent else mails
+
+
 def known_kinds(post: Post, mails: Sequence[Mail]) -> None:
     """Raise if a mode asks by a kind of mail that it does not name: one that has been long under way must not be taken
     for an answer."""
@@ -176,6 +196,7 @@ class Crew:
     members: Sequence[Member]
     ledger: Ledger
     joint: bool  # do joint agents still learn for all?
+    ended: tuple[End, ...] = ()  # the lanes that have diverged, as far as members have told
 
     @cached_property
     def place(self) -> dict[Lane, int]:
@@ -189,6 +210,11 @@ class Crew:
         for member in self.members:
             member.tell(verb, *arguments)
         return [member.told() for member in self.members]
+
+    def heed(self, told: Sequence[Health]) -> bool:
+        """Note which lanes have ended. Do any go on?"""
+        self.ended = tuple(sorted({end for found, _ in told for end in found}))
+        return any(left for _, left in told)
 
     def spread(self) -> None:
         """Let every agent go on as a copy of its joint agent, if there are any."""

@@ -7,11 +7,13 @@ from functools import cached_property
 
 import torch
 
-from shoal.fleet.members import Crew, mustered
+from shoal.fleet.health import gone_all
+from shoal.fleet.members import Crew, Health, mustered
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.mail.post import Observe
 from shoal.sharing.exchange import meet
+from shoal.study.health import End
 
 
 @dataclass
@@ -26,6 +28,11 @@ class Moment:
     def stacks(self) -> tuple[Stack, ...]:
         """The stacks as they are now; where they are in other processes, they have to be fetched."""
         return self.crew.stacks()
+
+    @property
+    def ended(self) -> tuple[End, ...]:
+        """The agents that have diverged so far."""
+        return self.crew.ended
 
     @property
     def lanes(self) -> int:
@@ -67,6 +74,8 @@ def train(
     """Train a fleet from the start, or on from `stacks`, one for each kind of agents, and return them at the end of
     their streams. They go in lock-step. `observe` is told of every mail and its verdict.
 
+    An agent that diverges ends alone (shoal/fleet/health.py); if none is left, that is an error.
+
     With a common start, one joint agent per seed and kind learns the initial tasks and every agent begins as its copy.
 
     >>> import shoal
@@ -84,6 +93,7 @@ def train(
     tasks = worlds[0].settings.tasks
     first, done = (stacks[0].task, stacks[0].epoch) if stacks else (0, 0)
     with one_thread(), mustered(worlds, stacks) as crew:
+        heed(crew, crew.every("health"))
         for task in range(first, tasks.count):
             if task == tasks.initial:
                 crew.spread()
@@ -104,11 +114,19 @@ def learn_task(crew: Crew, task: int, done: int, watch: Watch, observe: Observe 
         for epoch in range(done, epochs):
             if epoch:
                 meet(crew, settings, task, epoch, observe=observe)
-            crew.every("learn", epoch)
+            heed(crew, crew.every("learn", epoch))
             watch(Moment(task, epoch + 1, crew))
     crew.every("end")
     meet(crew, settings, task, epochs if task >= settings.tasks.initial - 1 else 0, ended=True, observe=observe)
-    crew.every("advance")
+    heed(crew, crew.every("advance"))
+
+
+def heed(crew: Crew, told: Sequence[Health]) -> None:
+    """Note which lanes have ended; raise if none goes on."""
+    if not crew.heed(told):
+        error = gone_all(crew.ended, crew.whole[0].fleet)
+        error.stacks = crew.stacks()
+        raise error
 
 
 @contextmanager

@@ -85,6 +85,23 @@ class Stack:
         return self.states[RECORD]["accuracy"]
 
     @property
+    def ended(self) -> Tensor:
+        """int64 [L, 3]: in which task (counted from 1) a lane diverged, after how many epochs, and the number of the
+        cause; zeros: it goes on."""
+        found = self.states[RECORD].get("ended")
+        return torch.zeros(len(self.lanes), 3, dtype=torch.int64) if found is None else found
+
+    @property
+    def gone(self) -> Tensor:
+        """bool [L]: which lanes have ended (shoal/fleet/health.py)."""
+        return self.ended[:, 0] > 0
+
+    @property
+    def silent(self) -> frozenset[Lane]:
+        """The lanes that have ended."""
+        return frozenset(self.lanes[row] for row in self.gone.nonzero().flatten().tolist())
+
+    @property
     def moved(self) -> Tensor:
         """bool [L]: something that earlier tasks use has changed since they were last tested."""
         return self.states[RECORD]["moved"]
@@ -186,6 +203,8 @@ def start(world: World) -> Stack:
         RECORD: {
             "accuracy": torch.full((count, tasks, points, tasks), np.nan),
             "classes": class_counts(world),
+            "ended": torch.zeros(count, 3, dtype=torch.int64),
+            "training": torch.full((count, tasks, 3), np.nan),
             "moved": torch.ones(count, dtype=torch.bool),
         },
     }

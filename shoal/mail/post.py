@@ -71,9 +71,16 @@ class Post:
         """The moment, in epochs since the first task."""
         return self.stack.task * self.world.settings.learner.epochs + self.stack.epoch
 
+    @cached_property
+    def silent(self) -> frozenset[Lane]:
+        """The lanes that are here and have diverged."""
+        return self.stack.silent
+
     def out(self, lane: Lane) -> list[Lane]:
         """Whom a lane can send to by this mode, now. An agent whose stream has ended goes on answering, but asks for
-        nothing and is sent nothing."""
+        nothing and is sent nothing; one that has diverged is silent."""
+        if lane in self.silent:
+            return []
         others = self.world.neighbours(self.mode).get(lane, [])
         if self.world.even:
             return others

@@ -19,7 +19,7 @@ import polars as pl
 import shoal
 from shoal.errors import UserError
 from shoal.settings.groups import FAIR
-from shoal.study import metrics
+from shoal.study import health, metrics
 from shoal.study.paired import problem
 
 FORMAT = 4  # of a run directory: the newest that is known here; `shoal.runs.record.FORMAT` is what a run writes
@@ -34,6 +34,7 @@ TABLES: dict[str, dict[str, str]] = {
         "seed": "whole", "agent": "whole", "task": "whole", "epoch": "whole", "tested": "whole", "accuracy": "number",
     },
     "growth": {"seed": "whole", "agent": "whole", "task": "whole", "kept": "bool"},
+    "training": {"seed": "whole", "agent": "whole", "task": "whole"},
     "ledger": {
         "seed": "whole", "task": "whole", "sender": "whole", "receiver": "whole", "bytes": "whole", "verdict": "word",
     },
@@ -61,6 +62,10 @@ class Common(NamedTuple):
 
 class Unusable(Exception):  # noqa: N818 - a reason, turned into a note
     """Why a file or a run cannot be shown."""
+
+
+class Lost(Unusable):
+    """Why a file cannot be used without which the run can."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,12 +179,18 @@ def read(folder: Path) -> tuple[Run, list[str]]:
         summary = json_of(folder / "summary.json", lost)
     table = table_of(folder, "accuracy")
     accuracy, epochs, seeds, agents = dense(table, settings)
+    every = seeds
+    try:
+        accuracy, seeds, agents, said = without_ended(folder, settings, accuracy, seeds, agents)
+        lost += said
+    except Lost as why:
+        lost.append(f"{why}; agents that diverged, if there are any, are not known")
     done = learned(accuracy, epochs, settings)
     tables: dict[str, pl.DataFrame] = {}
     for name in ("growth", "ledger", "candidates"):
         if (folder / f"{name}.parquet").exists():
             try:
-                tables[name] = known(table_of(folder, name), name, settings, seeds)
+                tables[name] = known(table_of(folder, name), name, settings, every)
             except Unusable as why:
                 lost.append(f"{why}; what it held is not shown")
     if settings["sharing"] and "ledger" not in tables and not (folder / "ledger.parquet").exists():
@@ -357,6 +368,37 @@ def dense(table: pl.DataFrame, settings: dict[str, Any]) -> tuple[Array, Numbers
     accuracy = np.full(int(np.prod(shape)), np.nan)
     accuracy[place] = values
     return accuracy.reshape(shape), epochs, pairs[:, 0], pairs[:, 1]
+
+
+def training_of(folder: Path, settings: dict[str, Any], seeds: Numbers) -> pl.DataFrame | None:
+    """How agents trained; None: a run of an earlier version does not say."""
+    if not (folder / "training.parquet").exists():
+        return None
+    try:
+        table = table_of(folder, "training")
+        wanted = {"loss": pl.Float64, "guessing": pl.Float64, "norm": pl.Float64, "ended": pl.Int64, "why": pl.String}
+        if absent := wanted.keys() - set(table.columns):
+            raise Unusable(f"training.parquet has no column `{min(absent)}`")
+        table = table.with_columns(pl.col(name).cast(kind) for name, kind in wanted.items())
+        return known(table.filter(pl.col("agent") >= 0), "training", settings, seeds)
+    except pl.exceptions.PolarsError as error:
+        raise Lost(f"cannot read training.parquet: {reason(error)}") from None
+    except Unusable as why:
+        raise Lost(str(why)) from None
+
+
+def without_ended(
+    folder: Path, settings: dict[str, Any], accuracy: Array, seeds: Numbers, agents: Numbers
+) -> tuple[Array, Numbers, Numbers, list[str]]:
+    """The measurements without the agents that diverged (shoal/study/health.py), and what is to be said of them."""
+    training = training_of(folder, settings, seeds)
+    if training is None:
+        return accuracy, seeds, agents, []
+    ended = {(end.seed, end.agent) for end in health.ends_in(training)}
+    left = np.array([pair not in ended for pair in zip(seeds.tolist(), agents.tolist(), strict=True)])
+    if not left.any():
+        raise Unusable("all its agents diverged; there is nothing to show")
+    return accuracy[left], seeds[left], agents[left], health.sentences(training)
 
 
 def learned(accuracy: Array, epochs: Numbers, settings: dict[str, Any]) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from shoal.data.sources import is_source, read
 from shoal.errors import Stopped, UserError
 from shoal.fleet.run import Watch
-from shoal.report.read import Unusable, dense, learned, settings_of, table_of
+from shoal.report.read import Unusable, dense, learned, settings_of, table_of, without_ended
 from shoal.runs.execute import carry_out, prepare, units
 from shoal.runs.material import unchanged
 from shoal.runs.record import Record, content, create, reopen
@@ -118,10 +118,11 @@ class Measured(NamedTuple):
 
 
 def measured(place: Path) -> Measured:
-    """The measurements of a finished run, every one of them."""
+    """The measurements of a finished run, every one of them but for those of agents that diverged."""
     try:
         settings = settings_of(place)
         accuracy, epochs, seeds, agents = dense(table_of(place, "accuracy"), settings)
+        accuracy, seeds, agents, _ = without_ended(place, settings, accuracy, seeds, agents)
         if learned(accuracy, epochs, settings) < settings["tasks"]["count"]:
             raise Unusable("accuracy.parquet has gaps")
         said = summary_of(place)["final_accuracy"]

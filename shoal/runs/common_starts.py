@@ -59,7 +59,7 @@ def keep(fleet: Sequence[World], stacks: Sequence[Stack], folder: Path) -> None:
     without."""
     world, stack, settings = fleet[0], stacks[0], fleet[0].settings
     learned = (stack.task, stack.epoch) == (settings.tasks.initial, 0) and stack.lanes != world.lanes
-    if len(fleet) > 1 or not common(settings) or not learned:
+    if len(fleet) > 1 or not common(settings) or not learned or stack.silent:
         return
     kept = record(world, folder)
     try:

@@ -12,6 +12,7 @@ from shoal import data
 from shoal.data.tasks import Lane
 from shoal.errors import Stopped
 from shoal.fleet.engine import keep_memory
+from shoal.fleet.health import DivergedError
 from shoal.fleet.run import Moment, Watch, one_thread, train
 from shoal.fleet.world import World, worlds
 from shoal.runs import common_starts as starts
@@ -80,6 +81,10 @@ def carry_out(
             ends = train(fleet, stacks, watch)
             with one_thread():
                 return record.finish(fleet, ends)
+        except DivergedError as end:
+            record.save(end.stacks)
+            record.tables(end.stacks)
+            raise DivergedError(f"{end}; what was recorded until then is in {record.folder}") from None
         except KeyboardInterrupt:
             raise Stopped(f"stopped at once; `shoal resume {record.folder}` goes on from the last checkpoint") from None
 

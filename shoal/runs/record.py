@@ -5,6 +5,8 @@ about.json                shoal's version and commit, versions of what it runs o
 data.json                 what agents learn from: its digest, rows, classes, how each agent scales it, what they share
 checkpoint.safetensors    the stacks, at most `machine.checkpoint` seconds or one epoch old
 accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
+training.parquet          a row per task of an agent: seed, agent, task, training loss at its end, that of guessing,
+                          norm of the weights; if it diverged there, after how many epochs it ended, and why
 growth.parquet            a row per trial of a module: seed, agent, task, accuracy with and without it, kept; the
                           agent and task it was received from, and those where it began, so many hops ago
 candidates.parquet        a row per module that an agent was offered: seed, agent, task, sender, the sender's task it
@@ -50,7 +52,7 @@ from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, streams_of
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Envelope, pack, unpack
-from shoal.runs.tables import accuracies, candidates, growth, posted, strangers, summarise
+from shoal.runs.tables import accuracies, candidates, growth, posted, strangers, summarise, training
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import is_there, parsed, resolve
@@ -213,6 +215,7 @@ class Record:
     def tables(self, stacks: Sequence[Stack]) -> None:
         """Write the records up to now."""
         self.table("accuracy", accuracies(self.settings, stacks))
+        self.table("training", training(self.settings, stacks))
         self.table("growth", growth(self.settings, stacks))
         if self.settings.sharing:
             self.table("ledger", posted(self.settings, stacks[0].ledger))
@@ -228,15 +231,24 @@ class Record:
         """Write the last records and the summary, which says that the run is finished."""
         self.save(stacks)
         self.tables(stacks)
-        unmet = others(list(zip(worlds, stacks, strict=True)))
+        silent = frozenset[Lane]().union(*(stack.silent for stack in stacks))
+        unmet = [one for one in others(list(zip(worlds, stacks, strict=True))) if one.lane not in silent]
         self.table("others", strangers(self.settings, unmet))
         summary = summarise(self.settings, stacks, unmet)
-        wrong = squared_error(list(zip(worlds, stacks, strict=True)))
+        wrong = squared_error([left(*pair) for pair in zip(worlds, stacks, strict=True) if not pair[1].gone.all()])
         summary |= {} if wrong is None else {"mean_squared_error": wrong}
         summary["overlap"] = mean_iou(streams_of(worlds))
         summary |= {"seconds": round(self.elapsed(), 1), "out": str(self.folder)}
         self.write(self.summary.name, text(summary))
         return summary
+
+
+def left(world: World, stack: Stack) -> tuple[World, Stack]:
+    """The lanes of a stack that have not diverged."""
+    rows = (~stack.gone).nonzero().flatten().tolist()
+    if len(rows) == len(stack.lanes):
+        return world, stack
+    return world.piece(rows), stack.take(rows, [stack.lanes[row] for row in rows])
 
 
 def create(folder: str | Path, settings: Settings) -> Record:

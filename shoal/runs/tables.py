@@ -10,12 +10,13 @@ import torch
 
 from shoal.data.tasks import Lane
 from shoal.fleet.evaluate import Foreign
+from shoal.fleet.health import WORDS as CAUSES
 from shoal.fleet.stack import RECORD, Stack, grid
 from shoal.learners import candidates as grown
 from shoal.mail.ledger import COLUMNS, WORDS, Ledger
 from shoal.mail.mail import ACCEPTED
 from shoal.settings.groups import Settings
-from shoal.study import metrics
+from shoal.study import health, metrics
 
 # Further columns of the ledger: floats counted in another way, by `module:function` of settings and ledger. They are
 # looked up when a table is made, because those who count in a way of their own build on these tables.
@@ -45,7 +46,8 @@ def growth(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
 
     def one(kind: Settings, stack: Stack) -> dict[str, np.ndarray]:
         values, came, alive = grown.trials(stack, kind.tasks.count)
-        lane, task = np.nonzero(~np.isnan(values[:, :, 0]))
+        tried = ~np.isnan(values[:, :, 0]) & going(stack, kind.tasks.count)
+        lane, task = np.nonzero(tried)
         first = kind.net.basis - kind.tasks.initial  # slot of task t: see Modular.slot
         origin = came[lane, task]
         return {
@@ -60,6 +62,26 @@ def growth(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
 
     kinds = (settings.of(name) for name in settings.members())
     return with_roots(joined(settings, [one(*pair) for pair in zip(kinds, stacks, strict=True)]))
+
+
+def training(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
+    """A row per task that an agent has learned: its training loss at the end, that of guessing, and the norm of its
+    weights; or, if it diverged there, after how many epochs it ended and why. Null: not measured."""
+
+    def one(stack: Stack) -> dict[str, np.ndarray]:
+        state, ended = stack.of(RECORD), stack.ended.numpy()
+        empty = torch.full((len(stack.lanes), settings.tasks.count, 3), np.nan)
+        values = state.get("training", empty).numpy()
+        here = ended[:, :1] == np.arange(1, settings.tasks.count + 1)  # [L, T]: where a lane has ended
+        lane, task = np.nonzero(here | ~np.isnan(values[:, :, 1]))
+        measured = dict(zip(("loss", "guessing", "norm"), values[lane, task].T, strict=True))
+        epoch, why = (np.where(here[lane, task], ended[lane, at], -1) for at in (1, 2))
+        return {**names(stack, lane), "task": task, **measured, "ended": epoch, "why": why}
+
+    table = joined(settings, [one(stack) for stack in stacks])
+    words = pl.Series("why", [CAUSES[at] if at > 0 else None for at in table["why"]], dtype=pl.String)
+    gaps = pl.when(pl.col("ended") >= 0).then(pl.col("ended"))
+    return table.with_columns(words, ended=gaps).with_columns(pl.col("loss", "guessing", "norm").fill_nan(None))
 
 
 Grown = tuple[int, int, int]  # seed, agent, task: where a module was tried
@@ -122,6 +144,13 @@ def offered(stack: Stack, owner: str) -> list[tuple[Any, ...]]:
     for row, task, at in (~told[..., 0].isnan()).nonzero().tolist():
         sender, source, score, tried, chosen = told[row, task, at].tolist()
         found.append((*stack.lanes[row], task, int(sender), int(source), score, tried, bool(chosen)))
+    return found
+
+
+def going(stack: Stack, tasks: int) -> np.ndarray:
+    """Which lanes went on beyond which tasks: bool [L, T]."""
+    ended = stack.ended.numpy()[:, :1]
+    found: np.ndarray = (ended == 0) | (np.arange(1, tasks + 1) < ended)
     return found
 
 
@@ -206,7 +235,8 @@ def strangers(settings: Settings, unmet: list[Foreign]) -> pl.DataFrame:
 
 
 def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]) -> dict[str, Any]:
-    """All metrics of a finished run, and what it was."""
+    """All metrics of a finished run, and what it was. Agents that diverged are left out of all means, and named."""
+    trained = training(settings, stacks)
     kinds: dict[str, Any] = {}
     for (name, agents), stack in zip(settings.members().items(), stacks, strict=True):
         own = {"agents": list(agents), "model": settings.of(name).model}
@@ -219,6 +249,8 @@ def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign])
         "seeds": settings.seeds,
         "tasks": settings.tasks.count,
         **metrics_of(settings, stacks, unmet),
+        "ended": [end._asdict() for end in health.ends_in(trained)],
+        "warnings": health.sentences(trained),
         **({"kinds": kinds} if settings.kinds else {}),
         "sharing": [mode.mode for mode in settings.sharing],
         **traffic(settings, stacks[0].ledger),
@@ -227,8 +259,16 @@ def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign])
 
 
 def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]) -> dict[str, float | None]:
-    """The metrics of all lanes of some stacks."""
-    rows = sorted((lane, stack, row) for stack in range(len(stacks)) for row, lane in enumerate(stacks[stack].lanes))
+    """The metrics of all lanes of some stacks that have not diverged."""
+    rows = sorted(
+        (lane, at, row)
+        for at, stack in enumerate(stacks)
+        for row, lane in enumerate(stack.lanes)
+        if lane not in stack.silent
+    )
+    if not rows:  # a kind of which none is left
+        ends = ("", "_se", "_se_seeds")
+        return {**{f"{name}{end}": None for name in metrics.METRICS for end in ends}, "modules": None}
     lanes = [lane for lane, _, _ in rows]
     per_lane: dict[Lane, list[float]] = {lane: [] for lane in lanes}
     for one in unmet:

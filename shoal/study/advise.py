@@ -412,7 +412,7 @@ def measured(
         own: Scores = {}
         for place in {there[name][seed] for seed in seeds}:
             own |= scores(place)
-        found[name] = {seed: own[seed] for seed in seeds}
+        found[name] = {seed: own[seed] for seed in seeds if seed in own}  # agents of a seed may all have diverged
     return found
 
 

@@ -103,7 +103,8 @@ def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
         rows.append(row | difference(summary, scores(place), there[None], one is base) | costs | end)
         for kind, agents in kinds.items():
             own = {"kind": kind, "model": one.settings.of(kind).model, "agents": len(agents)}
-            part = checked(summary.get("kinds", {}).get(kind), SCORED, place)
+            # Of a kind whose agents have all diverged there are no numbers.
+            part = checked(summary.get("kinds", {}).get(kind), dict.fromkeys(SCORED, int | float | None), place)
             numbers = difference(part, scores(place, agents), there[kind], one is base)
             rows.append(row | own | numbers | dict.fromkeys(COSTS) | end)
     return rows

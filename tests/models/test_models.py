@@ -288,7 +288,7 @@ def test_many_modules_still_get_a_place_each() -> None:
 
 
 def test_a_lane_that_diverges_is_named() -> None:
-    with pytest.raises(ValueError, match=r"agent 0 of seed 0 diverged at task 4: .* lower learner\.rate"):
+    with pytest.raises(ValueError, match=r"agent 0 of seed 0 diverged in task 4, epoch 1: .* learner\.rate \(1e\+30\)"):
         simulate(fleet("mlp", learner={"rate": 1e30}))
 
 
