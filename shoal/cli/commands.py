@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -114,6 +115,7 @@ Words = Annotated[
 ]
 Page = Annotated[bool, typer.Option("--page/--no-page", help="End with OUT/report.html (see `shoal report`).")]
 Seeds = Annotated[int | None, typer.Option(help="Repetitions of the whole fleet.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", help="Go on although it needs more memory than is free, or years.")]
 Track = Annotated[
     list[str] | None,
     typer.Option(help="Also follow the run with tensorboard, wandb (offline) or mlflow (local).", show_default=False),
@@ -162,6 +164,9 @@ def sentences() -> Iterator[None]:
         say(str(error), "error: ")
         sys.exit(2)
     except Exception as error:
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # what torch says
+            say("there is not enough memory here; `shoal check` says what a run needs, make it smaller", "error: ")
+            sys.exit(2)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             say(f"cannot write: {error.strerror}; make room there", "error: ")
             sys.exit(2)
@@ -190,6 +195,7 @@ def run(
     out: Out = None,
     data: Data = None,
     track: Track = None,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Train a fleet. Ctrl-C stops it after the current epoch; `shoal resume` goes on.
@@ -206,7 +212,7 @@ def run(
     from shoal.runs.record import create
 
     folder = out or Path("runs") / f"{file.stem}-{settings.model}-{settings.identity()}"
-    fleet = prepare(settings, data)  # before anything is written
+    fleet = prepare(settings, data, yes=yes)  # before anything is written
     report(train(fleet, create(folder, settings), track or []), json)
 
 
@@ -215,6 +221,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="A run directory.")],
     data: Data = None,
     track: Track = None,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Go on with a run that was stopped; it ends bit for bit as if it had not been."""
@@ -229,7 +236,7 @@ def resume(
         return
     from shoal.runs.execute import prepare
 
-    report(train(prepare(record.settings, data), record, track or []), json)
+    report(train(prepare(record.settings, data, yes=yes), record, track or []), json)
 
 
 @app.command()
@@ -239,6 +246,7 @@ def demo(
         Path, typer.Option("--out", help="Where the run directories and the page go; finished runs are found again.")
     ] = Path("runs/demo"),
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions of the whole fleet.")] = 4,
+    yes: Yes = False,
 ) -> None:
     """See what sharing brings and costs: a small fleet learns digits alone, then with four ways of sharing.
 
@@ -246,7 +254,7 @@ def demo(
     """
     from shoal.cli.demo import show
 
-    show(folder, seeds, words or [], console)
+    show(folder, seeds, words or [], console, yes)
 
 
 @app.command()
@@ -282,6 +290,7 @@ def reproduce(
     ] = None,
     only: Annotated[bool, typer.Option("--finished", help="Train nothing; take the cells that are finished.")] = False,
     data: Data = None,
+    yes: Yes = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per finished cell on stdout.")] = False,
 ) -> None:
     """Train cells of the paper's tables and figures and set them beside the printed numbers.
@@ -310,7 +319,7 @@ def reproduce(
                     f"no such cell with {seeds} seed{'s' * (seeds != 1)} is finished in {out}; say --seeds as many as "
                     "finished cells have, or leave out --finished to train them"
                 )
-        for cell in work(chosen, out, data):
+        for cell in work(chosen, out, data, yes):
             if json:
                 print(dumps(families.row(cell, out)), flush=True)
         where = err if json else console
@@ -346,6 +355,7 @@ def compare(
     ),
     data: Data = None,
     page: Page = True,
+    yes: Yes = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per run on stdout.")] = False,
 ) -> None:
     """Run settings files, or read finished runs, and set them side by side, paired over seeds.
@@ -358,7 +368,7 @@ def compare(
 
     found = runs_.entries(runs, [f"seeds={seeds}"] if seeds is not None else [])
     base = runs_.base_of(found, baseline)
-    for _ in work([one for one in found if one.done is None], out, data):
+    for _ in work([one for one in found if one.done is None], out, data, yes):
         pass
     rows = runs_.compared(found, base, out)
     file = write_csv(out / "compare.csv", rows)
@@ -388,6 +398,7 @@ def sweep(
     ] = None,
     data: Data = None,
     page: Page = True,
+    yes: Yes = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per cell on stdout.")] = False,
 ) -> None:
     """What should my agents share, with whom, how often? Run every combination and mark those worth their traffic.
@@ -401,7 +412,7 @@ def sweep(
     cells = grids.grid(file, words, [f"seeds={seeds}"] if seeds is not None else [])
     varied = [key for key, values in grids.axes(words).items() if len(values) > 1]
     folder = out or Path("runs") / "-".join(["sweep", file.stem, *varied])
-    for _ in work(cells, folder, data):
+    for _ in work(cells, folder, data, yes):
         pass
     rows = grids.swept(cells, folder)
     table = write_csv(folder / "sweep.csv", rows)
@@ -434,6 +445,7 @@ def advise(
         typer.Option(help="Runs are kept here and found again (default: runs/advise-NAME).", show_default=False),
     ] = None,
     data: Data = None,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """What should my agents share for this budget? An answer in a sentence, with its uncertainty.
@@ -445,11 +457,11 @@ def advise(
     from shoal.study import advise as advices
 
     def train(blocks: Sequence[advices.Block], folder: Path) -> None:
-        for _ in work(blocks, folder, data):
+        for _ in work(blocks, folder, data, yes):
             pass
 
     folder = out or Path("runs") / f"advise-{file.stem}"
-    found = advices.advise(file, budget, candidates, seeds, folder, words or [], data, train)
+    found = advices.advise(file, budget, candidates, seeds, folder, words or [], data, train, yes)
     if json:
         print(dumps(found.content()), flush=True)
     else:
@@ -796,27 +808,30 @@ def draw_figures(tables: Path, folder: Path, families: Sequence[str]) -> None:
         say(f"{len(files)} files in {folder}")
 
 
-def work(cells: Sequence[C], folder: Path, data: Path | None) -> Iterator[C]:
+def work(cells: Sequence[C], folder: Path, data: Path | None, yes: bool = False) -> Iterator[C]:
     """Train the cells that are not finished yet, under one progress bar, and give each when it is."""
     from shoal import data as datasets
+    from shoal.fleet.size import affordable
     from shoal.runs.cells import finish, finished, missing
     from shoal.runs.execute import prepare
     from shoal.sharing.plan import limited
 
     left = missing(cells, folder)
+    load = cache(datasets.load)
     for cell in left:
         settings = cell.settings
         where = data or (Path(settings.machine.data) if settings.machine.data else None)
-        if datasets.find(settings.dataset, where) is None:
-            datasets.load(settings.dataset, where)  # says what is missing now, not after hours of other cells
+        bank = load(settings.dataset, where)  # says what is missing now, not after hours of other cells
+        if not yes:
+            affordable(settings, bank)  # likewise, what is too large
         if limited(settings):
-            prepare(settings.model_copy(update={"seeds": 1}), data)  # likewise, which mode can send nothing
+            prepare(settings.model_copy(update={"seeds": 1}), data, yes=True)  # and which mode can send nothing
     if len(left) < len(cells):
         say(f"{len(cells) - len(left)} of {len(cells)} cells need no training: finished, or the same run as another")
     with bars(left) as begin:
         for cell in cells:
             if not finished(cell, folder):
-                finish(cell, folder, data, begin(cell))
+                finish(cell, folder, data, begin(cell), yes)
             yield cell
 
 

@@ -14,7 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from shoal.data import load
 from shoal.errors import SettingsError, Stopped, UserError
+from shoal.fleet.size import affordable
 from shoal.fleet.stack import Stack
 from shoal.report import compare, needs
 from shoal.report.compare import Entry
@@ -67,13 +69,15 @@ class View(NamedTuple):
     bytes: int
 
 
-def show(out: Path, seeds: int, words: Sequence[str], console: Console) -> None:
+def show(out: Path, seeds: int, words: Sequence[str], console: Console, yes: bool = False) -> None:
     """Train the fleet once per method, those that are finished aside; then say what came out."""
     fleets = {name: fleet(name, seeds, words) for name in METHODS}
     try:
+        if not yes:
+            affordable(fleets[BASE], load(fleets[BASE].dataset))
         introduce(fleets[BASE], console)
         records = {name: place(out, name, settings) for name, settings in fleets.items()}
-        learn(records, console)
+        learn(records, console, yes)
         conclude(out, records, console)
     except (Stopped, KeyboardInterrupt):
         raise Stopped(f"stopped; `{again(out, seeds, words)}` goes on from there") from None
@@ -123,7 +127,7 @@ def repeated(seeds: int) -> str:
     return f"{seeds} seeds each" if seeds > 1 else "one seed"
 
 
-def learn(records: Mapping[str, Record], console: Console) -> None:
+def learn(records: Mapping[str, Record], console: Console, yes: bool) -> None:
     """Carry out every run that is not finished, and show how all of them do."""
     seen: dict[str, View] = {name: past(record) for name, record in records.items() if record.finished}
     if seen:
@@ -133,7 +137,7 @@ def learn(records: Mapping[str, Record], console: Console) -> None:
             if asked():  # as the run before was finishing
                 raise Stopped("stopped")
             if not record.finished:
-                fleet = prepare(record.settings)
+                fleet = prepare(record.settings, yes=yes)
                 carry_out(fleet, record, lambda moment, name=name: watch(name, moment.stacks[0]))  # type: ignore[misc]
 
 

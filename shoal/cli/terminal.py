@@ -78,6 +78,7 @@ def show_summary(summary: dict[str, Any]) -> None:
 
 def show_plan(fleet: Sequence["World"]) -> None:
     """What sharing will cost, a table of limits and mail."""
+    from shoal.fleet.size import size
     from shoal.sharing.plan import fit, plan, total
     from shoal.units import limit
 
@@ -91,6 +92,7 @@ def show_plan(fleet: Sequence["World"]) -> None:
     )  # fmt: skip
     for world in fleet:
         console.print(world.about, highlight=False, soft_wrap=True, markup=False)
+    console.print(f"about {size(settings, fleet[0].bank)}", highlight=False, soft_wrap=True)
     if settings.kinds:
         show_kinds(fleet[0])
     if not settings.sharing:

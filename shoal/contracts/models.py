@@ -70,6 +70,8 @@ def it_draws_what_it_says(case: Case) -> None:
         f"{case.what}: the same generator draws the same weights (draw from it alone)",
     )
     law(any(not torch.equal(one[name], other[name]) for name in one), f"{case.what}: another one draws others")
+    count = sum(tensor.numel() for tensor in one.values())
+    law(model.numbers == count, f"{case.what}: parameters are {count} numbers, it says {model.numbers}")
     for name, units in model.body.items():
         law(name in one, f"{case.what}: `{name}` is of the body, but no parameter")
         law(0 < units <= len(one[name]), f"{case.what}: `{name}` has {len(one[name])} units, and {units} of the body")

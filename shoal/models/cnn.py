@@ -51,6 +51,16 @@ class Conv:
         side = self.side >> self.depth
         return self.width * side * side
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers the parameters of a module are."""
+        return self.width * (self.width * KERNEL**2 + 1)
+
+    def work(self, depth: int) -> int:
+        """Multiplications for one image that passes a module at each depth."""
+        inner = [self.channels, *[self.width] * (depth - 1)]
+        return sum(KERNEL**2 * self.width * ways * (self.side >> k) ** 2 for k, ways in enumerate(inner))
+
     def start(self, rng: np.random.Generator, count: int) -> tuple[Tensor, Tensor]:
         """Fresh kernels [count, out, in, 3, 3] and biases [count, out], uniform within 1/sqrt(fan in)."""
         bound = (self.width * KERNEL**2) ** -0.5

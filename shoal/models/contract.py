@@ -60,6 +60,14 @@ class Model(Protocol):
     def least(self) -> int:
         """The fewest lanes that are worth a thread of their own."""
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers one agent's parameters are, told without making them."""
+
+    @property
+    def work(self) -> int:
+        """Multiplications for one image on its way to the head, about."""
+
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         """One agent's initial parameters; the first axis of each counts units, which train or are frozen as a whole."""
 

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from shoal.errors import SettingsError
+from shoal.machine import free
 from shoal.models.table import needed
+from shoal.units import shown
 
 ROWS = 23  # that a net is tried on: a number that is nobody's number of channels
 CONVOLUTIONS = nn.modules.conv._ConvNd
@@ -36,12 +38,29 @@ def made(make: Callable[..., nn.Module], rng: np.random.Generator, what: str, **
             f"{what} cannot be made without `{missing[0]}`; give it a default, or name a function that makes the net "
             f"(it may ask for {' or '.join(given)})"
         )
+    said = {name: given[name] for name in wanted}
+    light(make, what, said)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**63)))
-        module = make(**{name: given[name] for name in wanted})
+        module = make(**said)
     if not isinstance(module, nn.Module):
         raise SettingsError(f"{what} must be an nn.Module, or a function that makes one, got {module!r}")
     return module
+
+
+def light(make: Callable[..., nn.Module], what: str, said: Mapping[str, Any]) -> None:
+    """Raise for a net that this machine has no memory for: one is made without memory first, if it can be."""
+    there = free()
+    try:
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            module = make(**said)
+        needed = sum(one.numel() * one.element_size() for one in module.parameters())
+    except Exception:  # what is wrong with it is said when it is made
+        return
+    if there is not None and needed > there:
+        raise SettingsError(
+            f"{what} has weights of {shown(needed)}, and {shown(there)} of memory are free here; make it smaller"
+        )
 
 
 def without_chance(module: nn.Module, what: str) -> None:

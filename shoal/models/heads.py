@@ -28,6 +28,11 @@ def sizes(settings: "Settings", bank: "Bank") -> tuple[int, int]:
     return (tasks.count if tasks.heads == "task" else 1), tasks.classes
 
 
+def numbers(tasks: int, classes: int, features: int) -> int:
+    """How many numbers the heads of one agent are."""
+    return tasks * classes * (features + 1)
+
+
 def parted(usage: Usage) -> tuple[Tensor | None, Usage]:
     """Which outputs count, if not all do, and how the net is used: no model has to know of the first."""
     return usage.get(OPEN), {name: one for name, one in usage.items() if name != OPEN}

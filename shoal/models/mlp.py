@@ -36,6 +36,15 @@ class Linear:
         """What a head reads."""
         return self.width
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers the parameters of a module are."""
+        return self.width * (self.width + 1)
+
+    def work(self, depth: int) -> int:
+        """Multiplications for one image that passes a module at each depth."""
+        return depth * self.width**2
+
     def start(self, rng: np.random.Generator, count: int) -> tuple[Tensor, Tensor]:
         """Fresh weights [count, H, H] and biases [count, H], uniform within 1/sqrt(fan in) as in `nn.Linear`."""
         bound = self.width**-0.5

@@ -91,6 +91,15 @@ class Modular:
         """
         return self.basis + task - self.initial
 
+    @property
+    def numbers(self) -> int:
+        structure = self.tasks * self.slots * self.depth
+        return self.slots * self.block.numbers + structure + heads.numbers(self.tasks, self.classes, self.read)
+
+    @property
+    def work(self) -> int:
+        return (self.basis + self.slots) // 2 * self.block.work(self.depth)
+
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         """One agent's initial parameters; the first axis of each counts units (slots, tasks)."""
         drawn = zip(self.block.names, self.block.start(rng, self.basis), strict=True)

@@ -58,6 +58,14 @@ class Monolithic:
     def least(self) -> int:
         return self.block.least
 
+    @property
+    def numbers(self) -> int:
+        return self.depth * self.block.numbers + heads.numbers(self.tasks, self.classes, self.read)
+
+    @property
+    def work(self) -> int:
+        return self.block.work(self.depth)
+
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         """One agent's initial parameters; the first axis of each counts units (modules, tasks)."""
         weight, bias = self.block.start(rng, self.depth)

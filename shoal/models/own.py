@@ -77,6 +77,15 @@ class Own:
         """What a head reads."""
         return prod(self.shape)
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers the parameters of a module are."""
+        return sum(one.numel() for one in self.first.parameters())
+
+    def work(self, depth: int) -> int:
+        """Multiplications for one row that passes a module at each depth, if it uses every number once."""
+        return depth * self.numbers
+
     def fresh(self, rng: np.random.Generator) -> nn.Module:
         """A copy of the block with weights of its own."""
         with complains(f"{self.what} cannot be made", "mend it"):

@@ -108,6 +108,15 @@ class Wrapped:
     def body(self) -> Mapping[str, int]:
         return dict.fromkeys(self.names.values(), 1)
 
+    @property
+    def numbers(self) -> int:
+        own = sum(one.numel() for one in self.first.parameters() if one.requires_grad)
+        return own + heads.numbers(self.tasks, self.classes, self.read)
+
+    @property
+    def work(self) -> int:
+        return sum(one.numel() for one in self.first.parameters())
+
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         weights = dict(self.fresh(rng).named_parameters())
         drawn = {full: weights[name].detach()[None] for name, full in self.names.items()}

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from shoal.errors import SettingsError
 from shoal.network.files import distinct, read
-from shoal.network.graphs import FIXED, GRAPHS, is_file, is_named
+from shoal.network.graphs import BUILT_IN, FIXED, GRAPHS, is_file, is_named
 from shoal.rng import key
-from shoal.settings.groups import Network
+from shoal.settings.groups import Link, Network
 from shoal.units import UNLIMITED, Limit, limit
 
 
@@ -32,27 +32,12 @@ def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
     In a named graph, `network.edges` give single edges limits of their own. A graph that is drawn may have such an edge
     in one seed and not in another; in a graph that is fixed, an edge that is not there is an error.
     """
-    where = network.graph if is_file(network.graph) else "network.edges"
+    own = links(network, agents)
     network = settle(network)
-    named = is_named(network.graph)
-    distinct(network.edges, where)
-    own = {(link.sender, link.receiver): link for link in network.edges}
-    if own and max(map(max, own)) >= agents:
-        sender, receiver = max(own, key=max)
-        raise SettingsError(
-            f"{where} has the edge {sender} -> {receiver}, but with agents = {agents} the last agent is {agents - 1}; "
-            f"set agents = {max(sender, receiver) + 1} or more, or take the edge out"
-        )
     pairs = set(own)
-    if named:
+    if is_named(network.graph):
         graph = GRAPHS.find(network.graph)(agents, network.p, key(seed, "graph"))
         pairs = {pair for u, v in graph.edges for pair in ((u, v), (v, u))}
-        if network.graph in FIXED and (strange := sorted(own.keys() - pairs)):
-            sender, receiver = strange[0]
-            raise SettingsError(
-                f'network.edges has limits for {sender} -> {receiver}, an edge that network.graph = "{network.graph}" '
-                f'with {agents} agents does not have; take it out, or set graph = "edges" and list all edges'
-            )
     result = []
     for sender, receiver in sorted(pairs, key=lambda pair: pair[::-1]):
         link = own.get((sender, receiver))
@@ -60,6 +45,44 @@ def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
         every = network.every if link is None or link.every is None else link.every
         result.append(Edge(sender, receiver, None if budget == UNLIMITED else budget, every))
     return tuple(result)
+
+
+def links(network: Network, agents: int) -> dict[tuple[int, int], Link]:
+    """The edges that the user names, by their ends; one that cannot be is an error, which is found without drawing a
+    graph, however large."""
+    where = network.graph if is_file(network.graph) else "network.edges"
+    network = settle(network)
+    if is_named(network.graph):
+        GRAPHS.find(network.graph)  # a stranger's must be there
+    distinct(network.edges, where)
+    own = {(link.sender, link.receiver): link for link in network.edges}
+    for sender, receiver in sorted(own):
+        if max(sender, receiver) >= agents:
+            sender, receiver = max(own, key=max)
+            raise SettingsError(
+                f"{where} has the edge {sender} -> {receiver}, but with agents = {agents} the last agent is "
+                f"{agents - 1}; set agents = {max(sender, receiver) + 1} or more, or take the edge out"
+            )
+        if network.graph in FIXED and not FIXED[network.graph](agents, sender, receiver):
+            raise SettingsError(
+                f'network.edges has limits for {sender} -> {receiver}, an edge that network.graph = "{network.graph}" '
+                f'with {agents} agents does not have; take it out, or set graph = "edges" and list all edges'
+            )
+    return own
+
+
+def count(network: Network, agents: int) -> int:
+    """About how many directed edges the graph of one seed has. No graph is drawn but a stranger's."""
+    if not is_named(network.graph):
+        return len(settle(network).edges)
+    if network.graph not in BUILT_IN:
+        return len(edges(network, agents, 0))
+    pairs, chance = agents * (agents - 1), round(network.p * 10**6)
+    tree, chosen = 2 * (agents - 1), pairs * chance // 10**6
+    return {
+        "complete": pairs, "ring": 2 * agents, "server": tree, "tree": tree, "random": chosen,
+        "connected": chosen + tree, "disconnected": 0,
+    }[network.graph]  # fmt: skip
 
 
 def settle(network: Network) -> Network:

@@ -42,10 +42,10 @@ def random(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
 
     Each pair has one number whatever p is: a seed's graph with a lower p is a part of its graph with a higher one.
     """
-    senders, receivers = np.triu_indices(n, 1)
-    there = generator.random(len(senders)) < p
     graph = nx.empty_graph(n)
-    graph.add_edges_from(zip(senders[there].tolist(), receivers[there].tolist(), strict=True))
+    for one in range(n - 1):  # row by row: all pairs of a large fleet at once would not fit into memory
+        there = np.flatnonzero(generator.random(n - 1 - one) < p) + one + 1
+        graph.add_edges_from((one, other) for other in there.tolist())
     return graph
 
 
@@ -66,7 +66,13 @@ BUILT_IN: dict[str, Draw] = {
 }
 GRAPHS: Table[Draw] = Table("graph", BUILT_IN, "shoal.graphs", callable)
 DRAWN = ("tree", "random", "connected")  # differ from seed to seed
-FIXED = tuple(name for name in BUILT_IN if name not in DRAWN)
+# Of the others: are two different agents of so many connected? It is known without drawing the graph.
+FIXED: dict[str, Callable[[int, int, int], bool]] = {
+    "complete": lambda n, one, other: True,
+    "ring": lambda n, one, other: (one - other) % n in (1, n - 1),
+    "server": lambda n, one, other: 0 in (one, other),
+    "disconnected": lambda n, one, other: False,
+}
 
 
 def is_file(graph: str) -> bool:

@@ -120,12 +120,14 @@ class Fleet:
         seeds: int | None = None,
         out: str | Path | None = None,
         progress: "bool | Callable[[Moment], None] | None" = None,
+        yes: bool = False,
     ) -> "Result":
         """Train the fleet, once for each of so many `seeds` (one, if neither this nor a settings file says).
 
         With a folder as `out` it is kept there as the command line keeps a run: finished, it is read again; stopped or
         killed, it goes on where it was. Without one, nothing is kept when the result is gone. `progress` is a bar where
-        one can be seen; False: none; True: lines where there is no terminal; or a function of every moment.
+        one can be seen; False: none; True: lines where there is no terminal; or a function of every moment. A run that
+        needs more memory than is free here, or years, is an error before anything is written, unless `yes`.
 
         >>> import shoal
         >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
@@ -145,7 +147,7 @@ class Fleet:
         try:
             record = held(folder, settings)
             if record is None or not record.finished:
-                worlds = prepare(settings)  # before anything is written
+                worlds = prepare(settings, yes=yes)  # before anything is written
                 with shown(settings, progress) as show:
                     carry_out(worlds, record or create(folder, settings), show)
         except BaseException as error:

@@ -73,9 +73,10 @@ def open_cell(cell: Cell, folder: Path) -> Record:
     return reopen(place) if (place / "settings.toml").exists() else create(place, cell.settings)
 
 
-def finish(cell: Cell, folder: Path, data: Path | None, show: Watch = lambda moment: None) -> None:
-    """Train a cell to its end. Cells with the same common start train it once: it is kept in `folder`/starts."""
-    fleet = prepare(cell.settings, data)  # before anything is written
+def finish(cell: Cell, folder: Path, data: Path | None, show: Watch = lambda moment: None, yes: bool = False) -> None:
+    """Train a cell to its end, also (`yes`) if it is large. Cells with the same common start train it once: it is kept
+    in `folder`/starts."""
+    fleet = prepare(cell.settings, data, yes=yes)  # before anything is written
     try:
         carry_out(fleet, open_cell(cell, folder), show, folder / "starts")
     except Stopped as stop:

@@ -14,6 +14,7 @@ from shoal.errors import Stopped
 from shoal.fleet.engine import keep_memory
 from shoal.fleet.health import DivergedError
 from shoal.fleet.run import Moment, Watch, one_thread, train
+from shoal.fleet.size import affordable
 from shoal.fleet.world import World, worlds
 from shoal.runs import common_starts as starts
 from shoal.runs.material import note
@@ -22,9 +23,11 @@ from shoal.settings.groups import Settings
 from shoal.sharing.plan import feasible
 
 
-def prepare(settings: Settings, folder: Path | None = None, lanes: Sequence[Lane] | None = None) -> tuple[World, ...]:
+def prepare(
+    settings: Settings, folder: Path | None = None, lanes: Sequence[Lane] | None = None, yes: bool = False
+) -> tuple[World, ...]:
     """The data and streams of a run, or of some of its lanes, a world for each kind of agents, before anything is
-    written. `folder` wins over `machine.data`.
+    written. `folder` wins over `machine.data`. A run that is too large for this machine is an error, unless `yes`.
 
     >>> import shoal
     >>> (world,) = shoal.prepare(shoal.Settings(dataset="digits", agents=2, seeds=2))
@@ -32,7 +35,10 @@ def prepare(settings: Settings, folder: Path | None = None, lanes: Sequence[Lane
     4
     """
     said = Path(settings.machine.data) if settings.machine.data else None
-    found = worlds(settings, data.load(settings.dataset, folder or said), lanes)
+    bank = data.load(settings.dataset, folder or said)
+    if lanes is None and not yes:
+        affordable(settings, bank)
+    found = worlds(settings, bank, lanes)
     if lanes is None:
         feasible(found)
     return found

@@ -18,7 +18,7 @@ from shoal.sharing.contract import Sharing
 def complete(raw: dict[str, Any]) -> dict[str, Any]:
     """All settings, from what the user said; the protocol fills its switches where the user said nothing."""
     from shoal.data.scenarios import SCENARIOS
-    from shoal.network.edges import edges, settle
+    from shoal.network.edges import links, settle
 
     listed, kinds = raw.get("sharing", ()), raw.get("kinds", ())
     fleet = told(raw.get("learner", {}))
@@ -27,8 +27,8 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
         raw["network"] = {"graph": raw["network"]}
     raw = advised(raw)
     known(raw)
-    links = raw.get("network", {}).get("edges", ())
-    for at, link in enumerate(links if isinstance(links, (list, tuple)) else ()):  # what is no list is refused below
+    own = raw.get("network", {}).get("edges", ())
+    for at, link in enumerate(own if isinstance(own, (list, tuple)) else ()):  # what is no list is refused below
         if isinstance(link, dict):
             known(link, Link, f"network.edges[{at}].")
             made(Link, link, f"network.edges[{at}].")
@@ -49,7 +49,7 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
         "sharing": tuple(mode if isinstance(mode, Sharing) else mode_of(mode, filled) for mode in modes),
         "kinds": kinds_of(kinds, raw, said, names, shared, learner.epochs),
     }
-    edges(said.network, said.agents, said.seed)  # says what is wrong with them before anything is written
+    links(said.network, said.agents)  # says what is wrong with them before anything is written
     return whole
 
 
@@ -123,7 +123,7 @@ def check(settings: Settings) -> None:
             f"tasks.blur = {settings.tasks.blur:g} gives a task images of others, and with a head for each task they "
             'have no label there; use tasks.heads = "grow"'
         )
-    for name in settings.members():
+    for name in settings.names:
         possible(settings.of(name), "" if name == REST else f"kinds.{name}.")
 
 

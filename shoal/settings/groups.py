@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -216,9 +217,17 @@ class Settings(Part):
         super().__init__(**complete(raw))
         check(self)
 
-    def members(self) -> dict[str, tuple[int, ...]]:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The kinds that have agents, `rest` first."""
+        rest = (REST,) * (sum(len(kind.agents) for kind in self.kinds) < self.agents)
+        return *rest, *(kind.name for kind in self.kinds)
+
+    def members(self) -> dict[str, Sequence[int]]:
         """The agents of each kind; those of none come first, as `rest`."""
-        named = {kind.name: kind.agents for kind in self.kinds}
+        if not self.kinds:
+            return {REST: range(self.agents)}
+        named: dict[str, Sequence[int]] = {kind.name: kind.agents for kind in self.kinds}
         taken = {agent for agents in named.values() for agent in agents}
         rest = tuple(agent for agent in range(self.agents) if agent not in taken)
         return ({REST: rest} if rest else {}) | named

@@ -11,6 +11,8 @@ from shoal.settings.part import spoken
 from shoal.settings.protocols import completed
 from shoal.sharing.contract import Sharing, serves
 
+DRAWN = 10**6  # edges that are drawn to see who is connected with whom; where there are more, somebody is
+
 
 def table_of(kind: dict[str, Any] | Kind) -> dict[str, Any]:
     """What is said of a kind."""
@@ -77,18 +79,21 @@ def kinds_of(
 
 def suitable(mode: Sharing, settings: Settings) -> None:
     """Raise if a mode can serve no kind of agents, or none that are connected."""
-    from shoal.network.edges import edges
+    from shoal.network.edges import count, edges
 
-    groups = settings.members()
-    kinds = {name: settings.of(name) for name in groups}
+    kinds = {name: settings.of(name) for name in settings.names}
     if not any(serves(mode, kind) for kind in kinds.values()):
         mode.suits(next(iter(kinds.values())))
-    if not settings.kinds:
+    if not settings.kinds or count(settings.network, settings.agents) * settings.seeds > DRAWN:
         return
-    kind_of = {agent: kinds[name] for name, agents in groups.items() for agent in agents}
-    seeds = range(settings.seed, settings.seed + settings.seeds)
-    drawn = [edge for seed in seeds for edge in edges(settings.network, settings.agents, seed)]
-    if drawn and not any(mode.fits(kind_of[edge.sender], kind_of[edge.receiver]) for edge in drawn):
+    kind_of = {agent: kinds[kind.name] for kind in settings.kinds for agent in kind.agents}
+    drawn = False
+    for seed in range(settings.seed, settings.seed + settings.seeds):
+        for edge in edges(settings.network, settings.agents, seed):
+            drawn = True
+            if mode.fits(*(kind_of[end] if end in kind_of else kinds[REST] for end in edge[:2])):
+                return
+    if drawn:
         raise SettingsError(
             f"no two agents that could exchange by `{mode.mode}` are connected: it goes between {mode.between}; "
             "connect such agents, change their kinds, or share by another mode"

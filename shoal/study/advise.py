@@ -21,6 +21,7 @@ import polars as pl
 
 from shoal import data as datasets
 from shoal.errors import SettingsError, UserError
+from shoal.fleet.size import affordable
 from shoal.fleet.world import worlds
 from shoal.mail.mail import UNSENT
 from shoal.report import needs
@@ -179,13 +180,15 @@ def advise(
     words: Sequence[str] = (),
     data: Path | None = None,
     train: Train | None = None,
+    yes: bool = False,
 ) -> Advice:
     """Say what the agents of a fleet should share, if a link may carry so much in a task.
 
     `fleet` is a fleet, its settings, a settings file or the name of an experiment (`words` like `agents=4` win over
     those); `budget` an amount such as `"20 kB/task"`, per link; `candidates` are modes, joined by `+` for hybrids: all
     that suit the fleet, if none are named. At most so many `seeds` are used, and fewer if the answer is sure before.
-    Runs are kept in `out` and found again, so that the same call goes on where it was stopped.
+    Runs are kept in `out` and found again, so that the same call goes on where it was stopped. A fleet that is too
+    large for this machine is an error, unless `yes`.
 
     >>> advice = shoal.advise("digits", budget="20 kB/task", seeds=2)  # doctest: +SKIP
     >>> advice.table  # doctest: +SKIP
@@ -195,9 +198,9 @@ def advise(
     limit = None if budget is None else allowance(budget)
     raw, name = described(fleet, words)
     folder = Path(out) if out is not None else Path("runs") / f"advise-{name}"
-    field = field_of(raw, candidates, limit, data)
+    field = field_of(raw, candidates, limit, data, yes)
     racers = {one.name: one for one in [field.base, *field.within]}
-    measure = partial(measured, racers, folder, train or partial(trained, data=data))
+    measure = partial(measured, racers, folder, train or partial(trained, data=data, yes=yes))
     ended = race([one.name for one in field.within], seeds, measure) if field.within else None
     crossed = sent(racers, folder) if ended else {}
     known = ended.scores if ended else {}
@@ -237,7 +240,11 @@ def described(fleet: Fleet | Settings | Path | str, words: Sequence[str]) -> tup
 
 
 def field_of(
-    raw: dict[str, Any], said: str | Iterable[str | Sharing] | None, limit: int | None, data: Path | None = None
+    raw: dict[str, Any],
+    said: str | Iterable[str | Sharing] | None,
+    limit: int | None,
+    data: Path | None = None,
+    yes: bool = False,
 ) -> Field:
     """All candidates with their prices, those within the limit and those over it; no sharing is the base.
 
@@ -248,6 +255,8 @@ def field_of(
     base = Candidate(NONE, Settings(**{**raw, "sharing": ()}))
     where = data or (Path(base.settings.machine.data) if base.settings.machine.data else None)
     bank = datasets.load(base.settings.dataset, where)
+    if not yes:
+        affordable(with_seeds(base.settings, 0, 1), bank)
     worlds(with_seeds(base.settings, 0, 1), bank)  # says what is wrong with the fleet, whatever it shares
     wanted = usual() if said is None else named(said, tables)
     epochs = base.settings.learner.epochs
@@ -444,10 +453,10 @@ def spans(seeds: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def trained(blocks: Sequence[Block], folder: Path, data: Path | None = None) -> None:
+def trained(blocks: Sequence[Block], folder: Path, data: Path | None = None, yes: bool = False) -> None:
     """Train blocks to their end, one after the other."""
     for block in missing(blocks, folder):
-        finish(block, folder, data)
+        finish(block, folder, data, yes=yes)
 
 
 def sent(racers: Mapping[str, Candidate], folder: Path) -> dict[str, float]:

@@ -1,0 +1,179 @@
+"""How large a run will be: its memory and, roughly, its time, told from settings and data before anything is made."""
+
+from math import prod
+from typing import NamedTuple
+
+from shoal.data.bank import Bank
+from shoal.errors import SettingsError
+from shoal.fleet.engine import THREADS
+from shoal.machine import free
+from shoal.models.contract import Model
+from shoal.models.table import build
+from shoal.network import edges
+from shoal.settings.groups import Settings
+from shoal.units import shown
+
+FLOAT, WHOLE = 4, 8  # bytes
+MOST = 10**30  # bytes: beyond, it does not matter
+PROGRAM = 150 * 10**6  # bytes of what shoal is made of
+DEEP = 1000
+ROW = 80  # bytes of a measurement while its table is made
+EDGE = 1200  # bytes of a directed edge: its limits, its ends, what it has carried
+MESSAGE = 250  # bytes of a message in the ledger and its table
+STEP, SPEED, EXCHANGE = 2e-3, 3e9, 2e-4  # seconds of a step; multiplications a second on a core; seconds of a message
+YEAR = 365 * 24 * 3600
+PATIENCE = 10 * YEAR  # who wants to wait longer has to say so
+
+
+class Size(NamedTuple):
+    """What a run needs: bytes by what they are for, which is right to a factor of two, and seconds, which is a
+    guess."""
+
+    parts: dict[str, int]
+    seconds: float
+
+    @property
+    def bytes(self) -> int:
+        return min(sum(self.parts.values()), MOST)
+
+    def __str__(self) -> str:
+        """In words: `1.2 GB of memory (nets 700 MB, data 500 MB) and 3 minutes`."""
+        largest = sorted(self.parts.items(), key=lambda part: -part[1])
+        parts = ", ".join(f"{name} {shown(min(size, MOST))}" for name, size in largest[:3] if size)
+        return f"{shown(self.bytes)} of memory ({parts}) and {lasting(self.seconds)}"
+
+
+def size(settings: Settings, bank: Bank) -> Size:
+    """What a run of these settings on this data needs. No graph is drawn, no net is made but one of somebody else."""
+    parts = {
+        "program": PROGRAM,
+        "nets": 0,
+        "work": 0,
+        "data": 0,
+        "memories": 0,
+        "measurements": 0,
+        "links": links(settings),
+    }
+    messages = exchanges(settings) * edges.count(settings.network, settings.agents) * settings.seeds
+    seconds = float(min(messages, MOST)) * EXCHANGE
+    taken = sum(len(kind.agents) for kind in settings.kinds)
+    counts = {kind.name: len(kind.agents) for kind in settings.kinds}
+    for name in settings.names:
+        kind = settings.of(name)
+        model = build(kind, bank)
+        lanes = counts.get(name, settings.agents - taken) * settings.seeds
+        for part, wanted in of_kind(kind, bank, model, lanes).items():
+            parts[part] += wanted
+        seconds += learning(kind, bank, model, lanes)
+    return Size(parts, seconds)
+
+
+def of_kind(settings: Settings, bank: Bank, model: Model, lanes: int) -> dict[str, int]:
+    """Bytes of so many lanes of one kind."""
+    tasks, learner = settings.tasks, settings.learner
+    row = read(bank, model)
+    # With Adam's two moments; and who adds to the loss keeps what weights are compared with.
+    copies = 3 + 2 * sum(hasattr(one, "penalty") for one in (learner, *settings.sharing))
+    nets = lanes * model.numbers * FLOAT * copies
+    images = sum(each(settings, bank).values())
+    used = min(len(bank), lanes * tasks.count * images)
+    seen = used * (settings.seeds if model.seeded else 1) if bank.scale != "standard" else lanes * tasks.count * images
+    threads = settings.machine.threads or THREADS
+    rows = WHOLE * (5 if threads > 1 else 3)  # bank row, place and label of an image, and the last two for each thread
+    room = learner.memory + max((mode.room for mode in settings.sharing), default=0)
+    memories = lanes * tasks.count * room * (row + 3 * WHOLE)
+    offers = sum(5 * WHOLE * getattr(mode, "modules", 1) for mode in settings.sharing if mode.offers)
+    offers *= lanes * tasks.count * heard(settings)
+    points = 3 + (learner.epochs - 1) // 10  # of the grid of a task's measurements
+    measured = lanes * points * tasks.count * tasks.count
+    batch = min(learner.batch, len(bank))
+    deep = settings.net.depth > DEEP  # a list of its layers would be long already
+    passing = settings.net.depth * model.read if deep else sum(map(prod, model.mask_shapes(1)))
+    passing = (4 * FLOAT * passing + row) * batch
+    busy = lanes if engine(settings, model) == "vmap" else min(lanes, threads)
+    pool = lanes * (each(settings, bank)["train"] + tasks.count * room) * (row + 2 * WHOLE)
+    step = busy * (passing + 2 * FLOAT * model.numbers) + pool
+    return {
+        "nets": nets,
+        "work": step + 2 * (nets + memories),  # to write a checkpoint takes two copies of all that changes
+        "data": seen * row + lanes * tasks.count * images * rows,
+        "memories": memories + offers,
+        "measurements": measured * (FLOAT + ROW // 2),  # half of them are of tasks that are not met yet
+    }
+
+
+def read(bank: Bank, model: Model) -> int:
+    """Bytes of what a model reads of an image."""
+    shape: tuple[int, ...] = bank.images.shape[1:]
+    return model.read * FLOAT if model.seeded else prod(shape) * bank.images.itemsize
+
+
+def each(settings: Settings, bank: Bank) -> dict[str, int]:
+    """Images of a task, at most, by what they are for."""
+    tasks = settings.tasks
+    test = int(bank.test.sum())
+    share = min(1.0, tasks.classes / len(bank.classes))
+    most = {"train": len(bank) - test, "validation": len(bank) - test, "test": int(test * share)}
+    said = {"train": tasks.train, "validation": tasks.validation}
+    return most | {name: min(most[name], one * tasks.classes) for name, one in said.items() if isinstance(one, int)}
+
+
+def engine(settings: Settings, model: Model) -> str:
+    """What will map the functions of one agent over lanes."""
+    return model.engine if settings.machine.engine == "auto" else settings.machine.engine
+
+
+def heard(settings: Settings) -> int:
+    """From how many an agent hears, at most, about."""
+    several = settings.network.graph in ("server", "complete")
+    mean = edges.count(settings.network, settings.agents) // settings.agents
+    return settings.agents - 1 if several else min(2 * mean + 8, settings.agents - 1)
+
+
+def exchanges(settings: Settings) -> int:
+    """How often an edge carries something in a run, at most."""
+    later, epochs = settings.tasks.count - settings.tasks.initial + 1, settings.learner.epochs
+    return sum(later * (1 if mode.every == "task" else epochs // mode.every) for mode in settings.sharing)
+
+
+def links(settings: Settings) -> int:
+    """Bytes of all edges and all that is written of what they carry."""
+    if not settings.sharing:
+        return 0
+    number = edges.count(settings.network, settings.agents) * settings.seeds
+    return number * (EDGE + MESSAGE * exchanges(settings))
+
+
+def learning(settings: Settings, bank: Bank, model: Model, lanes: int) -> float:
+    """Seconds of learning, about."""
+    tasks, learner = settings.tasks, settings.learner
+    images = each(settings, bank)["train"] + tasks.count // 2 * learner.memory
+    steps = max(1, images // learner.batch) * learner.epochs * (tasks.count - tasks.initial + 1)
+    alone = lanes if engine(settings, model) == "loop" else 1
+    each_step = 3 * min(learner.batch, images) * model.work / SPEED  # there, and twice as much back
+    return float(min(steps * alone, MOST)) * STEP + float(min(steps * lanes, MOST)) * each_step / THREADS
+
+
+def affordable(settings: Settings, bank: Bank) -> None:
+    """Raise for a run that this machine has no memory for, or that would take years."""
+    wanted, there = size(settings, bank), free()
+    short = there is not None and wanted.bytes > there
+    if not short and wanted.seconds < PATIENCE:
+        return
+    counts = (
+        f"agents = {settings.agents:,}, seeds = {settings.seeds:,}, tasks.count = {settings.tasks.count:,}, "
+        f"net.width = {settings.net.width:,}, learner.epochs = {settings.learner.epochs:,}"
+    )
+    have = f", and {shown(there)} are free here" if there is not None else ""
+    raise SettingsError(
+        f"this run needs about {wanted}{have}; lower what is large ({counts}), or say --yes (in Python, "
+        "run(yes=True)) if you mean it"
+    )
+
+
+def lasting(seconds: float) -> str:
+    """A time for people."""
+    for name, long in {"year": YEAR, "day": 24 * 3600, "hour": 3600, "minute": 60}.items():
+        if seconds >= 2 * long:
+            return f"{seconds / long:,.0f} {name}s" if seconds < 1e6 * YEAR else "a million years or more"
+    return f"{max(1, seconds):.0f} second{'s' * (seconds >= 1.5)}"
