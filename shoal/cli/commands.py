@@ -259,7 +259,12 @@ def demo(
 
 @app.command()
 def reproduce(
-    what: Annotated[str, typer.Argument(help="table1, curves, budget, topology, gaps, all, or report.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="table1, curves, budget, topology, gaps, all, sequential-mnist, three-scenarios, or report."
+        ),
+    ],
     dataset: Annotated[
         list[str] | None,
         typer.Option(
@@ -270,10 +275,19 @@ def reproduce(
     model: Annotated[list[str] | None, typer.Option(help="monolithic, modular, or both.")] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="One or more of vanilla, data, fedavg, fedprox, fedcurv, fedfish, modmod, hybrid."),
+        typer.Option(
+            help="One or more of vanilla, data, fedavg, fedprox, fedcurv, fedfish, modmod, hybrid; of the last two "
+            "benchmarks, learners."
+        ),
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="paper or fair (default: paper).", show_default=False)] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds, the paper has 8.")] = 8,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            help="Seeds (default: 8, as the paper has; 5 of sequential-mnist, 3 of three-scenarios).",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Finished cells are kept here and found again.")] = Path("runs/table1"),
     tables: Annotated[
         Path | None, typer.Option(help="Where the CSVs go (default: OUT); rows in them stay.", show_default=False)
@@ -300,8 +314,12 @@ def reproduce(
     far apart the rows of Table 1 are. **report**: only draw, and write the page (of `--write`, else beside the CSVs).
 
     Methods: **vanilla** agents share nothing; **data** (Recv; Simp on cifar100); **fedavg**, **fedprox**, **fedcurv**,
-    **fedfish** average models with their neighbours; **modmod** shares modules; **hybrid** all at once. The CSVs
-    collect the cells of all such commands; a cell that several of them need is trained once.
+    **fedfish** average models with their neighbours; **modmod** shares modules; **hybrid** all at once.
+
+    Not of the paper, **sequential-mnist** and **three-scenarios** set single learners beside what their authors
+    published: class-incremental MNIST in one pass (DER's table), and van de Ven's three scenarios.
+
+    The CSVs collect the cells of all such commands; a cell that several of them need is trained once.
     """
     from shoal.reproduce import families, reproduced
     from shoal.runs import cells
@@ -315,8 +333,9 @@ def reproduce(
         if only:
             chosen = [cell for cell in chosen if cells.finished(cell, out)]
             if not chosen:
+                count = families.seeds_of(what, seeds)
                 raise UserError(
-                    f"no such cell with {seeds} seed{'s' * (seeds != 1)} is finished in {out}; say --seeds as many as "
+                    f"no such cell with {count} seed{'s' * (count != 1)} is finished in {out}; say --seeds as many as "
                     "finished cells have, or leave out --finished to train them"
                 )
         for cell in work(chosen, out, data, yes):

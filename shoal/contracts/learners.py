@@ -52,12 +52,17 @@ def model_of(said: dict[str, Any]) -> str:
     """The first model that a learner can teach."""
     for model in MODELS:
         try:
-            settings_of(model, learner=said)
+            settings_of(model, learner=said, tasks=heads_of(said))
         except SettingsError as error:
             why = error
         else:
             return model
     raise why
+
+
+def heads_of(said: dict[str, Any]) -> dict[str, Any]:
+    """The first kind of heads that a learner makes sense with."""
+    return {"heads": LEARNERS.find(said["method"]).serves[0]}
 
 
 @dataclass
@@ -70,7 +75,8 @@ class Case:
 
     def raw(self, **changes: Any) -> dict[str, Any]:
         learner = {"epochs": 5, "batch": 8, "memory": 6, **self.said, **changes.pop("learner", {})}
-        return {"agents": 3, "tasks": {**TASKS, **changes.pop("tasks", {})}, "learner": learner, **changes}
+        tasks = {**TASKS, **heads_of(self.said), **changes.pop("tasks", {})}
+        return {"agents": 3, "tasks": tasks, "learner": learner, **changes}
 
     def small(self, lanes: tuple[Lane, ...] = LANES, **changes: Any) -> World:
         return fleet(self.model, lanes, **self.raw(**changes))
@@ -93,8 +99,9 @@ def it_learns_something(case: Case) -> None:
     more: dict[str, Any] = {"net": {"width": 32, "dropout": 0.1}, "tasks": {"train": 30, "count": 3}}
     last = simulate(case.small(learner={"epochs": 20, "batch": 16, "rate": 5e-3}, **more)).accuracy[:, -1, -1]
     now, all_tasks = float(last[:, -1].mean()), float(last.mean())
-    law(now > 0.7, f"{case.what}: after 20 epochs a task is learned, but its accuracy is {now:.0%} of three classes")
-    law(all_tasks > 0.5, f"{case.what}: not all is forgotten, but at the end all tasks together have {all_tasks:.0%}")
+    easy, hard = (0.7, 0.5) if heads_of(case.said)["heads"] == "task" else (0.5, 0.35)  # among more than three
+    law(now > easy, f"{case.what}: after 20 epochs a task is learned, but its accuracy is {now:.0%} of three classes")
+    law(all_tasks > hard, f"{case.what}: not all is forgotten, but at the end all tasks together have {all_tasks:.0%}")
 
 
 def the_same_seed_is_the_same_run(case: Case) -> None:
@@ -132,7 +139,11 @@ def loop_and_vmap_agree(case: Case) -> None:
 
 def it_learns_with_what_others_send(case: Case) -> None:
     for mode in SHARED:
-        stack = simulate(case.small(sharing=[mode]))
+        try:
+            world = case.small(sharing=[mode])
+        except SettingsError:  # a learner may say that a mode is not for it
+            continue
+        stack = simulate(world)
         accepted = int(stack.ledger.among("verdict", [ACCEPTED]).sum())
         law(accepted > 0, f"{case.what}: no mail of `{mode['mode']}` was accepted, so there is nothing to test")
         name = difference(stack, case.run.stack, lambda name: not name.startswith(f"{PARAMS}/"))

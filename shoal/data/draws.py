@@ -11,8 +11,6 @@ from shoal.data.tasks import JOINT, Lane
 from shoal.rng import key
 from shoal.settings.groups import Settings, Tasks
 
-TRAIN_SHARE = 0.8  # of the training images; the rest is for validation
-
 Random = np.random.Generator | np.random.RandomState
 # The classes of each of a lane's tasks, from the ids of those that its data has.
 Choose = Callable[[np.ndarray, Tasks, Lane, Random], list[tuple[int, ...]]]
@@ -45,7 +43,7 @@ def lots(bank: Bank, settings: Settings, choose: Choose) -> Callable[[Lane], Lot
         return np.unique(bank.labels[bank.source == source])
 
     def cut(shuffled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        at = int(TRAIN_SHARE * len(shuffled))
+        at = int((1 - tasks.held_out) * len(shuffled))
         return shuffled[:at], shuffled[at:]
 
     def by_agent(lane: Lane) -> Lot:

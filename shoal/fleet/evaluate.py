@@ -25,8 +25,15 @@ class Trained:
     def __init__(self, world: World, stack: Stack, lane: int, usage: Usage) -> None:
         """`usage` is how this lane uses its net."""
         self.world = world
-        self.params: Params = {name: tensor[lane] for name, tensor in stack.params.items()}
+        self.params = {name: tensor[lane] for name, tensor in stack.params.items()}
         self.known, self.usage = heads.parted(usage)
+        self.learner = world.settings.learner
+        self.kept = {name: tensor[lane] for name, tensor in stack.of(self.learner.owner).items()}
+
+    def composed(self, task: int) -> tuple[Params, Usage]:
+        """The net that answers for a task."""
+        params = self.learner.answering(self.params, self.kept, task)
+        return self.world.model.composed(params, self.usage, task)
 
     def logits(self, rows: Tensor, task: int) -> Tensor:
         """Logits [n, K] of input rows [n] by the head of `task`."""
@@ -37,13 +44,13 @@ class Trained:
         return self.read_in(x.split(self.world.model.chunk), task)
 
     def read_in(self, chunks: Iterable[Tensor], task: int) -> Tensor:
-        params, usage = self.world.model.composed(self.params, self.usage, task)
+        params, usage = self.composed(task)
         found = torch.cat([self.world.model.logits(params, one, task, **usage) for one in chunks])
         return heads.closed(found, self.known, task)
 
     def features(self, x: Tensor, task: int) -> Tensor:
         """What the head of `task` would read for inputs x[n, ...]: [n, F]."""
-        params, usage = self.world.model.composed(self.params, self.usage, task)
+        params, usage = self.composed(task)
         model = self.world.model
         return torch.cat([model.features(params, one, task, **usage) for one in x.split(model.chunk)])
 
@@ -92,6 +99,20 @@ def correct(logits: Tensor, labels: Tensor) -> Tensor:
     spread = (wanted - wanted.mean(0)).square().sum(0)
     same = (labels == labels[0]).all(0)
     return len(labels) * torch.where(same, (wrong == 0).double(), 1 - wrong / spread.where(~same, 1)).mean()
+
+
+@torch.inference_mode()
+def within(fleet: Sequence[tuple[World, Stack]]) -> np.ndarray | None:
+    """The mean accuracy [L] over a lane's tasks, where one head grows and yet the task of an image is told: of the
+    outputs, those of the task alone count. None, where no head grows."""
+    if fleet[0][0].settings.tasks.heads != "grow" or fleet[0][0].bank.targets is not None:
+        return None
+    found = []
+    for world, stack in fleet:
+        tasks = range(world.settings.tasks.count)
+        usage = {**world.usage(stack.of(MODEL), stack.task), heads.OPEN: world.open}
+        found.append(accuracy(world, stack, "test", tasks, usage).nanmean(1).numpy())
+    return np.concatenate(found)
 
 
 @torch.inference_mode()

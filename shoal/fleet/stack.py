@@ -237,6 +237,8 @@ def class_counts(world: World) -> Tensor:
     own = torch.tensor([[len(task.classes) for task in stream.padded(tasks.count)] for stream in world.streams])
     if tasks.heads != "grow" or world.bank.targets is not None:
         return own
+    if tasks.outputs == "all":
+        return torch.full_like(own, len(world.bank.classes)).where(own > 0, 0)
     known = torch.stack([world.opened(task)[OPEN][:, task].sum(1) for task in range(tasks.count)], 1).cpu()
     return known.where(own > 0, 0)
 

@@ -104,6 +104,8 @@ class World:
             return {}
         if tasks.heads != "grow":
             return {OPEN: self.open}
+        if tasks.outputs == "all":
+            return {}
         until = max(task, tasks.initial - 1)  # the initial tasks are learned together
         return {OPEN: self.open[:, : until + 1].any(1, keepdim=True).expand_as(self.open)}
 

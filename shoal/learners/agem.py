@@ -1,23 +1,20 @@
 """A-GEM (Chaudhry et al. 2019, arXiv:1812.00420)."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
-import numpy as np
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from shoal.errors import SettingsError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
-from shoal.learners import memory
-from shoal.learners.batches import Batch, filled, generators
+from shoal.learners.batches import Batch, generators, remembered
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only
+from shoal.learners.plain import plain_only, remembering
 from shoal.learners.step import Part, Tensors, common_units, gradients, objective, unwritten
-from shoal.learners.usual import usage_of, usual_epoch
+from shoal.learners.usual import Turn, usage_of, usual_epoch
 from shoal.settings.groups import Settings
 
 
@@ -33,40 +30,23 @@ class AGEM(Learner):
 
     def suits(self, settings: Settings) -> None:
         plain_only(self, settings)
-        if settings.learner.memory == 0:
-            raise SettingsError(
-                "the learner `agem` compares every step with remembered images, but learner.memory = 0 keeps none; "
-                "raise learner.memory"
-            )
+        remembering(self, settings)
 
     def epoch(self, world: World, stack: Stack, epoch: int) -> None:
-        usual_epoch(world, stack, epoch, past=False, change=partial(self.compare, world, stack, epoch))
+        usual_epoch(world, stack, epoch, past=False, act=partial(self.compare, world, stack, epoch))
 
     def compare(
-        self, world: World, stack: Stack, epoch: int, batch: Batch, number: int
-    ) -> Callable[[Tensors], Tensors]:
+        self, world: World, stack: Stack, epoch: int, batch: Batch, number: int, trains: Mapping[str, Part]
+    ) -> Turn:
         """What is done to the gradients of the `number`-th step of an epoch."""
-        past = self.remembered(stack, epoch, number)
+        if stack.task < world.settings.tasks.initial:
+            return Turn()
+        past = remembered(stack, self.reference, generators(stack, self.method, stack.task, epoch, number))
         parts: dict[str, Part] = {name: (slice(0, units),) for name, units in common_units(world).items()}
         function = partial(objective, world.model, parts, None, world.engine == "loop", ())
         with unwritten(stack, ~(batch.weight.any(1) & past.weight.any(1))):
             wanted = gradients(world, stack, function, (past, usage_of(world, stack), []), parts, {})
-        return lambda found: projected(found, wanted)
-
-    def remembered(self, stack: Stack, epoch: int, number: int) -> Batch:
-        """A random batch of every lane's memories of earlier tasks."""
-        kept, task = stack.of(memory.OWNER), stack.task
-        room = kept["y"].shape[2]
-        real = filled(kept["fill"][:, :task], room).flatten(1)
-        count = min(self.reference, task * room)
-        at, there = np.zeros((len(real), count), np.int64), np.zeros((len(real), count), np.float32)
-        for row, rng in enumerate(generators(stack, "agem", task, epoch, number)):
-            mine = real[row].nonzero().squeeze(1).numpy()
-            pick = mine[rng.permutation(len(mine))[:count]]
-            at[row, : len(pick)], there[row, : len(pick)] = pick, 1
-        place, lane = torch.from_numpy(at).to(kept["y"].device), torch.arange(len(at), device=kept["y"].device)[:, None]
-        x, y = kept["x"][:, :task].flatten(1, 2)[lane, place], kept["y"][:, :task].flatten(1, 2)[lane, place]
-        return Batch(x, y, torch.from_numpy(there).to(y.device), place // room)
+        return Turn(lambda found: projected(found, wanted))
 
 
 def projected(found: Tensors, wanted: Tensors) -> Tensors:

@@ -33,12 +33,12 @@ class Batch(NamedTuple):
     task: Tensor  # [L, B]
 
 
-def pool(world: World, stack: Stack, task: int, past: bool, received: bool = True) -> Pool:
-    """The training set of `task`, followed by the replay memories of the tasks before it if `past`, and by what others
-    have sent for these tasks if `received`."""
-    rows = world.train.rows[:, task]
-    x, y = [world.inputs[rows]], [world.train.labels[:, task]]
-    origin, real = [torch.full_like(rows, task)], [filled(world.train.sizes[:, task], rows.shape[1])]
+def pool(world: World, stack: Stack, task: int, past: bool, received: bool = True, held: "Pool | None" = None) -> Pool:
+    """The training set of `task`, or what is `held` instead, followed by the replay memories of the tasks before it if
+    `past`, and by what others have sent for these tasks if `received`."""
+    held = trained(world, [task]) if held is None else held
+    rows = held.task
+    x, y, origin, real = [held.x], [held.y], [held.task], [filled(torch.tensor(held.sizes), rows.shape[1])]
     memory, shared = stack.of(memories.OWNER), stack.of(buffers.OWNER)
 
     def add(kept: Mapping[str, Tensor], first: int, last: int, room: int) -> None:
@@ -57,8 +57,18 @@ def pool(world: World, stack: Stack, task: int, past: bool, received: bool = Tru
     if received and fill.numel() and fill.max():
         add(shared, first, task + 1, int(fill.max()))
     everything = torch.cat(real, 1)
-    held = Pool(torch.cat(x, 1), torch.cat(y, 1), torch.cat(origin, 1), [everything.shape[1]] * len(rows), own)
-    return held if everything.all() else gathered(held, everything)
+    joined = Pool(torch.cat(x, 1), torch.cat(y, 1), torch.cat(origin, 1), [everything.shape[1]] * len(rows), own)
+    return joined if everything.all() else gathered(joined, everything)
+
+
+def trained(world: World, tasks: Sequence[int]) -> Pool:
+    """The training sets of some tasks."""
+    split = world.train
+    rows, labels = split.rows[:, tasks].flatten(1, 2), split.labels[:, tasks].flatten(1, 2)
+    origin = torch.tensor(tasks, device=rows.device).repeat_interleave(split.rows.shape[2]).expand_as(rows)
+    real = filled(split.sizes[:, tasks], split.rows.shape[2]).flatten(1)
+    whole = Pool(world.inputs[rows], labels, origin, [rows.shape[1]] * len(rows), rows.shape[1])
+    return whole if real.all() else gathered(whole, real)
 
 
 def filled(counts: Tensor, room: int) -> Tensor:
@@ -90,20 +100,25 @@ def balanced(held: Pool, own: Sequence[int]) -> Pool:
     return Pool(*there, [len(at) for at in every], held.own)
 
 
-def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int, steps: int = 0) -> Iterator[Batch]:
+def batches(
+    pool: Pool, rngs: Sequence[np.random.Generator], size: int, steps: int = 0, exactly: int | None = None
+) -> Iterator[Batch]:
     """One shuffled pass over the pool, the last partial batch kept; lanes that are done early get empty batches, and
-    all do if there are `steps` more. If none has an image, there is no batch.
+    all do if there are `steps` more. If none has an image, there is no batch. Or `exactly` so many full batches, of one
+    pass after the other.
 
     A batch has the same shape whatever the lanes hold, so that no lane's numbers depend on another's.
     """
-    steps = max(steps, -(-max(pool.sizes) // size))
-    if not steps:
+    steps = exactly if exactly is not None else max(steps, -(-max(pool.sizes) // size))
+    if not steps or (exactly is not None and not max(pool.sizes)):
         return
     order = np.zeros((len(rngs), steps * size), np.int64)
     real = np.zeros(order.shape, np.float32)
     for row, (rng, held) in enumerate(zip(rngs, pool.sizes, strict=True)):
-        order[row, :held] = rng.permutation(held)
-        real[row, :held] = 1
+        passes = 1 if exactly is None else -(-order.shape[1] // max(held, 1)) * (held > 0)
+        at = np.concatenate([np.arange(0), *(rng.permutation(held) for _ in range(passes))])[: order.shape[1]]
+        order[row, : len(at)] = at
+        real[row, : len(at)] = 1
     device = pool.y.device
     lane = torch.arange(len(rngs), device=device)[:, None]
     index, weights = torch.from_numpy(order).to(device), torch.from_numpy(real).to(device)
@@ -111,11 +126,33 @@ def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int, steps: i
         yield Batch(pool.x[lane, at], pool.y[lane, at], weight, pool.task[lane, at])
 
 
+def passes(world: World, held: Pool, stack: Stack, epoch: int, size: int, word: str) -> Iterator[Batch]:
+    """The batches of one epoch of the current task: one pass, or as many steps as the settings say."""
+    rngs = generators(stack, "batches", word, stack.task, epoch)
+    return batches(held, rngs, size, exactly=world.settings.learner.steps(epoch))
+
+
 def batch_size(world: World, held: Pool, most: int | None = None) -> int:
     """The settings' batch, or `most`; but no larger than a lane's own data where all have the same: padding costs as
     much as images. Where they differ, a lane must not depend on what others have, only on what there is for all."""
     most = world.settings.learner.batch if most is None else most
     return min(most, held.own if world.even else len(world.bank))
+
+
+def remembered(stack: Stack, count: int, rngs: Sequence[np.random.Generator]) -> Batch:
+    """A random batch of every lane's memories of earlier tasks."""
+    kept, task = stack.of(memories.OWNER), stack.task
+    room = kept["y"].shape[2]
+    real = filled(kept["fill"][:, :task], room).flatten(1)
+    count = min(count, task * room)
+    at, there = np.zeros((len(real), count), np.int64), np.zeros((len(real), count), np.float32)
+    for row, rng in enumerate(rngs):
+        mine = real[row].nonzero().squeeze(1).numpy()
+        pick = mine[rng.permutation(len(mine))[:count]]
+        at[row, : len(pick)], there[row, : len(pick)] = pick, 1
+    place, lane = torch.from_numpy(at).to(kept["y"].device), torch.arange(len(at), device=kept["y"].device)[:, None]
+    x, y = kept["x"][:, :task].flatten(1, 2)[lane, place], kept["y"][:, :task].flatten(1, 2)[lane, place]
+    return Batch(x, y, torch.from_numpy(there).to(y.device), place // room)
 
 
 def generators(stack: Stack, *purpose: int | str) -> list[np.random.Generator]:

@@ -1,7 +1,7 @@
 """The contract of learners: settings that come with verbs."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import (
     Field,
@@ -12,13 +12,14 @@ from pydantic import (
     model_serializer,
 )
 
-from shoal.settings.part import Part
+from shoal.settings.part import LATER, Part
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from shoal.fleet.stack import Stack
     from shoal.fleet.world import World
+    from shoal.learners.step import Tensors
     from shoal.settings.groups import Settings
 
 
@@ -33,12 +34,21 @@ class Learner(Part):
     writes: ClassVar[tuple[str, ...]] = ()
     later: ClassVar[tuple[str, ...]] = ("fresh_adam",)  # settings that mean nothing while the initial tasks are learned
     example: ClassVar[Mapping[str, Any]] = {}  # settings with which it shows what it does in a tiny fleet, for tests
+    serves: ClassVar[tuple[str, ...]] = ("task", "one", "grow")  # the `tasks.heads` that it makes sense with
     method: str = Field(description="how agents learn; else modular for modular nets and replay for others")
     epochs: PositiveInt = Field(100, description="epochs per task")
     batch: PositiveInt = Field(64, description="images per step")
-    rate: PositiveFloat = Field(1e-3, description="Adam's learning rate")
+    rate: PositiveFloat = Field(1e-3, description="the learning rate, Adam's or that of plain SGD")
     memory: NonNegativeInt = Field(32, description="replay images kept per finished task")
     fresh_adam: bool = Field(False, description="forget Adam's moments at the start of every task?")
+    optimiser: Literal["adam", "sgd"] = Field(
+        "adam", description="who takes the steps: Adam, or plain SGD without momentum", json_schema_extra=LATER
+    )
+    iterations: PositiveInt | None = Field(
+        None,
+        description="steps per task, dealt evenly to its epochs, instead of one pass over the images in each",
+        json_schema_extra=LATER,
+    )
 
     @property
     def door(self) -> str:
@@ -56,6 +66,12 @@ class Learner(Part):
     def owner(self) -> str:
         """Whose state it keeps."""
         return self.method
+
+    def steps(self, epoch: int) -> int | None:
+        """How many steps an epoch of a task has, if it is not one pass."""
+        if self.iterations is None:
+            return None
+        return self.iterations * (epoch + 1) // self.epochs - self.iterations * epoch // self.epochs
 
     def suits(self, settings: "Settings") -> None:
         """Raise if this learner cannot serve such agents."""
@@ -76,6 +92,11 @@ class Learner(Part):
 
     def end(self, world: "World", stack: "Stack") -> None:
         """What comes after the last epoch of a task, or of the initial tasks."""
+
+    def answering(self, params: "Tensors", state: "Tensors", task: int) -> "Tensors":
+        """The parameters with which one agent answers for a task, of all that it has; `state` is what this learner
+        keeps for it."""
+        return params
 
     def now(self, world: "World", stack: "Stack") -> "Tensor":
         """The test accuracy [L] of the current task while it is learned."""

@@ -11,11 +11,14 @@ from shoal.fleet.engine import parted
 from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only
+from shoal.learners.plain import plain_only, with_classes
 from shoal.learners.step import Frame, Part, Tensors, common_units, trains_body
 from shoal.models import heads
 from shoal.rng import key
 from shoal.settings.groups import Settings
+from shoal.settings.part import LATER
+
+TOGETHER = 64  # images whose slopes are held at once
 
 
 class EWC(Learner):
@@ -31,9 +34,14 @@ class EWC(Learner):
     online: bool = Field(False, description="one anchor, the weights after the last task, or one for each task")
     decay: float = Field(1.0, ge=0, le=1, description="how much of F is kept from task to task (online)")
     samples: PositiveInt = Field(64, description="training images of a task that F is measured on")
+    labels: Literal["every", "true"] = Field(
+        "every", description="the sum over all classes, or the term of the true one alone", json_schema_extra=LATER
+    )
 
     def suits(self, settings: Settings) -> None:
         plain_only(self, settings)
+        if self.labels == "true":
+            with_classes(self, settings)
 
     def end(self, world: World, stack: Stack) -> None:
         """Note what mattered to the task, or to each of the initial tasks, and where it was."""
@@ -51,7 +59,8 @@ class EWC(Learner):
         """How much the weights of one lane that all tasks use matter to one of its tasks."""
         model, lane = world.model, stack.lanes[row]
         at = key(*lane, "ewc", task).permutation(int(world.train.sizes[row, task]))[: self.samples]
-        x = world.inputs[world.train.rows[row, task, torch.from_numpy(at).to(world.device)]]
+        here = torch.from_numpy(at).to(world.device)
+        x, y = world.inputs[world.train.rows[row, task, here]], world.train.labels[row, task, here]
         fixed = {name: tensor[row] for name, tensor in stack.params.items()}
         known, usage = heads.parted(
             parted(world.usage(stack.of(MODEL), task), [1] * len(stack.lanes), single=True)[row]
@@ -63,12 +72,18 @@ class EWC(Learner):
             return found if numbers else found.log_softmax(0)
 
         free = {name: fixed[name] for name in common_units(world)}
-        if not len(x):  # its stream has ended
-            return {name: torch.zeros_like(tensor) for name, tensor in free.items()}
-        slopes = torch.func.vmap(torch.func.jacrev(logs), in_dims=(None, 0))(free, x)
-        said = torch.func.vmap(logs, in_dims=(None, 0))(free, x)  # [n, classes]
-        chance = torch.ones_like(said) if numbers else said.exp()
-        return {name: torch.einsum("nc,nc...->...", chance, one.square()) / len(x) for name, one in slopes.items()}
+        total = {name: torch.zeros_like(tensor) for name, tensor in free.items()}
+        for part, label in zip(x.split(TOGETHER), y.split(TOGETHER), strict=True):  # none, if its stream has ended
+            if not len(part):
+                break
+            slopes = torch.func.vmap(torch.func.jacrev(logs), in_dims=(None, 0))(free, part)
+            said = torch.func.vmap(logs, in_dims=(None, 0))(free, part)  # [n, classes]
+            chance = torch.ones_like(said) if numbers else said.exp()
+            if self.labels == "true":
+                chance = chance * torch.nn.functional.one_hot(label, said.shape[1])
+            for name, one in slopes.items():
+                total[name] += torch.einsum("nc,nc...->...", chance, one.square()) / len(x)
+        return total
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return len(stack.of(self.owner)) > 0 and trains_body(world, parts)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
-from shoal.learners.batches import batch_size, batches, generators, pool
+from shoal.learners.batches import batch_size, generators, passes, pool
 from shoal.learners.candidates import FROZEN, growing, modular, one_of, trying
 from shoal.learners.step import Part, step
 from shoal.learners.usual import initial_epoch, masks
@@ -54,7 +54,7 @@ def assimilate(world: World, stack: Stack, epoch: int) -> None:
     rngs, further = generators(stack, "dropout", task, epoch), generators(stack, "dropout", "spare", task, epoch)
     tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
     hidden = slots(world, stack, width, tried)
-    for turn, batch in enumerate(batches(held, generators(stack, "batches", "assimilate", task, epoch), size)):
+    for turn, batch in enumerate(passes(world, held, stack, epoch, size, "assimilate")):
         if turn == 0 or model.spare:
             chosen = one_of(tried, turn)
             shown, free = slots(world, stack, width, tried & ~chosen), (chosen & ~frozen)[:, last]
@@ -87,7 +87,7 @@ def adapt(world: World, stack: Stack, epoch: int) -> None:
     rngs, further = generators(stack, "dropout", task, epoch), generators(stack, "dropout", "spare", task, epoch)
     tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
     alive = stack.of(MODEL)["alive"]
-    for turn, batch in enumerate(batches(held, generators(stack, "batches", "adapt", task, epoch), size)):
+    for turn, batch in enumerate(passes(world, held, stack, epoch, size, "adapt")):
         for modules, hidden in ((width, tried & ~one_of(tried, turn)), (slot, tried)):
             if modules == width:
                 dropped = trial_masks(world, stack, rngs, further, size, slot)

@@ -7,21 +7,23 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from shoal.errors import SettingsError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only
+from shoal.learners.plain import plain_only, with_classes
 from shoal.learners.step import Frame, Part, trains_body
 from shoal.models import heads
 from shoal.settings.groups import Settings
+
+KNOWN = "known"
 
 
 class LwF(Learner):
     """Learning without forgetting: earlier heads go on saying what they said of the new task's images.
 
     It learns the new task alone, and distils the net of the last task's end into the one that learns: the sum over
-    earlier tasks of the cross-entropy between what their heads said and say, at a temperature.
+    earlier tasks of the cross-entropy between what their heads said and say, at a temperature. One head for all tasks
+    counts as often as there were tasks, one that grows once: what it said is of the classes of then.
     """
 
     method: Literal["lwf"] = "lwf"
@@ -30,15 +32,12 @@ class LwF(Learner):
 
     def suits(self, settings: Settings) -> None:
         plain_only(self, settings)
-        if settings.tasks.heads == "grow" or settings.tasks.classes == 1:
-            raise SettingsError(
-                "the learner `lwf` needs a head with classes for each task, got "
-                f"tasks.heads = {settings.tasks.heads!r} and tasks.classes = {settings.tasks.classes}; use "
-                "another learner"
-            )
+        with_classes(self, settings)
 
     def end(self, world: World, stack: Stack) -> None:
-        """Keep the net as it is now."""
+        """Keep the net as it is now and, of a head that grows, which classes it knows."""
+        if world.settings.tasks.heads == "grow":
+            stack.of(self.owner)[KNOWN] = world.open[:, : stack.task + 1].any(1)
         for name, tensor in stack.params.items():
             stack.of(self.owner)[name] = tensor.clone()
 
@@ -48,15 +47,20 @@ class LwF(Learner):
     def penalty(self, frame: Frame) -> Tensor:
         """One agent's sum over earlier tasks of CE(softmax(z_before / T), softmax(z / T)), the mean over images."""
         model, batch = frame.model, frame.batch
-        before = frame.state
+        before = {name: one for name, one in frame.state.items() if name != KNOWN}
         known, usage = frame.known, frame.usage
         quiet = {name: one for name, one in usage.items() if name != "masks"}  # a teacher has no dropout
         old = heads.every(before, model.features(before, batch.x, batch.task, **quiet))
         new = heads.every(frame.params, model.features(frame.params, batch.x, batch.task, training=True, **usage))
         if known is not None:
             old, new = (one.masked_fill(~known[: one.shape[1]], heads.CLOSED) for one in (old, new))
+        grown = frame.state.get(KNOWN)
+        if grown is not None:
+            old = old.masked_fill(~grown, heads.CLOSED)
         said = (old / self.temperature).softmax(-1)
         lost = -(said * (new / self.temperature).log_softmax(-1)).sum(-1)  # [B, T]
-        earlier = torch.arange(lost.shape[1], device=lost.device) < batch.task[:, None]
-        total = (lost * earlier).sum(1)
+        times = torch.arange(lost.shape[1], device=lost.device) < batch.task[:, None]
+        if lost.shape[1] == 1 and grown is None:
+            times = batch.task[:, None]
+        total = (lost * times).sum(1)
         return self.strength * (total * batch.weight).sum() / batch.weight.sum().clamp(min=1)

@@ -1,4 +1,4 @@
-"""What learners of nets without modules have in common."""
+"""What learners of nets without modules say if they cannot serve."""
 
 from typing import TYPE_CHECKING
 
@@ -17,4 +17,36 @@ def plain_only(learner: Learner, settings: "Settings") -> None:
         raise SettingsError(
             f"the learner `{learner.method}` is for nets that all tasks use as a whole, got `{settings.model}`, whose "
             f'tasks compose modules; use learner = "modular" or {other}'
+        )
+
+
+KINDS = {"task": "a head for each task", "one": "one head for all tasks", "grow": "one head that grows"}
+
+
+def with_heads(learner: Learner, settings: "Settings") -> None:
+    """Raise for heads that a learner makes no sense with."""
+    heads = settings.tasks.heads
+    if heads not in learner.serves:
+        wanted = " or ".join(f'{KINDS[one]} (tasks.heads = "{one}")' for one in learner.serves)
+        raise SettingsError(
+            f'the learner `{learner.method}` is for agents with {wanted}, got tasks.heads = "{heads}"; change '
+            "tasks.heads, or use another learner"
+        )
+
+
+def with_classes(learner: Learner, settings: "Settings") -> None:
+    """Raise where numbers are to be predicted."""
+    if settings.tasks.classes == 1:
+        raise SettingsError(
+            f"the learner `{learner.method}` needs classes, and with tasks.classes = 1 numbers are to be predicted; "
+            "use another learner"
+        )
+
+
+def remembering(learner: Learner, settings: "Settings") -> None:
+    """Raise for agents that remember nothing."""
+    if settings.learner.memory == 0:
+        raise SettingsError(
+            f"the learner `{learner.method}` learns from remembered images, but learner.memory = 0 keeps none; raise "
+            "learner.memory, or use another learner"
         )

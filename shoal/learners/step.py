@@ -95,12 +95,12 @@ def step(
     busy = batch.weight.any(1)
     with unwritten(stack, ~busy):
         found = change(gradients(world, stack, function, (batch, usage, states), parts, cuts or {}))
-    full = bool(busy.all())
+    full, descend = bool(busy.all()), sgd if settings.learner.optimiser == "sgd" else adam
     for name, gradient in found.items():
         on = None if active is None else active.get(name)
         if not full:
             on = busy[:, None].expand(gradient.shape[:2]) if on is None else on & busy[:, None]
-        adam(stack, name, parts[name], gradient, settings.learner.rate, on)
+        descend(stack, name, parts[name], gradient, settings.learner.rate, on)
 
 
 @contextmanager
@@ -179,6 +179,16 @@ def read(stack: Stack, cuts: Mapping[str, Part]) -> Tensors:
 
 def view(tensor: Tensor, part: Part) -> Tensor:
     return tensor[(slice(None), *part)]
+
+
+@torch.no_grad()
+def sgd(stack: Stack, name: str, part: Part, gradient: Tensor, rate: float, active: Tensor | None = None) -> None:
+    """Plain gradient descent on a part of a stacked tensor; units where `active` [L, units] is false stay."""
+    value = view(stack.params[name], part)
+    if active is None:
+        value.sub_(gradient, alpha=rate)
+    else:
+        value.sub_(gradient.where(active.view(*active.shape, *[1] * (value.ndim - 2)), 0), alpha=rate)
 
 
 @torch.no_grad()

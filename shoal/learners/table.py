@@ -14,6 +14,14 @@ BUILT_IN: dict[str, type[Learner] | str] = {
     "ewc": "shoal.learners.ewc:EWC",
     "lwf": "shoal.learners.lwf:LwF",
     "agem": "shoal.learners.agem:AGEM",
+    "si": "shoal.learners.si:SI",
+    "er": "shoal.learners.er:ER",
+    "er-ace": "shoal.learners.erace:ERACE",
+    "der": "shoal.learners.der:DER",
+    "derpp": "shoal.learners.der:DERpp",
+    "gdumb": "shoal.learners.gdumb:GDumb",
+    "packnet": "shoal.learners.packnet:PackNet",
+    "joint": "shoal.learners.joint:Joint",
 }
 LEARNERS: Table[type[Learner]] = Table("learner", BUILT_IN, "shoal.learners", is_a(Learner))
 

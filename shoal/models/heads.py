@@ -43,8 +43,12 @@ def closed(logits: Tensor, known: Tensor | None, task: int | Tensor) -> Tensor:
     return logits if known is None else logits.masked_fill(~known[task], CLOSED)
 
 
-def start(rng: np.random.Generator, tasks: int, classes: int, features: int) -> dict[str, Tensor]:
-    """Fresh heads for all tasks, uniform within 1/sqrt(fan in)."""
+def start(rng: np.random.Generator, tasks: int, classes: int, features: int, xavier: bool = False) -> dict[str, Tensor]:
+    """Fresh heads for all tasks, uniform within 1/sqrt(fan in), or by Glorot & Bengio (2010) for ReLU."""
+    if xavier:
+        bound = (12 / (features + classes)) ** 0.5
+        weight = floats(rng.uniform(-bound, bound, (tasks, classes, features)))
+        return {"head.weight": weight, "head.bias": torch.zeros(tasks, classes)}
     bound = features**-0.5
     return {
         "head.weight": floats(rng.uniform(-bound, bound, (tasks, classes, features))),

@@ -85,12 +85,18 @@ def plain(about: str) -> Entry:
         from shoal.models import heads
         from shoal.models.wrapped import Wrapped
 
+        xavier = settings.net.weights == "xavier"
+
         def net(shape: tuple[int, ...]) -> nn.Module:
             sizes = [math.prod(shape), *[settings.net.width] * settings.net.depth]
             layers = [part for pair in pairwise(sizes) for part in (nn.Linear(*pair), nn.ReLU())]
+            for layer in layers if xavier else ():
+                if isinstance(layer, nn.Linear):
+                    nn.init.xavier_uniform_(layer.weight, nn.init.calculate_gain("relu"))
+                    nn.init.zeros_(layer.bias)
             return nn.Sequential(nn.Flatten(), *layers)
 
-        return Wrapped(net, bank, *heads.sizes(settings, bank), name=settings.model)
+        return Wrapped(net, bank, *heads.sizes(settings, bank), name=settings.model, xavier=xavier)
 
     return Entry(make, about=about)
 

@@ -42,8 +42,16 @@ class Wrapped:
     least = 1
 
     def __init__(
-        self, make: Callable[..., nn.Module], bank: Bank, tasks: int, classes: int, own: bool = False, name: str = ""
+        self,
+        make: Callable[..., nn.Module],
+        bank: Bank,
+        tasks: int,
+        classes: int,
+        own: bool = False,
+        name: str = "",
+        xavier: bool = False,
     ) -> None:
+        self.xavier = xavier
         self.make, self.own, self.what = make, own, f"the net `{name or getattr(make, '__name__', make)}`"
         self.tasks, self.classes, self.peak = tasks, classes, bank.peak
         self.copies = local()  # to call a module with other weights changes it for a moment: a copy for each thread
@@ -120,7 +128,7 @@ class Wrapped:
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         weights = dict(self.fresh(rng).named_parameters())
         drawn = {full: weights[name].detach()[None] for name, full in self.names.items()}
-        return {**drawn, **heads.start(rng, self.tasks, self.classes, self.read)}
+        return {**drawn, **heads.start(rng, self.tasks, self.classes, self.read, self.xavier)}
 
     def keeps(self, rng: np.random.Generator) -> dict[str, Tensor]:
         return {name: tensor.clone() for name, tensor in self.kept.items()}

@@ -1,4 +1,5 @@
-"""The paper's tables and figures: each is a family of cells, a run each, and what is made of them."""
+"""The paper's tables and figures, and published benchmarks of learners: each is a family of cells, a run each, and what
+is made of them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -6,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.errors import SettingsError, UserError
-from shoal.reproduce import budget, curves, gaps, table1, topology
-from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, Cell, row, settings
+from shoal.reproduce import benchmarks, budget, curves, gaps, table1, topology
+from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, Cell, settings
 from shoal.runs.cells import Row, read_csv, write_csv
 
 __all__ = ["DATASETS", "FAMILIES", "FIGURED", "METHODS", "MODELS", "Cell", "choose", "collect", "row", "settings"]
@@ -20,11 +21,15 @@ def nothing(tables: Tables) -> Tables:
 
 
 class Family(NamedTuple):
-    """A table or figure of the paper."""
+    """A table or figure of the paper, or a published benchmark."""
 
     cells: Callable[[str, str, str, int], list[Cell]]  # of a dataset, a kind of model, a protocol, so many seeds
     records: Callable[[Cell, Path], Tables]  # the rows of a finished cell, by the CSV they belong to
     conclude: Callable[[Tables], Tables] = nothing  # what all the rows come to
+    row: Callable[[Cell, Path], Row] = table1.row  # a finished cell in short
+    methods: tuple[str, ...] = METHODS
+    seeds: int = 8
+    paper: bool = True  # is it in the paper?
 
 
 FAMILIES = {
@@ -33,10 +38,34 @@ FAMILIES = {
     "budget": Family(budget.cells, budget.records, budget.conclude),
     "topology": Family(topology.cells, budget.records, topology.conclude),
     "gaps": Family(table1.cells, table1.records, gaps.conclude),
+    benchmarks.SEQUENTIAL: Family(
+        benchmarks.sequential,
+        benchmarks.records,
+        benchmarks.conclude,
+        benchmarks.row,
+        tuple(benchmarks.ONLINE),
+        5,
+        False,
+    ),
+    benchmarks.SCENARIOS: Family(
+        benchmarks.scenarios,
+        benchmarks.records,
+        benchmarks.conclude,
+        benchmarks.row,
+        tuple(benchmarks.OFFLINE),
+        3,
+        False,
+    ),
 }
 FIGURED = ("curves", "budget", "topology")  # families with a figure
 # What tells rows of a CSV apart, and their order.
-RANKS = {"protocol": ("paper", "fair"), "dataset": DATASETS, "model": MODELS, "method": METHODS}
+RANKS: dict[str, tuple[str, ...]] = {
+    "protocol": ("paper", "fair"),
+    "dataset": DATASETS,
+    "model": MODELS,
+    "scenario": tuple(benchmarks.HEADS),
+    "method": tuple(dict.fromkeys(name for family in FAMILIES.values() for name in family.methods)),
+}
 KEYS = (*RANKS, "mode", "graph", "p", "every", "queries", "images", "sent", "seeds", "seed", "epoch")
 
 
@@ -46,32 +75,46 @@ def choose(
     models: list[str] | None,
     methods: list[str] | None,
     protocol: str,
-    seeds: int,
+    seeds: int | None,
 ) -> list[Cell]:
     """The cells that the words select; of the datasets of MLPs, if they do not say: cifar100 takes months on a CPU.
 
     Agents alone come along wherever gains are asked for.
     """
-    if what not in FAMILIES and what != "all":
+    wanted = [name for name, family in FAMILIES.items() if family.paper] if what == "all" else [what]
+    if not FAMILIES.keys() >= set(wanted):
         raise SettingsError(f"cannot reproduce `{what}`; allowed: {', '.join(FAMILIES)}, all, report")
     for name, said, allowed in (
-        ("dataset", datasets, DATASETS), ("model", models, MODELS), ("method", methods, METHODS)
+        ("dataset", datasets, DATASETS), ("model", models, MODELS), ("method", methods, FAMILIES[wanted[0]].methods)
     ):  # fmt: skip
         for value in said or ():
             if value not in allowed:
-                raise SettingsError(f"Table 1 has no {name} `{value}`; allowed: {', '.join(allowed)}")
+                where = "Table 1" if FAMILIES[wanted[0]].paper else what
+                raise SettingsError(f"{where} has no {name} `{value}`; allowed: {', '.join(allowed)}")
     found = [
         replace(cell, what=family)
-        for family in (FAMILIES if what == "all" else [what])
+        for family in wanted
         for dataset in datasets or MLP
         for model in models or MODELS
-        for cell in chosen(FAMILIES[family].cells(dataset, model, protocol, seeds), methods)
+        for cell in chosen(FAMILIES[family].cells(dataset, model, protocol, seeds_of(family, seeds)), methods)
     ]
     if not found:
         words = " ".join("/".join(some) for some in (datasets, models, methods) if some)
         hint = ": only modular nets have modules to share" if methods == ["modmod"] else ""
         raise SettingsError(f"{what} has no cell `{words}`{hint}")
     return found
+
+
+def seeds_of(what: str, seeds: int | None) -> int:
+    """How many seeds the cells of a family have, if nobody says it."""
+    if seeds is not None:
+        return seeds
+    return FAMILIES[what].seeds if what in FAMILIES else Family._field_defaults["seeds"]
+
+
+def row(cell: Cell, folder: Path) -> Row:
+    """A finished cell in short."""
+    return FAMILIES[cell.what].row(cell, folder)
 
 
 def chosen(cells: list[Cell], methods: list[str] | None) -> list[Cell]:

@@ -47,12 +47,12 @@ import shoal
 from shoal.data.overlap import mean_iou
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError, UserError
-from shoal.fleet.evaluate import others, squared_error
+from shoal.fleet.evaluate import others, squared_error, within
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, streams_of
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Envelope, pack, unpack
-from shoal.runs.tables import accuracies, candidates, growth, posted, strangers, summarise, training
+from shoal.runs.tables import accuracies, candidates, growth, posted, strangers, summarise, told, training
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import is_there, parsed, resolve
@@ -237,6 +237,9 @@ class Record:
         summary = summarise(self.settings, stacks, unmet)
         wrong = squared_error([left(*pair) for pair in zip(worlds, stacks, strict=True) if not pair[1].gone.all()])
         summary |= {} if wrong is None else {"mean_squared_error": wrong}
+        summary |= told(
+            within(list(zip(worlds, stacks, strict=True))), [seed for one in worlds for seed, _ in one.lanes]
+        )
         summary["overlap"] = mean_iou(streams_of(worlds))
         summary |= {"seconds": round(self.elapsed(), 1), "out": str(self.folder)}
         self.write(self.summary.name, text(summary))

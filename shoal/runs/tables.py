@@ -290,3 +290,12 @@ def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]
     counted = [grown.modules(stack) for stack in stacks]
     modules = [int(counted[stack][row]) for _, stack, row in rows if len(counted[stack])]
     return {**found, "modules": sum(modules) / len(modules) if modules else None}
+
+
+def told(right: np.ndarray | None, seeds: Sequence[int]) -> dict[str, float | None]:
+    """What a summary says of lanes whose one head grows, if they are told the task of every image: `right` [L]."""
+    if right is None:
+        return {}
+    found = 100 * right
+    values = {"": metrics.mean(found), "_se": metrics.error(found), "_se_seeds": metrics.error(found, seeds)}
+    return {f"task_accuracy{end}": None if np.isnan(value) else float(value) for end, value in values.items()}

@@ -45,6 +45,18 @@ class Tasks(Part):
         "on what another trains on), or the paper's code, number by number",
         json_schema_extra=LATER,
     )
+    outputs: Literal["seen", "all"] = Field(
+        "seen",
+        description="which outputs of a head that grows count: those of classes met by then, or all from the start",
+        json_schema_extra=LATER,
+    )
+    held_out: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="the share of the training images that is kept for validation",
+        json_schema_extra=LATER,
+    )
     count: PositiveInt = Field(10, description="tasks per agent")
     classes: PositiveInt = Field(2, description="classes per task, at most; 1: numbers are to be predicted")
     train: PositiveInt | Literal["all"] = Field(
@@ -108,6 +120,11 @@ class Net(Part):
     initial_structure: Literal["onehot", "own"] = Field(
         "onehot",
         description="initial tasks use a random module at each depth, or task i module i at all depths (modular nets)",
+    )
+    weights: Literal["usual", "xavier"] = Field(
+        "usual",
+        description="first weights: uniform within 1/sqrt(inputs), or Glorot's for ReLU with no bias (plain-mlp)",
+        json_schema_extra=LATER,
     )
     replace_last: bool = Field(
         False,

@@ -110,6 +110,22 @@ def possible(settings: Settings, path: str) -> None:
             f"{path}learner.memory = {settings.learner.memory} is more than the {held} training images of a task "
             f"(tasks.train x tasks.classes); lower {path}learner.memory or raise tasks.train"
         )
+    learner, net = settings.learner, settings.net
+    if learner.iterations is not None and learner.iterations < learner.epochs:
+        raise SettingsError(
+            f"{path}learner.iterations = {learner.iterations} steps cannot be dealt to {path}learner.epochs = "
+            f"{learner.epochs}; raise {path}learner.iterations or lower {path}learner.epochs"
+        )
+    if net.weights != "usual" and settings.model != "plain-mlp":
+        raise SettingsError(
+            f'{path}net.weights = "{net.weights}" is for {path}model = "plain-mlp", got "{settings.model}"; leave it '
+            "out, or change the model"
+        )
+    if tasks.outputs == "all" and tasks.heads != "grow":
+        raise SettingsError(
+            f'tasks.outputs = "all" is for a head that grows, got tasks.heads = "{tasks.heads}"; use tasks.heads = '
+            '"grow", or leave it out'
+        )
     if settings.modular and tasks.heads != "task":
         raise SettingsError(
             f'tasks.heads = "{tasks.heads}" leaves open which task an image is of, and {path}model = "{settings.model}"'

@@ -1,0 +1,34 @@
+"""Joint training: the upper bound."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners.anew import anew
+from shoal.learners.batches import trained
+from shoal.learners.contract import Learner
+from shoal.learners.plain import plain_only
+from shoal.learners.usual import usual_epoch
+from shoal.settings.groups import Settings
+
+
+class Joint(Learner):
+    """Joint training: every epoch goes through all images of all tasks so far, which is an upper bound.
+
+    What a method loses against it is what it forgets, or learns worse for not forgetting.
+    """
+
+    method: Literal["joint"] = "joint"
+    fresh: bool = Field(False, description="does every task begin with a fresh net?")
+
+    def suits(self, settings: Settings) -> None:
+        plain_only(self, settings)
+
+    def begin(self, world: World, stack: Stack) -> None:
+        if self.fresh:
+            anew(world, stack, self.method)
+
+    def epoch(self, world: World, stack: Stack, epoch: int) -> None:
+        usual_epoch(world, stack, epoch, past=False, held=trained(world, range(stack.task + 1)))

@@ -1,0 +1,110 @@
+"""PackNet (Mallya & Lazebnik 2018, arXiv:1711.05769)."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from shoal.errors import SettingsError
+from shoal.fleet.stack import MEAN, VAR, Stack
+from shoal.fleet.world import World
+from shoal.learners.batches import Batch
+from shoal.learners.contract import Learner
+from shoal.learners.plain import plain_only, with_heads
+from shoal.learners.step import Part, Tensors
+from shoal.learners.usual import Turn, usual_epoch
+from shoal.models.contract import shapes
+from shoal.settings.groups import Settings
+from shoal.sharing.federated import Federated
+
+
+class PackNet(Learner):
+    """Pruning and packing: every task keeps some weights for ever, later ones use them and learn with the rest.
+
+    A task trains all weights that are free; after two thirds of its epochs the smallest of each layer become zero and
+    free again, and what it keeps is trained on alone. A task is answered with its own weights and those of tasks before
+    it. Biases belong to the first task.
+    """
+
+    serves: ClassVar[tuple[str, ...]] = ("task",)
+    method: Literal["packnet"] = "packnet"
+    prune: float | None = Field(
+        None, gt=0, lt=1, description="the share of the free weights that is given back; else every task keeps as many"
+    )
+
+    def suits(self, settings: Settings) -> None:
+        plain_only(self, settings)
+        with_heads(self, settings)
+        for mode in settings.sharing:
+            if isinstance(mode, Federated):
+                raise SettingsError(
+                    f"the learner `packnet` keeps the weights of finished tasks as they are, and `{mode.mode}` would "
+                    "average them; share by another mode, or use another learner"
+                )
+
+    def init(self, world: World) -> dict[str, Tensor]:
+        """Whose each weight is (0: nobody's, t + 1: task t's, 1: initial), and how many are `packed`."""
+        count = len(world.lanes)
+        sizes = {name: (count, *shapes(world.model)[name]) for name in world.model.body}
+        owners = {name: torch.zeros(size, dtype=torch.int16, device=world.device) for name, size in sizes.items()}
+        return {**owners, "packed": torch.zeros(count, dtype=torch.int64)}
+
+    def begin(self, world: World, stack: Stack) -> None:
+        for name in world.model.body:
+            calm(stack, name, stack.of(self.owner)[name] > 0)
+
+    def epoch(self, world: World, stack: Stack, epoch: int) -> None:
+        if epoch == self.epochs - self.epochs // 3:
+            self.pack(world, stack)
+        usual_epoch(world, stack, epoch, past=False, act=partial(self.hold, world, stack))
+
+    def end(self, world: World, stack: Stack) -> None:
+        if self.epochs < 3:
+            self.pack(world, stack)
+
+    def hold(self, world: World, stack: Stack, batch: Batch, number: int, parts: Mapping[str, Part]) -> Turn:
+        """Only what is free trains or, once the task is packed, what is its own."""
+        state, own = stack.of(self.owner), mark(world, stack)
+        mine = own if bool((state["packed"] > stack.task).any()) else 0
+
+        def change(found: Tensors) -> Tensors:
+            return found | {name: found[name].where(state[name] == mine, 0) for name in world.model.body}
+
+        return Turn(change)
+
+    def pack(self, world: World, stack: Stack) -> None:
+        """Keep the largest free weights of every layer for the task, and give the others back."""
+        state, tasks, own = stack.of(self.owner), world.settings.tasks, mark(world, stack)
+        new = tasks.initial if own == 1 else 1
+        share = new / (tasks.count - stack.task + new - 1) if self.prune is None else 1 - self.prune
+        for name in world.model.body:
+            owners, value = state[name], stack.params[name]
+            free = owners == 0
+            size = value.abs().masked_fill(~free, -1).flatten(2)
+            rank = size.argsort(dim=2, descending=True, stable=True).argsort(2).view_as(value)
+            many = free.flatten(2).sum(2).mul(share).round().view(*value.shape[:2], *[1] * (value.ndim - 2))
+            kept = free & (rank < many) if value.ndim > 3 else free  # biases have no small ones
+            owners[kept] = own
+            value[free & ~kept] = 0
+            calm(stack, name, owners != own)
+        state["packed"].fill_(stack.task + 1)
+
+    def answering(self, params: Tensors, state: Tensors, task: int) -> Tensors:
+        if task >= int(state["packed"]):
+            return params
+        owned = {name: one for name, one in state.items() if name in params}
+        return params | {name: params[name].where((one > 0) & (one <= task + 1), 0) for name, one in owned.items()}
+
+
+def mark(world: World, stack: Stack) -> int:
+    """By what number the weights of the current task are known."""
+    return 1 if stack.task < world.settings.tasks.initial else stack.task + 1
+
+
+def calm(stack: Stack, name: str, still: Tensor) -> None:
+    """Forget the moments of weights that stand still, or Adam would go on moving them."""
+    for owner in (MEAN, VAR):
+        stack.of(owner)[name].masked_fill_(still, 0)

@@ -1,0 +1,76 @@
+"""SI (Zenke et al. 2017, arXiv:1703.04200)."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+from torch import Tensor
+
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners.batches import Batch
+from shoal.learners.contract import Learner
+from shoal.learners.plain import plain_only
+from shoal.learners.step import Part, Tensors, common_units
+from shoal.learners.usual import Turn, usual_epoch
+from shoal.settings.groups import Settings
+
+
+class SI(Learner):
+    """Synaptic intelligence: weights are held by how much their way through a task lowered the loss.
+
+    Every step notes g (w_before - w_after) for each weight; at the end of a task importance grows by the sum of that,
+    divided by damping + (how far the weight came)^2. It learns the new task alone, and pays strength times the sum over
+    weights of importance (w - w_before)^2. g is the gradient of all that is paid.
+    """
+
+    method: Literal["si"] = "si"
+    strength: NonNegativeFloat = Field(1.0, description="how hard weights are held; choose it on validation data")
+    damping: PositiveFloat = Field(0.1, description="what keeps importance small where a weight hardly moved")
+    clip: PositiveFloat | None = Field(None, description="no slope is steeper than this; else they are as they are")
+
+    def suits(self, settings: Settings) -> None:
+        plain_only(self, settings)
+
+    def epoch(self, world: World, stack: Stack, epoch: int) -> None:
+        state = stack.of(self.owner)
+        for name, units in common_units(world).items():
+            if f"anchor.{name}" not in state:
+                now = stack.params[name][:, :units]
+                state[f"anchor.{name}"] = now.clone()
+                state[f"path.{name}"], state[f"importance.{name}"] = torch.zeros_like(now), torch.zeros_like(now)
+        usual_epoch(world, stack, epoch, past=False, act=partial(self.follow, world, stack))
+
+    def follow(self, world: World, stack: Stack, batch: Batch, number: int, parts: Mapping[str, Part]) -> Turn:
+        """Hold weights back in a step, and note what their movement was worth."""
+        state, names = stack.of(self.owner), [name for name in common_units(world) if name in parts]
+        before = {name: stack.params[name][:, : state[f"path.{name}"].shape[1]].clone() for name in names}
+        slopes: Tensors = {}
+
+        def change(found: Tensors) -> Tensors:
+            for name in names:
+                pull = state[f"importance.{name}"] * (before[name] - state[f"anchor.{name}"])
+                slopes[name] = found[name] + 2 * self.strength * pull
+            if self.clip is not None:
+                found = {name: one.clamp(-self.clip, self.clip) for name, one in {**found, **slopes}.items()}
+                slopes.update({name: found[name] for name in names})
+            return {**found, **slopes}
+
+        def after() -> None:
+            for name in names:
+                moved = stack.params[name][:, : before[name].shape[1]] - before[name]
+                state[f"path.{name}"].sub_(slopes[name] * moved)
+
+        return Turn(change, after)
+
+    def end(self, world: World, stack: Stack) -> None:
+        """Add what the task's way was worth, and anchor weights where they are."""
+        state = stack.of(self.owner)
+        for name, units in common_units(world).items():
+            now: Tensor = stack.params[name][:, :units]
+            came = (now - state[f"anchor.{name}"]).square()
+            state[f"importance.{name}"] += state[f"path.{name}"] / (came + self.damping)
+            state[f"anchor.{name}"] = now.clone()
+            state[f"path.{name}"].zero_()
