@@ -59,7 +59,16 @@ class Here:
         if lanes not in (first, whole.lanes):
             raise ValueError(f"the stack is of other lanes ({lanes[0]}, ...) than the fleet ({whole.lanes[0]}, ...)")
         here = whole if lanes == whole.lanes else world(whole.settings, whole.bank, lanes)
-        return here, start(here) if stack is None else stack
+        fresh = start(here)
+        if stack is None:
+            return here, fresh
+        # What is recorded can begin later; what is learned with cannot.
+        if absent := [name for name in fresh.tensors if name not in stack.tensors and not name.startswith(RECORD)]:
+            raise UserError(
+                f"the checkpoint lacks `{absent[0]}`: another version of shoal has made it; continue it with that "
+                "version, or start the run again in another folder"
+            )
+        return here, stack
 
     def bind(self) -> None:
         """All stacks write to one ledger."""

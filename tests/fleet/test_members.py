@@ -18,7 +18,7 @@ from shoal.data import load
 from shoal.errors import UserError
 from shoal.fleet.processes import Process
 from shoal.fleet.run import Moment, train
-from shoal.fleet.stack import Stack
+from shoal.fleet.stack import Stack, start
 from shoal.fleet.world import worlds
 from shoal.runs.record import Record
 from shoal.settings.groups import Settings
@@ -177,3 +177,11 @@ def test_a_worker_that_cannot_begin_leaves_nobody_behind(monkeypatch: pytest.Mon
         train(worlds(settings_of(2), load("digits")))
     assert nobody_is_left()
     assert os.environ.get("OMP_NUM_THREADS") == before
+
+
+def test_a_checkpoint_that_lacks_what_agents_learn_with_is_one_sentence() -> None:
+    (world,) = worlds(settings_of(0, sharing=[], tasks={**RAW["tasks"], "common": False}), load("digits"))
+    stack = start(world)
+    del stack.of("memory")["fill"]
+    with pytest.raises(UserError, match=r"the checkpoint lacks `memory.fill`: another version of shoal has made it"):
+        train([world], [stack])
