@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from math import sqrt
 
 import numpy as np
 import torch
@@ -20,7 +21,8 @@ def size(tensors: Mapping[str, Tensor]) -> Tensor:
     """The root mean square of the numbers in each row of some tensors [n, ...] together: [n], in double precision."""
     lengths = [torch.linalg.vector_norm(tensor.flatten(1), dim=1, dtype=torch.float64) for tensor in tensors.values()]
     count = sum(tensor[0].numel() for tensor in tensors.values())
-    return torch.stack(lengths, 1).norm(dim=1) / max(1, count) ** 0.5
+    found: Tensor = torch.linalg.vector_norm(torch.stack(lengths, 1), dim=1) / sqrt(max(1, count))
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -259,8 +259,8 @@ def models(post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tenso
     if post.free and not confirms(post):
         flat = {name: tensor.flatten(0, 1) for name, tensor in content.items()}
         flat["modules"] = torch.arange(count, dtype=torch.int32).repeat(len(world.lanes))
-        first = post.rows(post.links.senders) * count
-        return post.bundle("model", flat, first, np.full(len(first), count))
+        begin = post.rows(post.links.senders) * count
+        return post.bundle("model", flat, begin, np.full(len(begin), count))
     layout = post.mode.expects(world, "model", world.lanes[0])
     turns = turned(post, receipts)
     for row, lane in enumerate(world.lanes):
@@ -402,7 +402,7 @@ def averaged(table: Tensor, sets: np.ndarray, sizes: np.ndarray) -> Tensor:
             on = int((many > turn).sum())
             total[:on] += flat[at[turn, :on]]
         found[torch.from_numpy(here)] = (total / torch.from_numpy(many)[:, None]).float()
-    return found.unflatten(1, table.shape[1:])
+    return found.view(len(sets), *table.shape[1:])
 
 
 def in_turn(receivers: np.ndarray) -> list[np.ndarray]:

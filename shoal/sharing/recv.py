@@ -136,8 +136,9 @@ class Recv(Sharing):
     def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """For every question the sender's own images that are nearest to its images."""
         net = nets(post.world, post.stack)
-        if isinstance(questions, Bundle) and post.free and questions.answered(post.links) is not None:
-            return self.answer_all(post, questions, net)
+        order = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
+        if isinstance(questions, Bundle) and order is not None:
+            return self.answer_all(post, questions, order, net)
         return replies(post.world, questions, lambda lane, mine: self.search(post, lane, mine, net))
 
     def search(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Sequence[Trained]) -> list[Mail]:
@@ -156,9 +157,9 @@ class Recv(Sharing):
             mails.append(post.reply(question, "answer", payload, min(fits, len(rows))))
         return mails
 
-    def answer_all(self, post: Post, questions: Bundle, net: Sequence[Trained]) -> Bundle:
-        """The answers of all lanes where no link has a limit."""
-        world, order = post.world, questions.answered(post.links)
+    def answer_all(self, post: Post, questions: Bundle, order: np.ndarray, net: Sequence[Trained]) -> Bundle:
+        """The answers of all lanes where no link has a limit; `order` has the question to each."""
+        world = post.world
         bounds = np.searchsorted(post.rows(post.links.senders), np.arange(len(world.lanes) + 1))
 
         def mine(lane: Lane) -> Near:
