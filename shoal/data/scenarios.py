@@ -140,7 +140,9 @@ def own(bank: Bank, tasks: Tasks, lane: Lane, lot: Lot, first: int = 0) -> Strea
     labels = {name: bank.labels[rows] for name, rows in held.items()}
 
     def members(name: str, classes: tuple[int, ...], each: int | str) -> np.ndarray:
-        rows: np.ndarray = held[name][np.isin(labels[name], classes)]
+        wanted = np.zeros(len(bank.classes), bool)
+        wanted[list(classes)] = True
+        rows: np.ndarray = held[name][wanted[labels[name]]]
         if isinstance(each, str):
             return rows
         want = each * len(classes)

@@ -17,6 +17,7 @@ from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure
 from shoal.fleet.stack import PARAMS, RECORD, Stack, grid, joined, start
 from shoal.fleet.state import guarded
 from shoal.fleet.world import World, joint_lanes, world
+from shoal.mail.bundle import Bundle
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
@@ -47,7 +48,7 @@ class Here:
         self.bind()
         self.result: Any = None
         self.posts: list[Post] = []
-        self.questions: list[list[Mail]] = []
+        self.questions: list[Sequence[Mail]] = []
         for _, stack in self.fleet:  # what an earlier version saved may be no numbers
             examine(stack)
 
@@ -124,7 +125,7 @@ class Here:
 
     # The verbs of an exchange
 
-    def ask(self, mode: int) -> list[Posted]:
+    def ask(self, mode: int) -> Sequence[Posted]:
         """What leaves as questions, by the mode at a place in the settings."""
         self.posts = [Post(here, stack, here.settings.sharing[mode]) for here, stack in self.fleet]
         found = []
@@ -133,11 +134,13 @@ class Here:
             mails, silent = spoken(post)
             post.asking = False
             known_kinds(post, mails)
-            found += [*post.send(going(post, mails)), *silent]
-        return found
+            found.append(silent or post.send(going(post, mails)))
+        return together(found)
 
     def receive(self, mails: Sequence[Mail]) -> list[str]:
-        """What receivers say of the mail that has come for them."""
+        """What receivers say of the mail that has come for them; of a bundle that all accept as it is, nothing."""
+        if isinstance(mails, Bundle):
+            return self.posts[0].receive(mails)
         verdicts: dict[int, str] = {}
         for post in self.posts:
             mine = [at for at, mail in enumerate(mails) if mail.receiver in post.world.row]
@@ -146,15 +149,15 @@ class Here:
             verdicts |= zip(mine, post.receive([mails[at] for at in mine]), strict=True)
         return [verdicts[at] for at in range(len(mails))]
 
-    def answer(self) -> list[Posted]:
+    def answer(self) -> Sequence[Posted]:
         """What leaves as answers."""
         self.questions = [post.collect(asked=True) for post in self.posts]
         found = []
         for post, questions in zip(self.posts, self.questions, strict=True):
             post.verb = "answer"
             mails, silent = spoken(post, questions)
-            found += [*post.send(going(post, mails)), *silent]
-        return found
+            found.append(silent or post.send(going(post, mails)))
+        return together(found)
 
     def absorb(self) -> None:
         """Make use of what has come."""
@@ -165,6 +168,11 @@ class Here:
             post.audit()
 
 
+def together(found: Sequence[Sequence[Posted]]) -> Sequence[Posted]:
+    """What all stacks have sent; of one stack, as it is."""
+    return found[0] if len(found) == 1 else [one for mine in found for one in mine]
+
+
 def spoken(post: Post, *questions: Sequence[Mail]) -> tuple[Sequence[Mail], list[Posted]]:
     """What a mode says by the verb whose time it is. Where its code fails, its agents here are silent, and the ledger
     says why; that it writes, or breaks another law, is still an error."""
@@ -173,7 +181,7 @@ def spoken(post: Post, *questions: Sequence[Mail]) -> tuple[Sequence[Mail], list
     with guarded(post.stack, f"the mode `{post.mode.mode}`, before it absorbs,", ()):
         try:
             mails = verb(post, *questions)
-            if not all(isinstance(mail, Mail) for mail in mails):
+            if not isinstance(mails, Bundle) and not all(isinstance(mail, Mail) for mail in mails):
                 raise TypeError(f"`{post.verb}` returns something that is no mail")
         except (UserError, Stopped, MemoryError):
             raise
@@ -190,10 +198,10 @@ def going(post: Post, mails: Sequence[Mail]) -> Sequence[Mail]:
 def known_kinds(post: Post, mails: Sequence[Mail]) -> None:
     """Raise if a mode asks by a kind of mail that it does not name: one that has been long under way must not be taken
     for an answer."""
-    for mail in mails:
-        if mail.kind not in post.mode.asking:
+    for kind in [mails.kind] if isinstance(mails, Bundle) else [mail.kind for mail in mails]:
+        if kind not in post.mode.asking:
             raise SettingsError(
-                f"mode `{post.mode.mode}` asks by mail of kind `{mail.kind}`; name that kind in its `asking`"
+                f"mode `{post.mode.mode}` asks by mail of kind `{kind}`; name that kind in its `asking`"
             )
 
 

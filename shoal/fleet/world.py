@@ -16,6 +16,7 @@ from shoal.data.scenarios import even, seen, streams
 from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS
+from shoal.mail.bundle import Links
 from shoal.models.contract import Model, Usage, described
 from shoal.models.heads import OPEN, sizes
 from shoal.models.table import build
@@ -171,6 +172,25 @@ class World:
     def ways(self) -> "dict[Sharing, dict[Lane, list[Lane]]]":
         """What `neighbours` has found."""
         return {}
+
+    def links(self, mode: "Sharing") -> Links:
+        """The edges from each lane that is here to its `neighbours` by a mode, as arrays."""
+        if mode not in self.arrays:
+            place = {lane: at for at, lane in enumerate(self.peers)}
+            pairs = [(place[lane], place[other]) for lane, others in self.neighbours(mode).items() for other in others]
+            found = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
+            self.arrays[mode] = Links(self.peers, *found)
+        return self.arrays[mode]
+
+    @cached_property
+    def arrays(self) -> "dict[Sharing, Links]":
+        """What `links` has found."""
+        return {}
+
+    @cached_property
+    def free(self) -> bool:
+        """Has no edge a limit?"""
+        return all(edge.budget is None and edge.every == 1 for edge in self.edges.values())
 
     def images(self, rows: np.ndarray) -> Tensor:
         """Raw images of the bank, as they are sent: bytes or floats [n, ...]."""

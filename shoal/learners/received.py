@@ -79,6 +79,49 @@ def store(
     state["y"][row, tasks, places] = torch.tensor([one.label for one in chosen], device=world.device)
 
 
+def put(
+    world: "World",
+    stack: "Stack",
+    lane: "Lane",
+    images: Tensor,
+    at: np.ndarray,
+    labels: np.ndarray,
+    tasks: np.ndarray,
+    rule: str,
+    rng: np.random.Generator,
+) -> None:
+    """`store` images[at] with labels and tasks as arrays, images that the buffer holds already too."""
+    state, row = stack.of(OWNER), world.row[lane]
+    room = state["y"].shape[2]
+    if not len(at) or not room:
+        return
+    fill, seen, marks = (state[name][row].numpy() for name in ("fill", "seen", "marks"))
+    luck = rng.random(len(at))
+    # The how manieth of its task each image is: until the buffer is full they come one behind the other.
+    order = np.argsort(tasks, kind="stable")
+    number = np.empty(len(at), np.int64)
+    number[order] = np.arange(len(at)) - np.searchsorted(tasks[order], tasks[order])
+    behind = fill[tasks] + number
+    chance = (luck * (seen[tasks] + number + 1 if rule == "reservoir" else room)).astype(np.int64)
+    place = np.where(behind < room, behind, chance)
+    came = np.bincount(tasks, minlength=len(fill))
+    seen += came
+    fill[:] = np.minimum(room, fill + came)
+    kept = np.flatnonzero(place < room)
+    if not len(kept):
+        return
+    # Of images for one place the last stays; they are encoded in the order in which their places were first taken.
+    key = tasks[kept] * room + place[kept]
+    _, first, back = np.unique(key, return_index=True, return_inverse=True)
+    last = np.zeros(len(first), np.int64)
+    last[back] = np.arange(len(key))  # of several the last is written last
+    chosen = kept[last[np.argsort(first)]]
+    where = torch.from_numpy(tasks[chosen]).to(world.device), torch.from_numpy(place[chosen]).to(world.device)
+    marks[tasks[chosen], place[chosen]] = 0
+    state["x"][row, *where] = world.encode(images[torch.from_numpy(at[chosen])], lane)
+    state["y"][row, *where] = torch.from_numpy(labels[chosen]).to(world.device)
+
+
 def slot(fill: int, seen: int, room: int, luck: float, rule: str) -> int | None:
     """The place for the `seen`-th image in a buffer that holds `fill`, or None; `luck` is uniform in [0, 1)."""
     if fill < room:

@@ -75,6 +75,14 @@ def filters(way: Way) -> tuple[Filter, ...]:
     return RHYTHM, EDGE_BUDGET, MODE_BUDGET
 
 
+USUAL = filters
+
+
+def open_to_all(mode: "Sharing") -> bool:
+    """Is all that a mode sends over edges without limits let pass as it is?"""
+    return filters is USUAL and limit(mode.budget) is None
+
+
 def stopped(way: Way, letter: Mail | Quote) -> str:
     """Why a message may not leave now, by the first filter that stops it; empty: it may."""
     return next((why for one in filters(way) if (why := one.stops(way, letter))), "")

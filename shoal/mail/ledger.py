@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.data.tasks import Lane
-from shoal.mail.mail import UNSENT, Mail
+from shoal.mail.bundle import Bundle, Links, Lot
+from shoal.mail.mail import ACCEPTED, UNSENT, Mail
 
 COLUMNS = ("seed", "task", "epoch", "sender", "receiver", "mode", "kind", "items", "floats", "bytes", "verdict")
 WORDS = ("mode", "kind", "verdict")  # columns of words; all others are numbers
@@ -48,8 +49,49 @@ class Use(NamedTuple):
         """What it has carried in a task that is not past."""
         return self.during if self.task == task else NOTHING
 
+    def beside(self, other: "Use") -> "Use":
+        """What an edge has carried of both, if neither is part of the other."""
+        last, task = max(self.last, other.last), max(self.task, other.task)
+        carried, during = [self.at(last), other.at(last)], [self.within(task), other.within(task)]
+        return Use(last, task, *(added(*pair) for pair in (carried, during, (self.total, other.total))))
+
+
+def added(one: Weight, other: Weight) -> Weight:
+    return Weight(one.floats + other.floats, one.bytes + other.bytes)
+
 
 UNUSED = Use()
+
+
+@dataclass
+class Tally:
+    """What the edges of bundles have carried of one mode, as arrays."""
+
+    links: Links
+    last: int
+    task: int
+    carried: np.ndarray  # int64 [M, 2], floats and bytes: at that moment,
+    during: np.ndarray  # in that task,
+    total: np.ndarray  # and in all
+
+    def add(self, bundle: Bundle, now: int) -> None:
+        """Note that a bundle crosses its edges."""
+        weight = np.stack([bundle.floats, bundle.bytes], 1)
+        self.carried = weight + (self.carried if self.last == now else 0)
+        self.during = weight + (self.during if self.task == bundle.task else 0)
+        self.total = self.total + weight
+        self.last, self.task = now, bundle.task
+
+    @property
+    def uses(self) -> dict[tuple[Lane, Lane], Use]:
+        """The same by edge."""
+        ends = zip(self.links.senders.tolist(), self.links.receivers.tolist(), strict=True)
+        weights = zip(*(one.tolist() for one in (self.carried, self.during, self.total)), strict=True)
+        peers, clock = self.links.peers, (self.last, self.task)
+        return {
+            (peers[a], peers[b]): Use(*clock, *(Weight(*pair) for pair in found))
+            for (a, b), found in zip(ends, weights, strict=True)
+        }
 
 
 @dataclass
@@ -62,8 +104,9 @@ class Ledger:
 
     blocks: list[np.ndarray] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
-    uses: dict[tuple[Lane, Lane], Use] = field(default_factory=dict)
-    shares: dict[tuple[Lane, Lane, str], Use] = field(default_factory=dict)  # of one mode
+    noted: dict[tuple[Lane, Lane], Use] = field(default_factory=dict)  # what single mails have come to,
+    parts: dict[tuple[Lane, Lane, str], Use] = field(default_factory=dict)  # of one mode,
+    tallies: dict[str, list[Tally]] = field(default_factory=dict)  # and bundles, of one mode
 
     @classmethod
     def of(cls, rows: np.ndarray, words: Sequence[str], epochs: int) -> "Ledger":
@@ -72,15 +115,36 @@ class Ledger:
             return cls(words=list(words))
         ledger = cls([rows], list(words))
         crossed = rows[ledger.crossed]
-        ledger.uses = {
+        ledger.noted = {
             (Lane(seed, sender), Lane(seed, receiver)): use
             for (seed, sender, receiver), use in used(crossed, ("seed", "sender", "receiver"), epochs)
         }
-        ledger.shares = {
+        ledger.parts = {
             (Lane(seed, sender), Lane(seed, receiver), ledger.words[mode]): use
             for (seed, sender, receiver, mode), use in used(crossed, ("seed", "sender", "receiver", "mode"), epochs)
         }
         return ledger
+
+    @property
+    def uses(self) -> dict[tuple[Lane, Lane], Use]:
+        """What every edge has carried so far."""
+        self.settle()
+        return self.noted
+
+    @property
+    def shares(self) -> dict[tuple[Lane, Lane, str], Use]:
+        """What every edge has carried so far of each mode."""
+        self.settle()
+        return self.parts
+
+    def settle(self) -> None:
+        """Write what bundles have carried beside what single mails have."""
+        for mode, tallies in self.tallies.items():
+            for tally in tallies:
+                for ends, use in tally.uses.items():
+                    self.noted[ends] = self.noted.get(ends, UNUSED).beside(use)
+                    self.parts[*ends, mode] = self.parts.get((*ends, mode), UNUSED).beside(use)
+        self.tallies.clear()
 
     def use(self, sender: Lane, receiver: Lane) -> Use:
         """What an edge has carried so far."""
@@ -93,13 +157,23 @@ class Ledger:
     def carry(self, mail: Mail, now: int) -> None:
         """Note that a message crosses its edge."""
         ends = mail.sender, mail.receiver
-        self.uses[ends] = self.use(*ends).then(mail, now)
-        self.shares[*ends, mail.mode] = self.share(*ends, mail.mode).then(mail, now)
+        self.noted[ends] = self.use(*ends).then(mail, now)
+        self.parts[*ends, mail.mode] = self.share(*ends, mail.mode).then(mail, now)
+
+    def carry_all(self, bundle: Bundle, now: int) -> None:
+        """Note that a bundle crosses its edges."""
+        tallies, nothing = self.tallies.setdefault(bundle.mode, []), np.zeros((len(bundle), 2), np.int64)
+        for tally in tallies:
+            if tally.links is bundle.links:
+                break
+        else:
+            tallies.append(tally := Tally(bundle.links, -1, -1, nothing, nothing, nothing))
+        tally.add(bundle, now)
 
     def sent_by(self, lanes: Collection[Lane]) -> "Ledger":
         """A ledger without rows that knows what edges from some lanes have carried."""
         uses = {ends: use for ends, use in self.uses.items() if ends[0] in lanes}
-        return Ledger(uses=uses, shares={name: use for name, use in self.shares.items() if name[0] in lanes})
+        return Ledger(noted=uses, parts={name: use for name, use in self.shares.items() if name[0] in lanes})
 
     @property
     def rows(self) -> np.ndarray:
@@ -120,6 +194,23 @@ class Ledger:
         ]
         if rows:
             self.blocks.append(np.array(rows, np.int64))
+
+    def write_all(self, lot: Lot) -> None:
+        """Write a row for each mail of a bundle and its verdict."""
+        bundle, links = lot.bundle, lot.bundle.links
+        if not len(bundle):
+            return
+        mode, kind = self.place(bundle.mode), self.place(bundle.kind)
+        verdicts = [self.place(word) for word in lot.verdicts] if lot.verdicts else self.place(ACCEPTED)
+        ends = links.lanes[links.senders], links.lanes[links.receivers]
+        columns = (
+            *(ends[0][:, 0], bundle.task, bundle.epoch, ends[0][:, 1], ends[1][:, 1]),
+            *(mode, kind, bundle.items, bundle.floats, bundle.bytes, verdicts),
+        )
+        rows = np.empty((len(bundle), len(COLUMNS)), np.int64)
+        for at, column in enumerate(columns):
+            rows[:, at] = column
+        self.blocks.append(rows)
 
     def place(self, word: str) -> int:
         """Where a word is in `words`; a new one comes last."""

@@ -185,12 +185,15 @@ def plain(tensor: object) -> bool:
     return tensor.layout == torch.strided and tensor.device.type != "meta" and tensor.dtype in PACKED
 
 
-def frozen(payload: object) -> dict[str, Tensor] | None:
-    """A copy of a payload that nobody else can write, without gradients; None: it cannot be packed."""
+def packable(payload: object) -> bool:
+    """Is it a payload, plain tensors by name?"""
     if not isinstance(payload, Mapping):
-        return None
-    if not all(isinstance(name, str) and plain(tensor) for name, tensor in payload.items()):
-        return None
+        return False
+    return all(isinstance(name, str) and plain(tensor) for name, tensor in payload.items())
+
+
+def frozen(payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A copy of a payload that nobody else can write, without gradients."""
     return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in payload.items()}
 
 

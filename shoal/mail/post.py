@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
-from shoal.mail.filters import Way, left, sent, stopped
+from shoal.mail.bundle import Bundle, Links, Lot
+from shoal.mail.filters import Way, left, open_to_all, sent, stopped
 from shoal.mail.mail import (
     ACCEPTED,
     FORGED,
@@ -38,6 +40,7 @@ from shoal.mail.mail import (
     fault,
     frozen,
     identify,
+    packable,
 )
 from shoal.mail.quote import Quote, Room
 from shoal.sharing.contract import Sharing
@@ -64,6 +67,8 @@ class Post:
     verb: str = ""  # which mail comes now: that of `ask`, or that of `answer`; empty: any
     gone: set[tuple[Lane, Lane, str]] = field(default_factory=set)  # the edges and kinds of what has left,
     heard: set[tuple[Lane, Lane, str]] = field(default_factory=set)  # and of what was accepted
+    lots: dict[str, Bundle] = field(default_factory=dict)  # bundles that have left, by kind
+    arrived: dict[str, Bundle] = field(default_factory=dict)  # and that were accepted, until they are collected
     found: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)  # what `once` has found, and of what
 
     @cached_property
@@ -118,8 +123,45 @@ class Post:
     def asked(self, answer: Mail) -> Mail | None:
         """The mail that an answer replies to, if its receiver has really sent it to this sender at this exchange."""
         mine = self.sent.get(answer.reply)
+        for bundle in self.lots.values():
+            if mine is None and answer.reply in bundle.places:
+                mine = bundle[bundle.places[answer.reply]]
         ends = answer.receiver, answer.sender
         return mine if mine is not None and (mine.sender, mine.receiver) == ends else None
+
+    @cached_property
+    def free(self) -> bool:
+        """May all lanes that are here send all they like to all that they are linked with? Then mail can be bundled."""
+        return self.world.even and self.world.free and open_to_all(self.mode) and self.world.device.type == "cpu"
+
+    def bundle(
+        self, kind: str, content: Mapping[str, Tensor], first: np.ndarray, items: np.ndarray, replies: str = ""
+    ) -> Bundle:
+        """A mail of one kind over each of `links`, dated now: the first axis of every tensor counts items, and a mail
+        holds so many from the `first` on."""
+        return Bundle(
+            self.links, self.mode.mode, kind, self.stack.task, self.stack.epoch, content, first, items, replies
+        )
+
+    @property
+    def links(self) -> Links:
+        """The edges over which lanes that are here send by this mode, sender after sender, as arrays."""
+        return self.world.links(self.mode)
+
+    def rows(self, places: np.ndarray) -> np.ndarray:
+        """The rows here of lanes by their places among all peers; -1: they are elsewhere."""
+        if self.rows_here.size == len(self.world.peers) and self.world.lanes == self.world.peers:
+            return places
+        found = np.full(len(self.world.peers), -1)
+        found[self.rows_here] = np.arange(len(self.rows_here))
+        rows: np.ndarray = found[places]
+        return rows
+
+    @cached_property
+    def rows_here(self) -> np.ndarray:
+        """The place of every lane that is here among all peers."""
+        place = {lane: at for at, lane in enumerate(self.world.peers)}
+        return np.array([place[lane] for lane in self.world.lanes], np.int64)
 
     # For senders
 
@@ -134,13 +176,41 @@ class Post:
         that is."""
         return left(self.way(sender, receiver))
 
-    def send(self, mails: Iterable[Mail]) -> list[tuple[Mail, str]]:
+    def send(self, mails: Iterable[Mail]) -> Sequence[tuple[Mail, str]]:
         """Let mails of lanes that are here leave, if they may: they are paid for, whatever becomes of them.
 
         Each comes back as it is under way, with a verdict: ACCEPTED, as far as its sender can know, or why it is not
         under way. What is under way is a copy, one for all that hold the same payload: nobody can change it any more.
         """
+        if isinstance(mails, Bundle) and (copy := self.sealed(mails)) is not None:
+            self.lots[copy.kind] = copy
+            self.stack.ledger.carry_all(copy, self.now)
+            return Lot(copy)
         return [self.send_one(mail) for mail in mails]
+
+    def sealed(self, bundle: Bundle) -> Bundle | None:
+        """A bundle that nobody can change any more, if it leaves as it is; None: its mails must be looked at one by
+        one."""
+        ours = bundle.links is self.links and bundle.mode == self.mode.mode
+        now = (bundle.task, bundle.epoch) == (self.stack.task, self.stack.epoch)
+        first = not any(kind == bundle.kind for *_, kind in self.gone) and bundle.kind not in self.lots
+        if not (ours and now and first and self.free and len(bundle)):
+            return None
+        if not packable(bundle.content) or len({tensor.shape[:1] for tensor in bundle.content.values()}) != 1:
+            return None
+        content = frozen(bundle.content)
+        start, count = (np.array(one, np.int64) for one in (bundle.first, bundle.items))
+        length = next(iter(content.values())).shape[:1]
+        if start.shape != (len(bundle),) or count.shape != start.shape or min(start.min(), count.min()) < 0:
+            return None
+        quote = self.quotes.get(bundle.kind)
+        if (
+            not length
+            or int((start + count).max()) > length[0]
+            or (quote is not None and int(count.max()) > quote.items)
+        ):
+            return None
+        return replace(bundle, content=content, first=start, items=count)
 
     def send_one(self, mail: Mail) -> tuple[Mail, str]:
         """Let one mail leave, if it may."""
@@ -149,11 +219,11 @@ class Post:
         ends = mail.sender, mail.receiver
         if self.excessive(mail):
             return blank(mail, self.mode.mode), TOO_MUCH
-        payload = self.once(("copy",), mail.payload, lambda: frozen(mail.payload))
-        if payload is None:
+        if not self.once(("packable",), mail.payload, lambda: packable(mail.payload)):
             return blank(mail, self.mode.mode), NO_TENSORS
+        payload = self.once(("copy",), mail.payload, lambda: frozen(mail.payload))
         mail = replace(mail, payload=payload, items=self.items(mail, payload))
-        if (*ends, mail.kind) in self.gone:
+        if (*ends, mail.kind) in self.gone or mail.kind in self.lots:
             return mail, SENT_ALREADY
         way = self.way(*ends)
         if why := stopped(way, mail):
@@ -225,7 +295,10 @@ class Post:
 
     def receive(self, mails: Sequence[Mail]) -> list[str]:
         """The verdicts of receivers that are here on mail that has arrived. What they accept lies in the inbox until it
-        is due."""
+        is due. Of a bundle that all accept as it is there are none."""
+        if isinstance(mails, Bundle) and self.all_right(mails):
+            self.arrived[mails.kind] = mails
+            return []
         verdicts = []
         for mail in mails:
             verdict = self.judged(mail)
@@ -240,6 +313,21 @@ class Post:
             verdicts.append(verdict)
         return verdicts
 
+    def all_right(self, bundle: Bundle) -> bool:
+        """Does nobody refuse anything in a bundle?"""
+        if bundle.kind in self.arrived or any(kind == bundle.kind for *_, kind in self.heard):
+            return False
+        expected = self.look(bundle.kind, bundle.ends(0)[0])
+        free = all(want.shape[:1] == (None,) for want in expected.values())
+        if not self.known(bundle.kind) or not free or fault(bundle.content, expected) != ACCEPTED:
+            return False
+        try:
+            return self.mode.welcomes(self, bundle)
+        except UserError:
+            raise
+        except Exception:  # each mail will be judged for itself
+            return False
+
     def judged(self, mail: Mail) -> str:
         """A receiver's verdict on a mail."""
         if not self.known(mail.kind):
@@ -252,7 +340,8 @@ class Post:
             raise
         except Exception:  # whatever it is that the mail has done to the code of its receiver
             return UNREADABLE
-        if verdict == ACCEPTED and (mail.sender, mail.receiver, mail.kind) in self.heard:
+        twice = (mail.sender, mail.receiver, mail.kind) in self.heard or mail.kind in self.arrived
+        if verdict == ACCEPTED and twice:
             return ONCE
         return verdict
 
@@ -275,20 +364,26 @@ class Post:
 
         return self.once(("fault", mail.kind, mail.sender), mail.payload, find)
 
-    def collect(self, asked: bool) -> list[Mail]:
+    def collect(self, asked: bool) -> Sequence[Mail]:
         """Take from the inbox what is due of this mode: questions, or all that is none."""
+        bundles = [one for kind, one in self.arrived.items() if (kind in self.mode.asking) == asked]
+        self.arrived = {kind: one for kind, one in self.arrived.items() if (kind in self.mode.asking) != asked}
+        if not self.stack.inbox and len(bundles) == 1:
+            return bundles[0]
 
         def mine(mail: Mail) -> bool:
             return mail.mode == self.mode.mode and mail.due <= self.now and (mail.kind in self.mode.asking) == asked
 
         found = [mail for mail in self.stack.inbox if mine(mail)]
         self.stack.inbox[:] = [mail for mail in self.stack.inbox if not mine(mail)]
-        return found
+        return [*found, *(mail for one in bundles for mail in one)]
 
     def audit(self) -> None:
         """The constraint of the paper's equation 1, size(K_ji) <= b_ji f_ji C, for every edge, with 1 / `every` as the
         frequency: an edge can have been used once at the start and once for each of its periods that have passed. Of a
         budget per task, a task is the period."""
+        if self.world.free:
+            return
         for (sender, receiver), edge in self.world.edges.items():
             most = edge.limit
             if most is None or sender not in self.world.row:

@@ -18,7 +18,8 @@ from shoal.study.paired import Gain, Scores, paired
 Row = dict[str, Any]
 
 
-UNSENT = ("edge at rest", "over budget")  # verdicts on mail that never left its sender
+# Verdicts on mail that never left its sender.
+UNSENT = (*("edge at rest", "over budget", "forged", "no edge", "no tensors", "too much", "sent already", "silent"),)
 
 
 class Score(NamedTuple):

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from math import sqrt
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from shoal.data.bank import Bank
@@ -12,15 +14,15 @@ from shoal.mail.post import Post
 from shoal.models.contract import Model
 
 LARGEST = 8.0  # weights may be so many times as large as the receiver's own, by their root mean square
-WEIGHTIEST = 1e6  # and what a weight matters so many times as much, or as 1, which the square of a gradient rarely is
+WEIGHTIEST = 1e15  # what a weight matters is at most this: the square of its pull is still a number
 
 
 def size(tensors: Mapping[str, Tensor]) -> Tensor:
     """The root mean square of the numbers in each row of some tensors [n, ...] together: [n], in double precision."""
-    total = sum(tensor.flatten(1).double().square().sum(1) for tensor in tensors.values())
+    lengths = [torch.linalg.vector_norm(tensor.flatten(1), dim=1, dtype=torch.float64) for tensor in tensors.values()]
     count = sum(tensor[0].numel() for tensor in tensors.values())
-    assert isinstance(total, Tensor)
-    return (total / max(1, count)).sqrt()
+    found: Tensor = torch.linalg.vector_norm(torch.stack(lengths, 1), dim=1) / sqrt(max(1, count))
+    return found
 
 
 @lru_cache(maxsize=64)

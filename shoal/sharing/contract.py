@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from shoal.data.tasks import Lane
     from shoal.fleet.world import World
+    from shoal.mail.bundle import Bundle
     from shoal.mail.mail import Expected, Mail
     from shoal.mail.post import Post
     from shoal.mail.quote import Quote, Room
@@ -99,13 +100,19 @@ class Sharing(Part):
         each receiver."""
         return ""
 
-    def ask(self, post: "Post") -> list["Mail"]:
+    def welcomes(self, post: "Post", bundle: "Bundle") -> bool:
+        """Do all receivers take a bundle that looks as expected as it is? If not, or if it takes too long to say, each
+        of its mails is judged for itself by `objects`."""
+        return type(self).objects is Sharing.objects
+
+    def ask(self, post: "Post") -> Sequence["Mail"]:
         """The questions of all lanes; none, if everybody just sends."""
         return []
 
     @abstractmethod
-    def answer(self, post: "Post", questions: Sequence["Mail"]) -> list["Mail"]:
-        """What everybody sends, given the questions that have arrived."""
+    def answer(self, post: "Post", questions: Sequence["Mail"]) -> Sequence["Mail"]:
+        """What everybody sends, given the questions that have arrived: mails, or where `post.free` a bundle of them
+        (`post.bundle`), which is much faster."""
 
     @abstractmethod
     def absorb(self, post: "Post", questions: Sequence["Mail"], answers: Sequence["Mail"]) -> None:

@@ -1,10 +1,12 @@
 """Exchanges: every mode that is due acts for all lanes of all stacks at once, wherever they are."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from shoal.data.tasks import Lane
-from shoal.fleet.members import Crew, Posted
-from shoal.mail.mail import ACCEPTED, FORGED, NO_EDGE
+from shoal.fleet.members import Crew, Here, Posted
+from shoal.mail.bundle import Lot
+from shoal.mail.mail import ACCEPTED, FORGED, NO_EDGE, NO_TENSORS, Mail, packable
 from shoal.mail.post import Observe
 from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
@@ -28,6 +30,14 @@ def meet(
 def deliver(crew: Crew, sent: Sequence[Sequence[Posted]], observe: Observe | None) -> None:
     """Carry what members have sent to the inboxes of their receivers, and write it in the ledger, in the order of its
     senders in the fleet, however it is cut into members. Nobody speaks for the lanes of another member."""
+    lot = sent[0]
+    if len(sent) == 1 and isinstance(lot, Lot) and isinstance(crew.members[0], Here):
+        told = Lot(lot.bundle, crew.members[0].receive(lot.bundle))
+        crew.ledger.write_all(told)
+        if observe:
+            for mail, verdict in told:
+                observe(mail, verdict)
+        return
     spoken = [one for member, mine in zip(crew.members, sent, strict=True) for one in checked(crew, member.lanes, mine)]
     posted = sorted(spoken, key=lambda one: crew.place.get(one[0].sender, -1))
     arriving = [
@@ -52,5 +62,7 @@ def checked(crew: Crew, lanes: Collection[Lane], posted: Iterable[Posted]) -> It
             yield mail, verdict
         elif mail.sender not in lanes:
             yield mail, FORGED
+        elif isinstance(mail, Mail) and not packable(mail.payload):
+            yield replace(mail, payload={}), NO_TENSORS
         else:
             yield mail, ACCEPTED if (mail.sender, mail.receiver) in crew.whole[0].edges else NO_EDGE

@@ -7,6 +7,7 @@ Shared are the layers of a monolithic net and the basis of a modular one, never 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
@@ -18,14 +19,17 @@ from shoal.fleet.world import World
 from shoal.learners.batches import Batch
 from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Frame, Part, Tensors, trains_body
+from shoal.mail.bundle import Bundle
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver, identify
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.contract import body_shapes, body_units
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
-from shoal.sharing.bounds import WEIGHTIEST, too_large
+from shoal.sharing.bounds import WEIGHTIEST, largest, size, too_large
 from shoal.sharing.contract import Sharing
+
+CHUNK = 2**17  # numbers that are summed at once: they should stay in a core's cache
 
 
 class Federated(Sharing):
@@ -61,7 +65,7 @@ class Federated(Sharing):
                     mails.append(post.mail(lane, other, "receipt", payload, 1, model))
         return mails
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+    def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         return models(post, questions, snapshot(post.world, post.stack))
 
     def objects(self, post: Post, mail: Mail) -> str:
@@ -72,6 +76,15 @@ class Federated(Sharing):
         if not 0 < len(modules) == len(modules.unique()):
             return OUT_OF_RANGE
         return TOO_LARGE if too_large(post, mail, post.world.model.body) else ACCEPTED
+
+    def welcomes(self, post: Post, bundle: Bundle) -> bool:
+        """Bundles are of whole models."""
+        if type(self).objects is not Federated.objects or bundle.kind != "model" or not whole_models(post, bundle):
+            return False
+        count = body_units(post.world.model)
+        found = size({name: bundle.content[name].unflatten(0, (-1, count)) for name in post.world.model.body})
+        rows = torch.from_numpy(post.rows(bundle.links.receivers))
+        return bool((found[torch.from_numpy(bundle.first // count)] <= largest(post)[rows]).all())
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         if kind == "receipt":
@@ -95,8 +108,8 @@ class FedAvg(Federated):
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived."""
-        for row, mean in means(post, questions, answers).items():
-            write(post.stack, row, mean)
+        rows, mean = means(post, questions, answers)
+        write_all(post.stack, rows, mean)
 
 
 class FedProx(Federated):
@@ -111,13 +124,12 @@ class FedProx(Federated):
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived; it is the anchor until the next exchange."""
-        stack = post.stack
         state = remembered(post, ("anchor",))
-        for row, mean in means(post, questions, answers).items():
-            write(stack, row, mean)
-            state["on"][row] = 1
-            for name, value in mean.items():
-                state[f"anchor.{name}"][row] = value
+        rows, mean = means(post, questions, answers)
+        write_all(post.stack, rows, mean)
+        state["on"][rows] = 1
+        for name, value in mean.items():
+            state[f"anchor.{name}"][rows] = value
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return "on" in stack.of(self.mode) and trains_body(world, parts)
@@ -148,7 +160,7 @@ class FedCurv(Federated):
         "once", description="added to the mean loss once, or once per task in the batch and divided by its images"
     )
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+    def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """Everybody's modules, and how much each weight matters to it, to everybody's neighbours."""
         matters = fisher(post.world, post.stack, self.fisher, self.samples)
         return models(post, questions, snapshot(post.world, post.stack), matters)
@@ -157,8 +169,10 @@ class FedCurv(Federated):
         """The mean over oneself and what has arrived; and sum_j F_j and sum_j F_j w_j, which is all that the sum over
         neighbours of F_j (w - w_j)^2 needs for its gradient. What came earlier is forgotten."""
         state = remembered(post, ("sum", "moment"))
-        for row, mean in means(post, questions, answers).items():
-            write(post.stack, row, mean)
+        write_all(post.stack, *means(post, questions, answers))
+        if isinstance(answers, Bundle):
+            self.remember_all(post, answers, state)
+            return
         for lane, mails in by_receiver(answers).items():
             row = post.world.row[lane]
             state["on"][row] = 1
@@ -169,6 +183,22 @@ class FedCurv(Federated):
                     matters, value = mail.payload[f"fisher.{name}"], mail.payload[name]
                     total[at] += matters
                     moment[at] += matters * value
+
+    def remember_all(self, post: Post, bundle: Bundle, state: State) -> None:
+        """The same of a bundle: of every receiver the first mail, then the second, and so on."""
+        count = body_units(post.world.model)
+        senders, receivers = torch.from_numpy(bundle.first // count), post.rows(bundle.links.receivers)
+        turns = [torch.from_numpy(turn) for turn in in_turn(receivers)]
+        rows = torch.from_numpy(receivers)
+        state["on"][rows] = 1
+        for name in post.world.model.body:
+            value, matters = (bundle.content[key].unflatten(0, (-1, count)) for key in (name, f"fisher.{name}"))
+            weighed = matters * value
+            for word, what in (("sum", matters), ("moment", weighed)):
+                total = state[f"{word}.{name}"]
+                total[rows] = 0
+                for turn in turns:
+                    total[rows[turn]] += what[senders[turn]]
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return "on" in stack.of(self.mode) and trains_body(world, parts)
@@ -204,7 +234,9 @@ class FedFish(Federated):
         """Between one's own weights and the mean over oneself and what has arrived."""
         own = snapshot(post.world, post.stack)
         matters = fisher(post.world, post.stack, self.fisher, self.samples) if answers else {}
-        for row, mean in means(post, questions, answers).items():
+        rows, means_ = means(post, questions, answers)
+        for at, row in enumerate(rows.tolist()):
+            mean = {name: tensor[at] for name, tensor in means_.items()}
             kept = normalised({name: matters[name][row] for name in own}, self.norm, self.temperature)
             mixed = {name: kept[name] * own[name][row] + (1 - kept[name]) * mean[name] for name in own}
             # Where both are the same, so is what lies between them: rounding must not move it.
@@ -217,13 +249,18 @@ def net_of(settings: Settings) -> tuple[str, int, int, int]:
     return settings.model, settings.net.width, settings.net.depth, settings.net.basis
 
 
-def models(post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tensors | None = None) -> list[Mail]:
+def models(post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tensors | None = None) -> Sequence[Mail]:
     """Everybody's modules to all its neighbours.
 
     If not all fit the budget, some go; others at the next exchange, so that in turn all are averaged.
     """
     world, count, mails = post.world, body_units(post.world.model), []
     content = values | {f"fisher.{name}": tensor for name, tensor in (matters or {}).items()}
+    if post.free and not confirms(post):
+        flat = {name: tensor.flatten(0, 1) for name, tensor in content.items()}
+        flat["modules"] = torch.arange(count, dtype=torch.int32).repeat(len(world.lanes))
+        begin = post.rows(post.links.senders) * count
+        return post.bundle("model", flat, begin, np.full(len(begin), count))
     layout = post.mode.expects(world, "model", world.lanes[0])
     turns = turned(post, receipts)
     for row, lane in enumerate(world.lanes):
@@ -288,8 +325,9 @@ def owed(post: Post, answers: Sequence[Mail]) -> Tensor:
     return found
 
 
-def means(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> dict[int, Tensors]:
-    """The unweighted mean over oneself and the neighbours whose modules have arrived, by row.
+def means(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> tuple[Tensor, Tensors]:
+    """The unweighted mean over oneself and the neighbours whose modules have arrived, [R, units, ...], of the rows to
+    which something has come.
 
     In double precision and in the order of agents: agents with the same neighbourhood get the same bits, and the mean
     of equal weights is these weights.
@@ -297,20 +335,91 @@ def means(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> dict
     world, stack, count = post.world, post.stack, body_units(post.world.model)
     names = tuple(world.model.body)
     remember_turns(post, receipts, answers)
-    found = {}
+    if isinstance(answers, Bundle):
+        return means_of(post, answers)
+    rows: list[int] = []
+    found: dict[str, list[Tensor]] = {name: [] for name in names}
     for lane, mails in by_receiver(answers).items():
         row = world.row[lane]
+        rows.append(row)
         own = {name: stack.params[name][row, :count].cpu() for name in names} | {"modules": torch.arange(count)}
         letters = sorted([(mail.sender, mail.payload) for mail in mails] + [(lane, own)], key=lambda one: one[0])
-        mean = {}
         for name in names:
             total, heard = torch.zeros_like(own[name], dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
             for _, payload in letters:
                 total[payload["modules"].long()] += payload[name]
                 heard[payload["modules"].long()] += 1
-            mean[name] = (total / heard.view(-1, *[1] * (total.ndim - 1))).float()
-        found[row] = {name: tensor.to(world.device) for name, tensor in mean.items()}
-    return found
+            found[name].append((total / heard.view(-1, *[1] * (total.ndim - 1))).float())
+    now = {name: stack.params[name][:0, :count] for name in names}
+    stacked = {name: torch.stack(one).to(world.device) if one else now[name] for name, one in found.items()}
+    return torch.tensor(rows, dtype=torch.int64), stacked
+
+
+def means_of(post: Post, bundle: Bundle) -> tuple[Tensor, Tensors]:
+    """`means` of whole models, in the same order of sums. Agents with the same neighbourhood, themselves among it, have
+    one sum."""
+    world, count = post.world, body_units(post.world.model)
+    theirs = {name: bundle.content[name].unflatten(0, (-1, count)) for name in world.model.body}
+    own = {name: post.stack.params[name][:, :count] for name in theirs}
+    lanes, sent = len(world.lanes), len(next(iter(theirs.values())))
+    # Who has sent its weights as they are is the same in its own mean as in those of others.
+    same = torch.full((lanes,), sent == lanes)
+    if sent == lanes:
+        for name, tensor in theirs.items():
+            same &= (tensor == own[name]).flatten(1).all(1)
+    mine = np.where(same.numpy(), 0, sent) + np.arange(lanes)
+    tables = theirs if bool(same.all()) else {name: torch.cat([theirs[name], own[name]]) for name in theirs}
+    receivers = post.rows(bundle.links.receivers)
+    rows = np.unique(receivers)
+    agents, alone = bundle.links.lanes[:, 1], post.rows_here
+    who = np.concatenate([agents[bundle.links.senders], agents[alone[rows]]])
+    from_ = np.concatenate([bundle.first // count, mine[rows]])
+    to = np.concatenate([receivers, rows])
+    order = np.lexsort([who, to])
+    sizes = np.diff(np.searchsorted(to[order], rows), append=len(to))
+    # One row for each receiver, padded: whose models it averages, in the order of agents.
+    sets = np.full((len(rows), int(sizes.max())), -1)
+    sets[np.arange(sets.shape[1]) < sizes[:, None]] = from_[order]
+    known: dict[bytes, int] = {}
+    group = np.array([known.setdefault(one.tobytes(), len(known)) for one in sets])
+    _, alike = np.unique(group, return_index=True)
+    at = torch.from_numpy(group)
+    found = {name: averaged(table, sets[alike], sizes[alike]) for name, table in tables.items()}
+    return torch.from_numpy(rows), {name: tensor[at] for name, tensor in found.items()}
+
+
+def averaged(table: Tensor, sets: np.ndarray, sizes: np.ndarray) -> Tensor:
+    """The mean of the first so many rows of a table[N, ...] that each of some sets names, one row after the other."""
+    flat = table.flatten(1)
+    found = flat.new_empty(len(sets), flat.shape[1])
+    order = np.argsort(-sizes, kind="stable")  # the largest first: those that go on are always the first
+    step = max(1, CHUNK // max(1, flat.shape[1]))
+    for start in range(0, len(sets), step):
+        here = order[start : start + step]
+        at, many = torch.from_numpy(sets[here].T.copy()), sizes[here]
+        total = flat[at[0]].double()
+        for turn in range(1, int(many[0])):
+            on = int((many > turn).sum())
+            total[:on] += flat[at[turn, :on]]
+        found[torch.from_numpy(here)] = (total / torch.from_numpy(many)[:, None]).float()
+    return found.view(len(sets), *table.shape[1:])
+
+
+def in_turn(receivers: np.ndarray) -> list[np.ndarray]:
+    """Places of the first mail of every receiver, of the second, and so on."""
+    order = np.argsort(receivers, kind="stable")
+    sorted_ = receivers[order]
+    turn = np.arange(len(order)) - np.searchsorted(sorted_, sorted_)
+    return [order[turn == at] for at in range(int(turn.max(initial=-1)) + 1)]
+
+
+def whole_models(post: Post, bundle: Bundle) -> bool:
+    """Does a bundle hold nothing but whole models, all modules in their order?"""
+    count = body_units(post.world.model)
+    modules = bundle.content["modules"]
+    if len(modules) % count or (bundle.items != count).any() or (bundle.first % count).any():
+        return False
+    return torch.equal(modules, torch.arange(count, dtype=torch.int32).repeat(len(modules) // count))
 
 
 def write(stack: Stack, row: int, values: Tensors) -> None:
@@ -320,6 +429,16 @@ def write(stack: Stack, row: int, values: Tensors) -> None:
         if not torch.equal(now, value):
             stack.moved[row] = True
             now.copy_(value)
+
+
+def write_all(stack: Stack, rows: Tensor, values: Tensors) -> None:
+    """`write` of some rows at once."""
+    for name, value in values.items():
+        now = stack.params[name][rows, : value.shape[1]]
+        other = (now != value).flatten(1).any(1)
+        if other.any():
+            stack.moved[rows[other]] = True
+            stack.params[name][rows[other], : value.shape[1]] = value[other]
 
 
 def remembered(post: Post, words: Sequence[str]) -> State:

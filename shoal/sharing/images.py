@@ -100,3 +100,11 @@ def store(post: Post, lane: Lane, arrived: Sequence[received.Arrived], rule: str
     """Put received images into the buffers of their tasks, by a rule (`received.store`)."""
     luck = key(*lane, "shared", post.mode.mode, post.stack.task, post.stack.epoch)
     received.store(post.world, post.stack, lane, arrived, rule, once, luck)
+
+
+def put(
+    post: Post, lane: Lane, images: Tensor, at: np.ndarray, labels: np.ndarray, tasks: np.ndarray, rule: str
+) -> None:
+    """`store` of images[at], of which all may come again, with local labels and tasks, all at once."""
+    luck = key(*lane, "shared", post.mode.mode, post.stack.task, post.stack.epoch)
+    received.put(post.world, post.stack, lane, images, at, labels, tasks, rule, luck)

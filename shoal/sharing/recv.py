@@ -1,7 +1,7 @@
 """Recv: receivers ask for images like those they find hard; senders answer with their nearest
 (docs/protocol.md, section 6)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from shoal.fleet.evaluate import Trained, nets
 from shoal.fleet.world import World
 from shoal.learners import received
 from shoal.learners.received import Arrived
+from shoal.mail.bundle import Bundle
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_MANY, Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
@@ -23,19 +24,22 @@ from shoal.models import dropout
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.contract import Sharing
-from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, replies, store
+from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, put, replies, store
 from shoal.sharing.simp import sorted_in
 
 Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
 
 
-class Query(NamedTuple):
-    """A validation image that its lane finds hard."""
+class Hard(NamedTuple):
+    """The validation images that a lane finds hard, the hardest first: int64 [n] each."""
 
-    row: int  # in the bank
-    label: int  # global
-    task: int
-    local: int  # the label in that task
+    rows: np.ndarray  # in the bank
+    labels: np.ndarray  # global
+    task: np.ndarray
+    local: np.ndarray  # the label in that task
+
+
+NONE = Hard(*np.zeros((4, 0), np.int64))
 
 
 class Recv(Sharing):
@@ -89,15 +93,29 @@ class Recv(Sharing):
             return OUT_OF_RANGE
         return ACCEPTED if int(count.max()) <= self.nearest else TOO_MANY
 
-    def ask(self, post: Post) -> list[Mail]:
+    def welcomes(self, post: Post, bundle: Bundle) -> bool:
+        """Of answers, each is to a question of its receiver, and has so many images for each that was asked about."""
+        if type(self).objects is not Recv.objects or bundle.kind == "question":
+            return type(self).objects is Recv.objects
+        asked = post.lots.get("question")
+        if asked is None or asked.links is not bundle.links or (bundle.links.back < 0).any():
+            return False
+        one, which = bundle.spread
+        queries = bundle.content["queries"].numpy()[which]
+        if (queries >= asked.items[bundle.links.back][one]).any():
+            return False
+        return int(np.bincount(one * self.queries + queries, minlength=1).max()) <= self.nearest
+
+    def ask(self, post: Post) -> Sequence[Mail]:
         """Every lane's hardest validation images, to all its neighbours."""
         world, net = post.world, nets(post.world, post.stack)
-        found = per_lane(world, lambda lane: hardest(self, post, lane, net) if post.out(lane) else [])
+        found = per_lane(world, lambda lane: hardest(self, post, lane, net) if post.out(lane) else NONE)
         post.notes.update(found)
+        if post.free:
+            return self.ask_all(post, [found[lane] for lane in world.lanes])
         mails = []
         for lane in world.lanes:
-            images = world.images(np.array([query.row for query in found[lane]], np.int64))
-            labels = ids([query.label for query in found[lane]])
+            images, labels = world.images(found[lane].rows), ids(found[lane].labels)
             for other in post.out(lane):
                 layout = self.expects(world, "question", other)
                 count = fitting(self.queries, layout, self.part(post.left(lane, other)))
@@ -107,42 +125,85 @@ class Recv(Sharing):
                 mails.append(post.mail(lane, other, "question", payload, len(payload["images"])))
         return mails
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+    def ask_all(self, post: Post, found: Sequence[Hard]) -> Bundle:
+        """The questions of all lanes where no link has a limit."""
+        content = {"images": post.world.images(np.concatenate([one.rows for one in found]))}
+        if self.prefilter == "label":
+            content["labels"] = ids(np.concatenate([one.labels for one in found]))
+        items, who = np.array([len(one.rows) for one in found]), post.rows(post.links.senders)
+        return post.bundle("question", content, (items.cumsum() - items)[who], items[who])
+
+    def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """For every question the sender's own images that are nearest to its images."""
         net = nets(post.world, post.stack)
+        order = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
+        if isinstance(questions, Bundle) and order is not None:
+            return self.answer_all(post, questions, order, net)
         return replies(post.world, questions, lambda lane, mine: self.search(post, lane, mine, net))
 
     def search(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Sequence[Trained]) -> list[Mail]:
         """One lane's answers to all that have asked it."""
-        world, stack, row = post.world, post.stack, post.world.row[lane]
-        own = held(world, stack, row)
-        asked = torch.cat([question.payload["images"] for question in questions])
-        x = world.encode(asked, lane)
-        admissible = self.admissible(world, row, stack.task, questions)
-        near, place = nearness(self.nearest, net[row], x, own, admissible)
-        mails, first = [], 0
-        for question in questions:
-            count = len(question.payload["images"])
-            mine = slice(first, first + count)
-            first += count
-            # By rank, then by query: if not all fits the budget, every query still gets its nearest.
-            rank, query = near[mine].T.isfinite().nonzero(as_tuple=True)
+        world = post.world
+        counts = np.array([len(question.payload["images"]) for question in questions])
+        asked = {name: torch.cat([one.payload[name] for one in questions]) for name in questions[0].payload}
+        found = self.nearest_to(post, lane, asked, counts, net)
+        mails = []
+        for question, (rows, labels, query) in zip(questions, found.parts(), strict=True):
             layout = self.expects(world, "answer", question.sender)
             fits = fitting(len(query), layout, post.left(lane, question.sender))
-            at = place[mine][query[:fits], rank[:fits]].numpy()
-            payload = {"images": world.images(own.rows[at]), "queries": query[:fits].int()}
+            payload = {"images": world.images(rows[:fits]), "queries": ids(query[:fits])}
             if self.receive == "class":
-                payload["labels"] = ids(own.labels[at])
-            mails.append(post.reply(question, "answer", payload, len(at)))
+                payload["labels"] = ids(labels[:fits])
+            mails.append(post.reply(question, "answer", payload, min(fits, len(rows))))
         return mails
 
-    def admissible(self, world: World, row: int, task: int, questions: Sequence[Mail]) -> Tensor:
-        """Which of the lane's tasks are searched for which query: bool [queries, task + 1]."""
-        count = sum(len(question.payload["images"]) for question in questions)
+    def answer_all(self, post: Post, questions: Bundle, order: np.ndarray, net: Sequence[Trained]) -> Bundle:
+        """The answers of all lanes where no link has a limit; `order` has the question to each."""
+        world = post.world
+        bounds = np.searchsorted(post.rows(post.links.senders), np.arange(len(world.lanes) + 1))
+
+        def mine(lane: Lane) -> Near:
+            here = order[slice(*bounds[world.row[lane] :][:2])]
+            if not len(here):
+                return NOTHING_NEAR
+            at = np.concatenate(
+                [np.arange(questions.first[one], questions.first[one] + questions.items[one]) for one in here]
+            )
+            asked = {name: tensor[torch.from_numpy(at)] for name, tensor in questions.content.items()}
+            return self.nearest_to(post, lane, asked, questions.items[here], net)
+
+        found = per_lane(world, mine)
+        parts = [found[lane] for lane in world.lanes]
+        content = {"images": world.images(np.concatenate([one.rows for one in parts]))}
+        content["queries"] = ids(np.concatenate([one.query for one in parts]))
+        if self.receive == "class":
+            content["labels"] = ids(np.concatenate([one.labels for one in parts]))
+        items = np.concatenate([one.counts for one in parts])
+        return post.bundle("answer", content, items.cumsum() - items, items, replies="question")
+
+    def nearest_to(
+        self, post: Post, lane: Lane, asked: Mapping[str, Tensor], counts: np.ndarray, net: Sequence[Trained]
+    ) -> "Near":
+        """A lane's own images that are nearest to what questions with so many images ask for, one after the other."""
+        world, stack, row = post.world, post.stack, post.world.row[lane]
+        own = held(world, stack, row)
+        x = world.encode(asked["images"], lane)
+        admissible = self.admissible(world, row, stack.task, len(x), asked.get("labels"))
+        near, place = nearness(self.nearest, net[row], x, own, admissible)
+        query, rank = (one.numpy() for one in near.isfinite().nonzero(as_tuple=True))
+        whose = np.repeat(np.arange(len(counts)), counts)
+        number = np.arange(len(whose)) - np.repeat(counts.cumsum() - counts, counts)
+        # By rank, then by query: if not all fits the budget, every query still gets its nearest.
+        order = np.lexsort([number[query], rank, whose[query]])
+        query, rank = query[order], rank[order]
+        at = place.numpy()[query, rank]
+        return Near(own.rows[at], own.labels[at], number[query], np.bincount(whose[query], minlength=len(counts)))
+
+    def admissible(self, world: World, row: int, task: int, count: int, labels: Tensor | None) -> Tensor:
+        """Which of the lane's tasks are searched for which of so many queries: bool [queries, task + 1]."""
         searched = (torch.arange(task + 1) >= self.oldest).expand(count, -1)
-        if self.prefilter == "none":
+        if labels is None:
             return searched
-        labels = torch.cat([question.payload["labels"] for question in questions])
         has = torch.zeros(len(world.bank.classes), task + 1, dtype=torch.bool)
         for own, one in enumerate(world.streams[row][: task + 1]):
             has[list(one.classes), own] = True
@@ -152,8 +213,10 @@ class Recv(Sharing):
         """Keep what fits a task in that task's buffer. Which images a late answer was asked for with is not remembered:
         it is sorted in by its classes, if they were sent."""
         world = post.world
-        for lane, mails in by_receiver(answers).items():
-            queries: list[Query] = post.notes[lane]
+        if isinstance(answers, Bundle):
+            self.absorb_all(post, answers)
+        for lane, mails in {} if isinstance(answers, Bundle) else by_receiver(answers).items():
+            queries: Hard = post.notes[lane]
             arrived = []
             for mail in mails:
                 if post.asked(mail) is None:
@@ -162,16 +225,42 @@ class Recv(Sharing):
                 images, origin = mail.payload["images"], mail.payload["queries"].tolist()
                 labels = mail.payload["labels"].tolist() if "labels" in mail.payload else [None] * len(origin)
                 for image, at, label in zip(images, origin, labels, strict=True):
-                    query = queries[at]
-                    wanted = world.streams[world.row[lane]][query.task]
+                    task = int(queries.task[at])
+                    wanted = world.streams[world.row[lane]][task]
                     if label is not None and label not in wanted.classes:
                         continue
-                    local = query.local if self.labels == "query" else wanted.outputs.index(label)
-                    arrived.append(Arrived(image, local, query.task))
+                    local = int(queries.local[at]) if self.labels == "query" else wanted.outputs.index(label)
+                    arrived.append(Arrived(image, local, task))
             store(post, lane, arrived, self.buffer, once=False)
         if self.leak:
             for question in questions:
                 dropout.switch_off(post.stack.of(dropout.OWNER)["off"], [world.row[question.receiver]])
+
+    def absorb_all(self, post: Post, answers: Bundle) -> None:
+        """`absorb` of a bundle of answers to what was asked just now."""
+        world, stack = post.world, post.stack
+        one, which = answers.spread
+        receivers = post.rows(answers.links.receivers)[one]
+        order = np.argsort(receivers, kind="stable")  # whose mail came first comes first
+        which = which[order]
+        queries = answers.content["queries"].numpy()[which]
+        labels = answers.content["labels"].numpy()[which] if "labels" in answers.content else None
+        bounds = np.searchsorted(receivers[order], np.arange(len(world.lanes) + 1))
+        for row, lane in enumerate(world.lanes):
+            here = slice(bounds[row], bounds[row + 1])
+            if bounds[row] == bounds[row + 1]:
+                continue
+            asked: Hard = post.notes[lane]
+            task, local, at = asked.task[queries[here]], asked.local[queries[here]], which[here]
+            if labels is not None:
+                places = np.full((stack.task + 1, len(world.bank.classes)), -1)
+                for number, met in enumerate(world.streams[row][: stack.task + 1]):
+                    places[number, list(met.classes)] = [met.outputs.index(one) for one in met.classes]
+                true = places[task, labels[here]]
+                known = true >= 0
+                task, at = task[known], at[known]
+                local = (local if self.labels == "query" else true)[known]
+            put(post, lane, answers.content["images"], at, local, task, self.buffer)
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         expected = {"images": images_of(world)}
@@ -193,25 +282,42 @@ class Recv(Sharing):
         return [Quote("question", queries, numbers(question, queries)), Quote("answer", items, numbers(answer, items))]
 
 
-def hardest(mode: Recv, post: Post, lane: Lane, net: Sequence[Trained]) -> list[Query]:
+class Near(NamedTuple):
+    """A lane's own images that answer some questions, one question after the other."""
+
+    rows: np.ndarray  # int64 [n], in the bank
+    labels: np.ndarray  # [n], global
+    query: np.ndarray  # [n]: which image of its question each is for
+    counts: np.ndarray  # [questions]: how many there are for each
+
+    def parts(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Rows, labels and queries for each question."""
+        ends = self.counts.cumsum()
+        for first, last in zip(ends - self.counts, ends, strict=True):
+            yield self.rows[first:last], self.labels[first:last], self.query[first:last]
+
+
+NOTHING_NEAR = Near(*np.zeros((4, 0), np.int64))
+
+
+def hardest(mode: Recv, post: Post, lane: Lane, net: Sequence[Trained]) -> Hard:
     """A lane's hardest validation images, the hardest first."""
     world, stack, row = post.world, post.stack, post.world.row[lane]
     trained, split = net[row], world.validation
-    scores, places = [], []
+    scores, origins, tasks, locals_ = [], [], [], []
     for task in range(stack.task + 1) if mode.scope == "all" else [stack.task]:
         size = int(split.sizes[row, task])
+        labels = split.labels[row, task, :size]
         logits = trained.logits(split.rows[row, task, :size], task)
         rng = key(*lane, "recv", stack.task, stack.epoch, task)
-        scores.append(score(mode.scorer, logits, split.labels[row, task, :size], rng).cpu())
-        places += [(task, at) for at in range(size)]
-    order = torch.cat(scores).argsort(dim=0, descending=True, stable=True)[: mode.queries].tolist()
-    found = []
-    for task, at in (places[one] for one in order):
-        origin = int(world.streams[row][task].validation[at])
-        found.append(
-            Query(origin, int(world.bank.labels[world.bank.base(origin)]), task, int(split.labels[row, task, at]))
-        )
-    return found
+        scores.append(score(mode.scorer, logits, labels, rng).cpu())
+        origins.append(world.streams[row][task].validation[:size])
+        tasks.append(np.full(size, task))
+        locals_.append(labels.cpu().numpy())
+    order = torch.cat(scores).argsort(dim=0, descending=True, stable=True)[: mode.queries].numpy()
+    rows = np.concatenate(origins)[order]
+    known = world.bank.labels[world.bank.base(rows)]
+    return Hard(rows, known, np.concatenate(tasks)[order], np.concatenate(locals_)[order])
 
 
 def score(scorer: str, logits: Tensor, labels: Tensor, rng: np.random.Generator) -> Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -203,7 +204,7 @@ def test_an_answer_has_no_more_images_than_its_receiver_asks_for(monkeypatch: py
 
 def test_pixels_lie_below_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     for pixel, verdict in ((16, ACCEPTED), (17, OUT_OF_RANGE), (255, OUT_OF_RANGE)):
-        _, stack = attacked(monkeypatch, "uniform", holding("images", lambda one, p=pixel: one.fill_(p)))
+        _, stack = attacked(monkeypatch, "uniform", holding("images", partial(torch.full_like, fill_value=pixel)))
         assert verdicts(stack) == [verdict]
 
 
@@ -233,7 +234,8 @@ def test_mail_is_frozen_when_it_is_posted(mode: str, monkeypatch: pytest.MonkeyP
     """A sender keeps its tensors, with gradients, and writes to them when its mail has left."""
     world, stack = ready(model_of(mode), [{"mode": mode}])
     stack.epoch = 1 if world.settings.sharing[0].when == "after" else 0
-    honest, kept = deepcopy(stack), []
+    honest = deepcopy(stack)
+    kept: list[dict[str, Tensor]] = []
     exchange(world, honest)
 
     def answer(self: Sharing, post: Post, questions: Sequence[Mail]) -> list[Mail]:

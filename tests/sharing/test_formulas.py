@@ -37,7 +37,7 @@ from shoal.sharing import federated as federated_modes
 from shoal.sharing.clock import due
 from shoal.sharing.federated import FedCurv, FedFish, FedProx, normalised, scale
 from shoal.sharing.images import Held, held, store
-from shoal.sharing.recv import Query, Recv, nearness, score
+from shoal.sharing.recv import Hard, Recv, nearness, score
 from shoal.sharing.simp import Simp, quotas
 from tests.fleets import exchange, fleet
 
@@ -100,13 +100,14 @@ def test_queries_are_the_hardest_of_all_tasks_or_of_the_current_one() -> None:
                 logits = logits_of(world, stack, row, world.inputs[world.validation.rows[row, task, at : at + 1]], task)
                 label = world.validation.labels[row, task, at : at + 1]
                 losses[task, origin] = float(F.cross_entropy(logits, label))
-        found = [losses[query.task, query.row] for query in post.notes[lane]]
+        hard: Hard = post.notes[lane]
+        found = [losses[ends] for ends in zip(hard.task.tolist(), hard.rows.tolist(), strict=True)]
         assert found == pytest.approx(sorted(losses.values(), reverse=True)[:5], abs=1e-5)
-        for query in post.notes[lane]:
-            assert query.label == world.bank.labels[query.row]
-            assert world.streams[row][query.task].classes[query.local] == query.label
+        assert hard.labels.tolist() == world.bank.labels[hard.rows].tolist()
+        for task, local, label in zip(hard.task, hard.local, hard.labels, strict=True):
+            assert world.streams[row][task].classes[local] == label
         mine = next(mail for mail in mails if mail.sender == lane)
-        rows = np.array([query.row for query in post.notes[lane]])
+        rows = hard.rows
         assert torch.equal(mine.payload["images"], torch.from_numpy(world.bank.images[rows]))
         assert mine.payload["labels"].tolist() == world.bank.labels[rows].tolist()
 
@@ -157,19 +158,14 @@ def test_where_there_are_fewer_images_than_asked_for_the_rest_is_empty() -> None
 def test_senders_search_tasks_that_have_the_querys_class() -> None:
     tasks = [SimpleNamespace(classes=classes) for classes in ((0, 1), (1, 2), (3, 4))]
     world = cast(World, SimpleNamespace(bank=SimpleNamespace(classes=range(6)), streams=[tasks]))
-    question = [asking([1, 2]), asking([3, 0, 5])]
+    labels = torch.tensor([1, 2, 3, 0, 5], dtype=torch.int32)
     # Task 2 has not come yet. Classes 1, 2, 3, 0, 5 are in tasks {0, 1}, {1}, {(2)}, {0}, none.
     want = [[True, True], [False, True], [False, False], [True, False], [False, False]]
-    assert Recv().admissible(world, 0, 1, question).tolist() == want
+    assert Recv().admissible(world, 0, 1, 5, labels).tolist() == want
     old = [[False, one[1]] for one in want]
-    assert Recv(oldest=1).admissible(world, 0, 1, question).tolist() == old
-    assert Recv(prefilter="none").admissible(world, 0, 1, question).tolist() == [[True, True]] * 5
-    assert Recv(prefilter="none", oldest=1).admissible(world, 0, 1, question).tolist() == [[False, True]] * 5
-
-
-def asking(labels: list[int]) -> Mail:
-    payload = {"images": torch.zeros(len(labels), 8, 8), "labels": torch.tensor(labels, dtype=torch.int32)}
-    return Mail(Lane(0, 1), Lane(0, 0), "recv", "question", payload, len(labels))
+    assert Recv(oldest=1).admissible(world, 0, 1, 5, labels).tolist() == old
+    assert Recv(prefilter="none").admissible(world, 0, 1, 5, None).tolist() == [[True, True]] * 5
+    assert Recv(prefilter="none", oldest=1).admissible(world, 0, 1, 5, None).tolist() == [[False, True]] * 5
 
 
 def test_an_answer_is_the_nearest_own_images_of_every_query() -> None:
@@ -242,7 +238,7 @@ def test_received_images_are_filtered_and_labelled(receive: str, labels: str, wa
         payload["labels"] = torch.tensor([classes[0], classes[1], strange], dtype=torch.int32)
     else:
         assert (receive, labels) == ("none", "query")
-    post.notes[lane] = [Query(row=0, label=classes[1], task=task, local=1)]
+    post.notes[lane] = Hard(*(np.array([one]) for one in (0, classes[1], task, 1)))
     question = post.mail(lane, world.lanes[1], "question", {}, 1)
     post.send([question])
     mode.absorb(post, [], [post.reply(question, "answer", payload, 3)])

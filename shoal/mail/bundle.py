@@ -1,0 +1,159 @@
+"""Bundles: the mail of one mode, kind and moment as arrays. A mail in it is made when somebody looks at it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+from torch import Tensor
+
+from shoal.data.tasks import Lane
+from shoal.mail.mail import ACCEPTED, Mail, identify, wire
+
+Numbers = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """The directed edges by which lanes that are here send, in the order of senders: places in `peers`."""
+
+    peers: tuple[Lane, ...]
+    senders: Numbers  # int64 [M]
+    receivers: Numbers  # int64 [M]
+
+    @cached_property
+    def lanes(self) -> Numbers:
+        """Seed and agent of every peer: int64 [peers, 2]."""
+        return np.array(self.peers, np.int64).reshape(-1, 2)
+
+    @cached_property
+    def back(self) -> Numbers:
+        """int64 [M]: which of these links leads back from the receiver of each to its sender; -1: none."""
+        count = len(self.peers)
+        there, back = self.senders * count + self.receivers, self.receivers * count + self.senders
+        order = np.argsort(there)
+        at = order[np.searchsorted(there, back, sorter=order).clip(max=len(order) - 1)] if len(order) else order
+        found: Numbers = np.where(there[at] == back, at, -1)
+        return found
+
+    def __len__(self) -> int:
+        return len(self.senders)
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle(Sequence[Mail]):
+    """A mail for each of some links. The first axis of every tensor of `content` counts items; a mail holds `items` of
+    them from `first` on, so that mails to many can hold the same."""
+
+    links: Links
+    mode: str
+    kind: str
+    task: int
+    epoch: int
+    content: Mapping[str, Tensor]  # [N, ...]
+    first: Numbers  # int64 [M]
+    items: Numbers  # int64 [M]
+    replies: str = ""  # the kind of mail that each replies to, over the edge back at the same moment
+
+    @cached_property
+    def floats(self) -> Numbers:
+        """int64 [M]: how many numbers each mail carries."""
+        each = sum(tensor[0].numel() if len(tensor) else 0 for tensor in self.content.values())
+        found: Numbers = self.items * each
+        return found
+
+    @cached_property
+    def bytes(self) -> Numbers:
+        """int64 [M]: what each mail weighs."""
+        sizes, which = np.unique(self.items, return_inverse=True)
+        shapes = [(name, tensor.dtype, tuple(tensor.shape[1:])) for name, tensor in sorted(self.content.items())]
+        prices = [wire(tuple((name, kind, (size, *rest)) for name, kind, rest in shapes)) for size in sizes.tolist()]
+        found: Numbers = np.array(prices, np.int64)[which]
+        return found
+
+    @cached_property
+    def payloads(self) -> dict[tuple[int, int], dict[str, Tensor]]:
+        """The payloads that somebody has looked at, by where they begin and how long they are."""
+        return {}
+
+    def payload(self, at: int) -> dict[str, Tensor]:
+        name = int(self.first[at]), int(self.items[at])
+        if name not in self.payloads:
+            first, items = name
+            self.payloads[name] = {key: tensor[first : first + items] for key, tensor in self.content.items()}
+        return self.payloads[name]
+
+    @cached_property
+    def spread(self) -> tuple[Numbers, Numbers]:
+        """For every item of every mail, which mail it is in, and where it is in `content`."""
+        one = np.repeat(np.arange(len(self)), self.items)
+        start = np.repeat(self.first - (self.items.cumsum() - self.items), self.items)
+        return one, start + np.arange(len(one))
+
+    def answered(self, links: Links) -> Numbers | None:
+        """int64 [M]: the question that goes the other way for each of some links, if these mails are such questions and
+        lie in the same order for each of those that answer them; None: they do not."""
+        order = np.argsort(self.links.receivers, kind="stable")
+        there = self.links.receivers[order], self.links.senders[order]
+        fits = all(
+            np.array_equal(one, other) for one, other in zip(there, (links.senders, links.receivers), strict=True)
+        )
+        return order if fits else None
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each mail is, by its id."""
+        return {self.id(at): at for at in range(len(self))}
+
+    def id(self, at: int) -> str:
+        return identify(*self.ends(at), self.mode, self.kind, self.task, self.epoch)
+
+    def ends(self, at: int) -> tuple[Lane, Lane]:
+        return self.links.peers[self.links.senders[at]], self.links.peers[self.links.receivers[at]]
+
+    def __len__(self) -> int:
+        return len(self.links)
+
+    @overload
+    def __getitem__(self, at: int) -> Mail: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Mail]: ...
+    def __getitem__(self, at: int | slice) -> Mail | list[Mail]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        if not -len(self) <= at < len(self):
+            raise IndexError(at)
+        at %= len(self)
+        sender, receiver = self.ends(at)
+        reply = identify(receiver, sender, self.mode, self.replies, self.task, self.epoch) if self.replies else ""
+        name, items = self.id(at), int(self.items[at])
+        return Mail(
+            *(sender, receiver, self.mode, self.kind, self.payload(at), items, name, reply, self.task, self.epoch)
+        )
+
+    def __iter__(self) -> Iterator[Mail]:
+        return (self[at] for at in range(len(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class Lot(Sequence[tuple[Mail, str]]):
+    """A bundle that has left, with the verdict on each of its mails so far."""
+
+    bundle: Bundle
+    verdicts: Sequence[str] = ()  # none: all are accepted
+
+    def __len__(self) -> int:
+        return len(self.bundle)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[Mail, str]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[tuple[Mail, str]]: ...
+    def __getitem__(self, at: int | slice) -> tuple[Mail, str] | list[tuple[Mail, str]]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        return self.bundle[at], self.verdicts[at] if self.verdicts else ACCEPTED
+
+    def __iter__(self) -> Iterator[tuple[Mail, str]]:
+        return (self[at] for at in range(len(self)))

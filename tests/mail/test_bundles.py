@@ -1,0 +1,161 @@
+"""Mail as arrays is the same mail: the same letters, ledger and bits as one by one."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.data.tasks import Lane
+from shoal.fleet.stack import Stack
+from shoal.mail.bundle import Bundle, Lot
+from shoal.mail.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, Mail, pack
+from shoal.mail.post import Post
+from shoal.sharing.contract import Sharing
+from shoal.sharing.modes import MODES
+from tests.fleets import entries, exchanges, model_of, ready, same
+
+BUNDLED = ("fedavg", "fedprox", "fedcurv", "fedfish", "recv")
+GRAPHS: dict[str, dict[str, Any]] = {
+    "complete": {"graph": "complete"},
+    "ring": {"graph": "ring"},
+    "one way": {"graph": "edges", "edges": [{"sender": a, "receiver": b} for a, b in ((0, 1), (3, 1), (1, 0), (2, 4))]},
+}
+
+
+def ended(mode: str, graph: str, patch: pytest.MonkeyPatch, one_by_one: bool) -> tuple[Stack, list[tuple[Mail, str]]]:
+    """Five agents after some exchanges with as many bundles as there can be, or with none."""
+    seen: list[tuple[Mail, str]] = []
+    with patch.context() as inner:
+        if one_by_one:
+            inner.setattr(Post, "free", False)
+        world, stack = ready(model_of(mode), [{"mode": mode}], agents=5, network=GRAPHS[graph], learner={"epochs": 3})
+        exchanges(world, stack, tasks=2, observe=lambda mail, verdict: seen.append((mail, verdict)))
+    return stack, seen
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("mode", MODES)
+def test_bundles_come_to_the_same_as_single_mails(mode: str, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundled, letters = (ended(mode, graph, monkeypatch, one) for one in (False, True))
+    same(bundled[0], letters[0])
+    assert np.array_equal(bundled[0].ledger.rows, letters[0].ledger.rows)
+    assert bundled[0].ledger.words == letters[0].ledger.words
+    assert bundled[0].ledger.uses == letters[0].ledger.uses
+    assert bundled[0].ledger.shares == letters[0].ledger.shares
+    for (one, said), (other, also) in zip(bundled[1], letters[1], strict=True):
+        assert pack(one) == pack(other)
+        assert (said, one.floats, one.bytes) == (also, other.floats, other.bytes)
+
+
+@pytest.mark.parametrize("mode", BUNDLED)
+def test_these_modes_speak_in_bundles(mode: str) -> None:
+    world, stack = ready("mlp", [{"mode": mode}])
+    shared = world.settings.sharing[0]
+    post = Post(world, stack, shared)
+    said = shared.ask(post) if mode == "recv" else shared.answer(post, [])
+    assert isinstance(said, Bundle)
+    assert isinstance(post.send(said), Lot)
+    assert post.receive(said) == []
+    assert isinstance(post.collect(asked=mode == "recv"), Bundle)
+    assert stack.inbox == []
+
+
+def test_over_links_with_limits_mail_goes_one_by_one() -> None:
+    for network in ({"graph": "complete", "budget": "1 MB"}, {"graph": "complete", "every": 2}):
+        world, stack = ready("mlp", [{"mode": "fedavg"}], network=network)
+        post = Post(world, stack, world.settings.sharing[0])
+        assert not isinstance(world.settings.sharing[0].answer(post, []), Bundle)
+
+
+def bundle() -> tuple[Post, Bundle]:
+    world, stack = ready("mlp", [{"mode": "fedavg"}])
+    post = Post(world, stack, world.settings.sharing[0])
+    found = world.settings.sharing[0].answer(post, [])
+    assert isinstance(found, Bundle)
+    return post, found
+
+
+def test_a_bundle_is_a_sequence_of_mails() -> None:
+    post, mails = bundle()
+    assert len(mails) == len(list(mails)) == 6
+    assert mails[-1].id == mails[5].id
+    assert [mail.id for mail in mails[1:3]] == [mails[1].id, mails[2].id]
+    assert mails[0].payload is mails[1].payload  # the same to all neighbours
+    assert [(mail.sender.agent, mail.receiver.agent) for mail in mails] == [
+        (0, 1),
+        (0, 2),
+        (1, 0),
+        (1, 2),
+        (2, 0),
+        (2, 1),
+    ]
+    with pytest.raises(IndexError):
+        mails[6]
+    assert post.links.back.tolist() == [2, 4, 0, 5, 1, 3]
+
+
+def test_a_bundle_is_frozen_when_it_is_posted() -> None:
+    post, mails = bundle()
+    lot = post.send(mails)
+    before = deepcopy([mail.payload["module.weight"] for mail, _ in lot])
+    for tensor in mails.content.values():
+        tensor.fill_(7)
+    mails.items[:] = 0
+    assert all(torch.equal(mail.payload["module.weight"], was) for (mail, _), was in zip(lot, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("what", "verdicts"),
+    [
+        (torch.nan, [ACCEPTED, ACCEPTED, NOT_FINITE, NOT_FINITE, ACCEPTED, ACCEPTED]),
+        (1e30, [ACCEPTED, ACCEPTED, TOO_LARGE, TOO_LARGE, ACCEPTED, ACCEPTED]),
+    ],
+)
+def test_of_a_bundle_only_bad_mail_is_refused(
+    what: float, verdicts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = MODES["fedavg"].answer
+
+    def hostile(self: Sharing, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
+        mails = honest(self, post, questions)
+        assert isinstance(mails, Bundle)
+        mails.content["module.weight"][4:8] = what  # agent 1's
+        return mails
+
+    monkeypatch.setattr(MODES["fedavg"], "answer", hostile)
+    world, stack = ready("mlp", [{"mode": "fedavg"}], learner={"epochs": 1})
+    exchanges(world, stack)
+    assert [row["verdict"] for row in entries(stack.ledger)] == verdicts
+    assert stack.params["module.weight"].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mode": "recv"},
+        {"task": 7},
+        {"first": np.full(6, 10**6)},
+        {"first": np.full(6, -1)},
+        {"items": np.full(6, 9)},
+        {"items": np.full(5, 4)},
+        {"content": {}},
+        {"content": {"modules": [1, 2]}},
+    ],
+)
+def test_a_malformed_bundle_never_leaves_as_one(change: dict[str, Any]) -> None:
+    post, mails = bundle()
+    assert post.sealed(replace(mails, **change)) is None
+    assert post.sealed(mails) is not None
+
+
+def test_a_bundle_leaves_once() -> None:
+    post, mails = bundle()
+    assert isinstance(post.send(mails), Lot)
+    assert {verdict for _, verdict in post.send(mails)} == {"sent already"}
+    assert post.receive(mails) == []
+    assert set(post.receive(mails)) == {"once"}
+    assert post.stack.ledger.use(Lane(0, 0), Lane(0, 1)).total.floats == mails.floats[0]
