@@ -1,5 +1,6 @@
 """What is wrong with an answer: the loss that nets are trained by."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -10,3 +11,14 @@ def errors(logits: Tensor, y: Tensor) -> Tensor:
     if y.is_floating_point():
         return (logits - y).square().mean(-1)
     return F.cross_entropy(logits, y, reduction="none")
+
+
+def pull(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """The gradient [L, B, K] of every lane's mean loss at its logits [L, B, K], for y[L, B] or y[L, B, K]; images of
+    weight[L, B] zero do not count."""
+    share = (weight / weight.sum(1, keepdim=True).clamp(min=1))[..., None]
+    if y.is_floating_point():
+        return (logits - y) * (share * (2 / logits.shape[-1]))
+    logs = logits.log_softmax(-1)
+    wanted = torch.zeros_like(logs).scatter_(-1, y[..., None], -share)
+    return torch._log_softmax_backward_data(wanted, logs, -1, logs.dtype)
