@@ -13,12 +13,11 @@ def errors(logits: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(logits, y, reduction="none")
 
 
-def pull(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """The gradient [L, B, K] of every lane's mean loss at its logits [L, B, K], for y[L, B] or y[L, B, K]; images of
-    weight[L, B] zero do not count."""
-    share = (weight / weight.sum(1, keepdim=True).clamp(min=1))[..., None]
+def pull(logits: Tensor, y: Tensor, share: Tensor) -> Tensor:
+    """The gradient [L, B, K] of a sum of losses at the logits [L, B, K], for y[L, B] or y[L, B, K]; every image counts
+    as much as its share[L, B] says."""
     if y.is_floating_point():
-        return (logits - y) * (share * (2 / logits.shape[-1]))
+        return (logits - y) * (share * (2 / logits.shape[-1]))[..., None]
     logs = logits.log_softmax(-1)
-    wanted = torch.zeros_like(logs).scatter_(-1, y[..., None], -share)
+    wanted = torch.zeros_like(logs).scatter_(-1, y[..., None], -share[..., None])
     return torch._log_softmax_backward_data(wanted, logs, -1, logs.dtype)

@@ -145,7 +145,8 @@ def by_hand(
     forth: Forth | None = way(read(stack, cuts), batch.x, which, parts, **usage)
     if forth is None:
         return None
-    return forth.back(pull(heads.all_closed(forth.logits, known, which), batch.y, batch.weight))
+    share = batch.weight / batch.weight.sum(1, keepdim=True).clamp(min=1)
+    return forth.back(pull(heads.all_closed(forth.logits, known, which), batch.y, share))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ Tensors have the lane axis first. Activations are feature-major, as in `mlp.py`:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,14 @@ HEAD, HEAD_BIAS = heads.NAMES
 THRESHOLD = torch.ops.aten.threshold_backward.grad_input
 
 
+class Note(NamedTuple):
+    """What modules that train read, and the gradient of what comes before their ReLU; noted, if someone wants to know,
+    from the last depth to the first, instead of the gradients of their weights."""
+
+    read: Tensor  # [L, H, B]
+    slope: Tensor  # [L, C * H, B]
+
+
 def run(weight: Tensor, bias: Tensor, h: Tensor) -> Tensor:
     """Modules that lie one below the other, weight[L, n, H] and bias[L, n, 1], on h[L, H, B]: [L, n, B]."""
     return torch.bmm(weight, h).add_(bias).relu_()
@@ -34,6 +42,7 @@ def monolithic(
     task: int | Tensor,
     parts: Mapping[str, Part],
     masks: Sequence[Tensor] | None = None,
+    note: list[Note] | None = None,
 ) -> Forth:
     """A net of one module after the other."""
     weights, biases = params[WEIGHT].unbind(1), params[BIAS].unsqueeze(-1).unbind(1)
@@ -53,7 +62,9 @@ def monolithic(
             if drops is not None:
                 slope.mul_(drops[k])
             behind_relu(slope, hidden[k + 1])
-            if k < last:
+            if note is not None:
+                note.append(Note(hidden[k], slope))
+            elif k < last:
                 into.insert(0, torch.bmm(slope, hidden[k].mT))
                 into_bias.insert(0, slope.sum(-1))
             if k > first:
@@ -123,6 +134,7 @@ def modular(
     *,
     slots: "Slots",
     masks: Sequence[Tensor] | None = None,
+    note: list[Note] | None = None,
 ) -> Forth | None:
     """A net whose tasks compose modules. None, where structures train on images of several tasks."""
     if isinstance(task, int) and task < model.initial:
@@ -136,7 +148,8 @@ def modular(
         return None
     else:
         lane = torch.arange(lanes, device=task.device)[:, None]
-        shares = model.shares(params, slots)[:, :, :count][lane, task].transpose(1, 2).unbind(3)  # [L, C, B] each
+        every = model.shares(params, slots)[:, :, :count]  # [L, T, C, D]
+        shares = every[lane, task].permute(3, 0, 2, 1).contiguous().unbind()  # [L, C, B] each
     wide, tall = weight.flatten(1, 2), bias.flatten(1)[:, :, None]
     plain = 0 if model.dropout_basis else model.basis * width  # what comes first has no dropout
     drops = None if masks is None or plain >= count * width else [mask.flatten(1, 2) for mask in masks]
@@ -166,8 +179,10 @@ def modular(
             behind_relu(slope, outs[k])
             if drops is not None:
                 slope[:, plain:].mul_(drops[k])
-            if first < last:
-                mine = slope[:, first * width : last * width]
+            mine = slope[:, first * width : last * width]
+            if note is not None:
+                note.append(Note(reads[k], mine))
+            elif first < last:
                 into.append(torch.bmm(mine, reads[k].mT))
                 into_bias.append(mine.sum(-1))
             if k:

@@ -103,4 +103,5 @@ def test_the_pull_on_numbers_and_on_labels_is_the_gradient_of_the_loss() -> None
         every = torch.stack([loss.errors(*pair) for pair in zip(logits, y, strict=True)])
         mean = ((every * weight).sum(1) / weight.sum(1).clamp(min=1)).sum()
         (wanted,) = torch.autograd.grad(mean, logits)
-        torch.testing.assert_close(loss.pull(logits.detach(), y, weight), wanted)
+        share = weight / weight.sum(1, keepdim=True).clamp(min=1)
+        torch.testing.assert_close(loss.pull(logits.detach(), y, share), wanted)
