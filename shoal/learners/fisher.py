@@ -2,7 +2,6 @@
 model have in common."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations_with_replacement
 
@@ -18,8 +17,8 @@ from shoal.learners.growth import cuts, slots
 from shoal.learners.step import Part, Tensors, gradients, read, together
 from shoal.learners.usual import usage_of
 from shoal.models import heads
+from shoal.models.by_hand import Note
 from shoal.models.contract import Model, Usage
-from shoal.models.mlp import Linear
 from shoal.models.modular import Modular
 from shoal.models.monolithic import Monolithic
 from shoal.models.params import MODULE
@@ -82,11 +81,13 @@ def by_sample(world: World, stack: Stack, samples: int) -> Tensors:
     held = pool(world, stack, stack.task, past=True)
     rngs = generators(stack, "fisher", stack.task, stack.epoch)
     batch = next(batches(held, rngs, batch_size(world, held, samples)), None)
-    own, model = snapshot(world, stack), world.model
+    model = world.model
     if batch is None:  # nobody here has an image: their streams have ended
-        return {name: torch.zeros_like(tensor) for name, tensor in own.items()}
-    if isinstance(model, Modular | Monolithic) and isinstance(model.block, Linear):
-        return by_products(world, stack, model, model.block, batch)
+        return {name: torch.zeros_like(tensor) for name, tensor in snapshot(world, stack).items()}
+    found = by_products(world, stack, model, batch) if isinstance(model, Modular | Monolithic) else None
+    if found is not None:
+        return found
+    own = snapshot(world, stack)
     parts, usage, shown = frame(world, stack)
     function = partial(sample_squares, model, parts, world.engine == "loop")
     flat = each(function, world.engine)(own, read(stack, shown), batch, usage)
@@ -94,62 +95,35 @@ def by_sample(world: World, stack: Stack, samples: int) -> Tensors:
     return {name: part.view_as(own[name]) for name, part in zip(own, flat.split(sizes, 1), strict=True)}
 
 
-@dataclass(frozen=True)
-class Probed(Linear):
-    """MLP modules that add a probe to what comes before their ReLU, and note what they read.
-
-    The gradient of the sum of all losses at the probes is that of every image on its own, because images are columns.
-    """
-
-    probes: tuple[Tensor, ...] = ()  # [C, H, B], one for every time that shared modules run
-    pieces: int = 1  # of the modules, which run one after the other; the first are shared
-    notes: list[Tensor] = field(default_factory=list)
-
-    def run(self, weight: Tensor, bias: Tensor, h: Tensor) -> Tensor:
-        self.notes.append(h)
-        time, piece = divmod(len(self.notes) - 1, self.pieces)
-        count, width, inner = weight.shape
-        z = torch.addmm(bias.reshape(count * width, 1), weight.reshape(count * width, inner), h)
-        z = z.reshape(count, width, h.shape[1])
-        return torch.relu(z + self.probes[time] if piece == 0 else z)
-
-
-def by_products(world: World, stack: Stack, model: Modular | Monolithic, block: Linear, batch: Batch) -> Tensors:
-    """`by_sample` for MLPs, without a gradient for each image.
+@torch.no_grad()
+def by_products(world: World, stack: Stack, model: Modular | Monolithic, batch: Batch) -> Tensors | None:
+    """`by_sample` for MLPs, without a gradient for each image; None, where the net has no way back by hand.
 
     A module's gradient for one image is the sum over depths k of d_k h_k^T, with d_k the gradient before the ReLU and
     h_k what it read. The sum over images of its square is the sum over k and l of (d_k d_l) (h_k h_l)^T: products.
     """
-    modular, count = isinstance(model, Modular), model.body[MODULE[0]]
-    _, usage, shown = frame(world, stack)
-    shape = (len(stack.lanes), model.depth, count if modular else 1, block.width, batch.y.shape[1])
-    probes = torch.zeros(shape, device=world.device, requires_grad=True)
-
-    def one(probes: Tensor, params: Tensors, batch: Batch, usage: Usage) -> tuple[Tensor, Tensor]:
-        cut: dict[str, Tensor | list[Tensor]] = dict(params)
-        pieces = 1
-        if modular and len(params[MODULE[0]]) > count:
-            cut |= {name: [params[name][:count], params[name][count:]] for name in MODULE}
-            pieces = 2
-        probed = Probed(block.pixels, block.width, probes.unbind(), pieces)
-        known, usage = heads.parted(usage)
-        logits = replace(model, block=probed).logits(cut, batch.x, batch.task, **usage)
-        found = loss.errors(heads.closed(logits, known, batch.task), batch.y)
-        return (found * batch.weight).sum(), torch.stack(probed.notes[::pieces])
-
-    losses, reads = torch.func.vmap(one)(probes, read(stack, shown), batch, usage)
-    (pulls,) = torch.autograd.grad(losses.sum(), probes)
-    reads = reads.detach()
+    parts, usage, shown = frame(world, stack)
+    known, usage = heads.parted(usage)
+    notes: list[Note] = []
+    forth = model.by_hand and model.by_hand(read(stack, shown), batch.x, batch.task, parts, note=notes, **usage)
+    if forth is None:
+        return None
+    # The gradient of the sum of all losses is that of every image on its own, because images are columns.
+    forth.back(loss.pull(heads.all_closed(forth.logits, known, batch.task), batch.y, batch.weight))
     images = batch.weight.sum(1).clamp(min=1)
-    if modular:
-        bias, weight = pulls.sum(1).square().sum(-1), pulls.new_zeros(())
-        for k, other in combinations_with_replacement(range(model.depth), 2):
-            both = (pulls[:, k] * pulls[:, other]).flatten(1, 2) @ (reads[:, k] * reads[:, other]).mT
-            weight = weight + (1 if k == other else 2) * both
-        weight = weight.unflatten(1, (count, -1)).clamp(min=0)  # rounding can make a sum of squares negative
+    if isinstance(model, Modular):
+        _, slope = notes[0]
+        bias = torch.stack([note.slope for note in notes]).sum(0).square().sum(-1)
+        weight = slope.new_zeros(*slope.shape[:2], slope.shape[1] // model.basis)
+        for one, other in combinations_with_replacement(notes, 2):
+            both = one.slope * other.slope, (one.read * other.read).mT
+            weight.baddbmm_(*both, alpha=1 if one is other else 2)
+        weight.clamp_(min=0)  # rounding can make a sum of squares negative
+        weight, bias = weight.unflatten(1, (model.basis, -1)), bias.unflatten(1, (model.basis, -1))
     else:
-        alone = pulls.squeeze(2)
-        weight, bias = alone.square() @ reads.square().mT, alone.square().sum(-1)
+        squares = [(note.slope.square(), note.read.square()) for note in reversed(notes)]
+        weight = torch.stack([slope @ read.mT for slope, read in squares], 1)
+        bias = torch.stack([slope.sum(-1) for slope, _ in squares], 1)
     return dict(zip(MODULE, (weight / images.view(-1, 1, 1, 1), bias / images.view(-1, 1, 1)), strict=True))
 
 

@@ -1,20 +1,23 @@
 """One step of all lanes: the loss of one agent with whatever is added to it, its gradient, and a masked Adam."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.fleet.engine import each
-from shoal.fleet.stack import MEAN, MODEL, STEPS, VAR, Stack
+from shoal.fleet.stack import MEAN, MODEL, PARAMS, STEPS, VAR, Stack
 from shoal.fleet.world import World
 from shoal.learners.batches import Batch
-from shoal.learners.loss import errors
+from shoal.learners.loss import errors, pull
 from shoal.models import heads
-from shoal.models.contract import Model, Usage
+from shoal.models.contract import Forth, Model, Usage
+from shoal.models.contract import Part as Part
 from shoal.models.params import Params
 
 if TYPE_CHECKING:
@@ -22,9 +25,8 @@ if TYPE_CHECKING:
     from shoal.sharing.contract import Sharing
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
+VECTOR = 16  # numbers in the widest vector of a processor
 
-# Where in a stacked tensor a part lies: the slices after the lane axis. The first one counts units.
-Part = tuple[slice, ...]
 Tensors = dict[str, Tensor]
 
 
@@ -90,17 +92,62 @@ def step(
     both: tuple[Learner | Sharing, ...] = (settings.learner, *settings.sharing)
     terms = [one for one in both if adds(one, world, stack, parts)]
     states = [dict(stack.of(one.owner)) for one in terms]
-    function = partial(objective, world.model, parts, task, world.engine == "loop", terms)
+    found = partial(slopes, world, stack, batch, parts, task, usage, cuts or {}, terms, states)
     # A lane without an image in this batch takes no step at all.
     busy = batch.weight.any(1)
+    descend = sgd if settings.learner.optimiser == "sgd" else adam
+    if busy.all():
+        descend(world, stack, parts, change(found()), active)
+        return
     with unwritten(stack, ~busy):
-        found = change(gradients(world, stack, function, (batch, usage, states), parts, cuts or {}))
-    full, descend = bool(busy.all()), sgd if settings.learner.optimiser == "sgd" else adam
-    for name, gradient in found.items():
-        on = None if active is None else active.get(name)
-        if not full:
-            on = busy[:, None].expand(gradient.shape[:2]) if on is None else on & busy[:, None]
-        descend(stack, name, parts[name], gradient, settings.learner.rate, on)
+        gradient = change(found())
+    on = {name: busy[:, None].expand(one.shape[:2]) for name, one in gradient.items()}
+    descend(world, stack, parts, gradient, {name: one & (active or {}).get(name, one) for name, one in on.items()})
+
+
+def slopes(
+    world: World,
+    stack: Stack,
+    batch: Batch,
+    parts: Mapping[str, Part],
+    task: int | None,
+    usage: Usage,
+    cuts: Mapping[str, Part],
+    terms: Sequence[Penalises],
+    states: Sequence[Tensors],
+) -> Tensors:
+    """Every lane's gradients of its objective with respect to the `parts`: of the loss by hand, where the model can,
+    and of what `terms` add to it by autograd."""
+    found = by_hand(world, stack, batch, parts, task, usage, cuts)
+    if found is not None and not terms:
+        return found
+    makes = objective if found is None else additions
+    function = partial(makes, world.model, parts, task, world.engine == "loop", terms)
+    more = gradients(world, stack, function, (batch, usage, states), parts, cuts)
+    return more if found is None else {name: found[name].add_(more[name]) for name in parts}
+
+
+@torch.no_grad()
+def by_hand(
+    world: World,
+    stack: Stack,
+    batch: Batch,
+    parts: Mapping[str, Part],
+    task: int | None,
+    usage: Usage,
+    cuts: Mapping[str, Part],
+) -> Tensors | None:
+    """Every lane's gradients of its loss, without autograd; None, where the model has no such way."""
+    way = getattr(world.model, "by_hand", None) if world.engine == "vmap" else None
+    if way is None:
+        return None
+    known, usage = heads.parted(usage)
+    which = batch.task if task is None else task
+    forth: Forth | None = way(read(stack, cuts), batch.x, which, parts, **usage)
+    if forth is None:
+        return None
+    share = batch.weight / batch.weight.sum(1, keepdim=True).clamp(min=1)
+    return forth.back(pull(heads.all_closed(forth.logits, known, which), batch.y, share))
 
 
 @contextmanager
@@ -146,6 +193,26 @@ def objective(
     return total
 
 
+def additions(
+    model: Model,
+    parts: Mapping[str, Part],
+    task: int | None,
+    trim: bool,
+    terms: Sequence[Penalises],
+    free: Tensors,
+    fixed: Tensors,
+    batch: Batch,
+    usage: Usage,
+    states: Sequence[Tensors],
+) -> Tensor:
+    """What `terms` add to one agent's loss."""
+    params = together(model, parts, free, fixed)
+    known, usage = heads.parted(usage)
+    frames = (Frame(model, params, free, usage, batch, state, known) for state in states)
+    added = (one.penalty(frame) for one, frame in zip(terms, frames, strict=True))
+    return sum(added, batch.weight.new_zeros(()))
+
+
 def together(model: Model, parts: Mapping[str, Part], free: Tensors, fixed: Tensors) -> Params:
     """One agent's parameters, trained and frozen."""
     joined: dict[str, Tensor | list[Tensor]] = dict(fixed)
@@ -169,7 +236,8 @@ def gradients(
     """Every lane's gradients of a one-agent `function(free, fixed, *arguments)` with respect to the `parts`."""
     free = {name: view(stack.params[name], part).detach().requires_grad_() for name, part in parts.items()}
     losses = each(function, world.engine)(free, read(stack, cuts), *arguments)
-    return dict(zip(parts, torch.autograd.grad(losses.sum(), list(free.values())), strict=True))
+    found = torch.autograd.grad(losses.sum(), list(free.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(parts, found, strict=True))
 
 
 def read(stack: Stack, cuts: Mapping[str, Part]) -> Tensors:
@@ -181,42 +249,102 @@ def view(tensor: Tensor, part: Part) -> Tensor:
     return tensor[(slice(None), *part)]
 
 
-@torch.no_grad()
-def sgd(stack: Stack, name: str, part: Part, gradient: Tensor, rate: float, active: Tensor | None = None) -> None:
-    """Plain gradient descent on a part of a stacked tensor; units where `active` [L, units] is false stay."""
-    value = view(stack.params[name], part)
-    if active is None:
-        value.sub_(gradient, alpha=rate)
-    else:
-        value.sub_(gradient.where(active.view(*active.shape, *[1] * (value.ndim - 2)), 0), alpha=rate)
+class Moving(NamedTuple):
+    """What an Adam step of a part of a stacked tensor reads and writes."""
+
+    value: Tensor  # [L, units, ...], as the rest
+    mean: Tensor
+    var: Tensor
+    gradient: Tensor
 
 
 @torch.no_grad()
-def adam(stack: Stack, name: str, part: Part, gradient: Tensor, rate: float, active: Tensor | None = None) -> None:
-    """Adam (Kingma & Ba 2015) on a part of a stacked tensor.
+def sgd(
+    world: World,
+    stack: Stack,
+    parts: Mapping[str, Part],
+    gradients: Mapping[str, Tensor],
+    active: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Plain gradient descent on the `parts` of stacked tensors; units where `active` [L, units] is false stay."""
+    for name, gradient in gradients.items():
+        value, on = view(stack.params[name], parts[name]), None if active is None else active.get(name)
+        if on is not None:
+            gradient = gradient.where(on.view(*on.shape, *[1] * (value.ndim - 2)), 0)
+        value.sub_(gradient, alpha=world.settings.learner.rate)
+
+
+@torch.no_grad()
+def adam(
+    world: World,
+    stack: Stack,
+    parts: Mapping[str, Part],
+    gradients: Mapping[str, Tensor],
+    active: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Adam (Kingma & Ba 2015) on the `parts` of stacked tensors.
 
     Units where `active` [L, units] is false keep value, moments and step count: a zero gradient would still move them.
     """
-    value, mean, var = (view(stack.of(owner)[name], part) for owner in ("params", MEAN, VAR))
-    steps = view(stack.of(STEPS)[name], part[:1])
-    if active is not None and not active.all():
-        lane, unit = active.nonzero(as_tuple=True)
-        chosen = value[lane, unit], mean[lane, unit], var[lane, unit], steps[lane, unit]
-        update(*chosen, gradient[lane, unit], rate)
-        for whole, piece in zip((value, mean, var, steps), chosen, strict=True):
-            whole[lane, unit] = piece
+    rate = world.settings.learner.rate
+    for name, gradient in gradients.items():
+        value, mean, var = (view(stack.of(owner)[name], parts[name]) for owner in (PARAMS, MEAN, VAR))
+        moving = Moving(value, mean, var, gradient)
+        steps = view(stack.of(STEPS)[name], parts[name][:1])
+        on = None if active is None else active.get(name)
+        # The heads of one lane have done different numbers of steps.
+        (fused if name not in world.model.heads and at_once(moving.value) else update)(moving, steps, rate, on)
+        steps += 1 if on is None else on
+
+
+def at_once(value: Tensor) -> bool:
+    """Do units of this shape go through torch's own Adam, which is one pass over memory? Nothing but a unit's shape may
+    decide: what is computed for a lane must not depend on others. A unit has to fill vectors, because numbers that do
+    not are rounded in another way."""
+    return value.device.type == "cpu" and value.dtype == torch.float32 and math.prod(value.shape[2:]) % VECTOR == 0
+
+
+def fused(moving: Moving, steps: Tensor, rate: float, active: Tensor | None) -> None:
+    """One Adam step in one pass, for those units at once that have done as many steps [L, units]."""
+    done = steps.numpy()
+    if (active is None or active.all()) and done.min() == done.max():
+        packed = [tensor.contiguous() for tensor in moving]
+        pass_over(packed, rate, int(done.max()) + 1)
+        for whole, piece in zip(moving[:3], packed, strict=False):
+            if piece is not whole:
+                whole.copy_(piece)
         return
-    update(value, mean, var, steps, gradient, rate)
+    moves = np.ones_like(done, bool) if active is None else active.numpy()
+    for count in np.unique(done[moves]):
+        at = tuple(map(torch.from_numpy, np.nonzero(moves & (done == count))))
+        chosen = [tensor[at] for tensor in moving]
+        pass_over(chosen, rate, int(count) + 1)
+        for whole, piece in zip(moving[:3], chosen, strict=False):
+            whole[at] = piece
 
 
-def update(value: Tensor, mean: Tensor, var: Tensor, steps: Tensor, gradient: Tensor, rate: float) -> None:
-    """One Adam step in place; `steps` has the leading axes of the rest."""
+def pass_over(moving: Sequence[Tensor], rate: float, count: int) -> None:
+    """The `count`-th Adam step of a value, its mean, its variance and a gradient, each of which lies in one piece."""
+    value, mean, var, gradient = ([one] for one in moving)
+    torch._fused_adam_(
+        value, gradient, mean, var, [], [torch.full((), float(count))],
+        lr=rate, beta1=BETAS[0], beta2=BETAS[1], eps=EPSILON, weight_decay=0.0, amsgrad=False, maximize=False,
+    )  # fmt: skip
+
+
+def update(moving: Moving, steps: Tensor, rate: float, active: Tensor | None) -> None:
+    """One Adam step of units that have done different numbers of `steps` [L, units]. One that is not `active` is
+    multiplied by one, and zero is added to it."""
+    value, mean, var, gradient = moving
     beta1, beta2 = BETAS
-    steps += 1
-    shape = (*steps.shape, *[1] * (value.ndim - steps.ndim))
-    count = steps.double()
-    size = (rate / (1 - beta1**count)).float().reshape(shape)
-    root = (1 - beta2**count).sqrt().float().reshape(shape)
-    mean.lerp_(gradient, 1 - beta1)
-    var.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    count = steps.cpu().numpy() + 1.0
+    on = np.ones(count.shape, bool) if active is None else active.cpu().numpy()
+
+    def wide(numbers: np.ndarray) -> Tensor:
+        return torch.from_numpy(numbers.astype(np.float32)).to(value).view(*count.shape, *[1] * (value.ndim - 2))
+
+    size, root = wide(np.where(on, rate / (1 - beta1**count), 0)), wide(np.sqrt(1 - beta2**count))
+    mean.lerp_(gradient, wide(np.where(on, 1 - beta1, 0)))
+    pull = gradient * wide(on)
+    var.mul_(wide(np.where(on, beta2, 1))).addcmul_(pull, pull, value=1 - beta2)
     value.sub_((mean / var.sqrt().div_(root).add_(EPSILON)).mul_(size))

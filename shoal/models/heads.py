@@ -43,6 +43,15 @@ def closed(logits: Tensor, known: Tensor | None, task: int | Tensor) -> Tensor:
     return logits if known is None else logits.masked_fill(~known[task], CLOSED)
 
 
+def all_closed(logits: Tensor, known: Tensor | None, task: int | Tensor) -> Tensor:
+    """`closed` of all lanes: logits [L, B, K], known[L, T, K], one task or each image's own [L, B]."""
+    if known is None:
+        return logits
+    if isinstance(task, int):
+        return logits.masked_fill(~known[:, task, None], CLOSED)
+    return logits.masked_fill(~torch.take_along_dim(known, task[..., None], 1), CLOSED)
+
+
 def start(rng: np.random.Generator, tasks: int, classes: int, features: int, xavier: bool = False) -> dict[str, Tensor]:
     """Fresh heads for all tasks, uniform within 1/sqrt(fan in), or by Glorot & Bengio (2010) for ReLU."""
     if xavier:

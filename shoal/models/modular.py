@@ -3,18 +3,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.models import heads
+from shoal.models import by_hand, heads
 from shoal.models.blocks import Block
-from shoal.models.contract import Encode, Usage
-from shoal.models.params import Params, pieces, whole
+from shoal.models.contract import ByHand, Encode, Usage
+from shoal.models.mlp import Linear
+from shoal.models.params import STRUCTURE, Params, pieces, whole
 
-STRUCTURE = "structure"  # how much of each module a task takes at each depth, as logits; units are tasks
+__all__ = ["STRUCTURE", "Modular", "Slots"]
 
 
 class Slots(NamedTuple):
@@ -76,6 +78,10 @@ class Modular:
     @property
     def least(self) -> int:
         return self.block.least
+
+    @property
+    def by_hand(self) -> ByHand | None:
+        return partial(by_hand.modular, self) if isinstance(self.block, Linear) else None
 
     @property
     def slots(self) -> int:
@@ -176,17 +182,21 @@ class Modular:
 
         A slot counts in the softmax if it is alive and not younger than the task. A hidden slot that is alive takes its
         share and gives nothing (the paper's code: the rest then sums to less than one); one that is not gets -inf, so
-        the visible ones still sum to one.
+        the visible ones still sum to one. With a lane axis in all arguments, the result has one.
         """
-        structure = whole(params[STRUCTURE])
         if task is not None:
-            usable = (slots.place <= self.slot(task)) & slots.counted
-            return structure[task].masked_fill(~usable[:, None], -torch.inf).softmax(0) * slots.visible[:, None]
+            return self.soft(params, slots, task) * slots.visible[..., None]
+        structure = whole(params[STRUCTURE])
         youngest = self.slot(self.initial) + torch.arange(self.tasks - self.initial, device=structure.device)
-        usable = (slots.place <= youngest[:, None]) & slots.counted
-        soft = structure[self.initial :].masked_fill(~usable[..., None], -torch.inf).softmax(1)
-        fixed = (slots.place[:, None] == slots.choice[:, None, :]).to(soft.dtype)
-        return torch.cat([fixed, soft * slots.visible[:, None]])
+        usable = (slots.place[..., None, :] <= youngest[:, None]) & slots.counted[..., None, :]
+        later = structure[..., self.initial :, :, :].masked_fill(~usable[..., None], -torch.inf).softmax(-2)
+        fixed = (slots.place[..., None, :, None] == slots.choice[..., None, :]).to(later.dtype)
+        return torch.cat([fixed, later * slots.visible[..., None, :, None]], -3)
+
+    def soft(self, params: Params, slots: Slots, task: int) -> Tensor:
+        """The softmax [C, D] of one (later) task's structure; of all lanes [L, C, D], where all comes with lanes."""
+        usable = (slots.place <= self.slot(task)) & slots.counted
+        return whole(params[STRUCTURE])[..., task, :, :].masked_fill(~usable[..., None], -torch.inf).softmax(-2)
 
     def logits(
         self,

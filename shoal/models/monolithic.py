@@ -3,14 +3,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from shoal.models import heads
+from shoal.models import by_hand, heads
 from shoal.models.cnn import Conv
-from shoal.models.contract import Encode, Usage
+from shoal.models.contract import ByHand, Encode, Usage
 from shoal.models.mlp import Linear
 from shoal.models.params import MODULE, Params, whole
 
@@ -65,6 +66,10 @@ class Monolithic:
     @property
     def work(self) -> int:
         return self.block.work(self.depth)
+
+    @property
+    def by_hand(self) -> ByHand | None:
+        return partial(by_hand.monolithic, self.depth) if isinstance(self.block, Linear) else None
 
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         """One agent's initial parameters; the first axis of each counts units (modules, tasks)."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 MODULE = ("module.weight", "module.bias")  # the parameters of modules; units are modules
+STRUCTURE = "structure"  # how much of each module a task takes at each depth, as logits; units are tasks
 # A tensor may come in consecutive pieces along its first axis, some trained and some frozen.
 Params = Mapping[str, Tensor | list[Tensor]]
 

@@ -172,19 +172,21 @@ def test_masks_are_zero_or_two_half_each_and_a_lanes_own() -> None:
     assert abs((rare == 0).float().mean() - 0.2) < 0.01
 
 
-def test_masked_adam_is_adam_on_what_it_touches_and_nothing_elsewhere() -> None:
-    made = fleet("modular-mlp")
+@pytest.mark.parametrize("named", ["module.weight", "head.weight", "head.bias"])
+def test_masked_adam_is_adam_on_what_it_touches_and_nothing_elsewhere(named: str) -> None:
+    made = fleet("modular-mlp", learner={"rate": 0.01})
     stack = start(made)
-    name, part = "module.weight", (slice(0, 3),)
+    name, part = named, (slice(0, 3),)
+    shape = stack.params[name].shape[2:]
     lanes = len(stack.lanes)
     twins = [[torch.nn.Parameter(stack.params[name][lane, unit].clone()) for unit in range(3)] for lane in range(lanes)]
     adams = [[torch.optim.Adam([twin], lr=0.01) for twin in row] for row in twins]
     generator = torch.Generator().manual_seed(0)
     for step in range(12):
-        gradient = torch.randn(lanes, 3, 16, 16, generator=generator)
+        gradient = torch.randn(lanes, 3, *shape, generator=generator)
         active = torch.rand(lanes, 3, generator=generator) > 0.4 if step % 3 else None
         before = stack.params[name].clone(), stack.of("mean")[name].clone(), stack.of("var")[name].clone()
-        steps.adam(stack, name, part, gradient, 0.01, active)
+        steps.adam(made, stack, {name: part}, {name: gradient}, None if active is None else {name: active})
         for lane in range(lanes):
             for unit in range(3):
                 if active is None or active[lane, unit]:

@@ -1,0 +1,107 @@
+"""The way back by hand is the way that autograd goes, in every use of a net."""
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils import _pytree as tree
+
+from shoal.fleet.run import simulate
+from shoal.fleet.world import World
+from shoal.learners import loss
+from shoal.learners import step as steps
+from shoal.learners.batches import Batch
+from shoal.rng import key
+from tests.fleets import fleet
+
+FEW: dict[str, Any] = {
+    "tasks": {"count": 5, "train": 10, "validation": 5},
+    "learner": {"epochs": 2},
+    "agents": 2,
+}
+UNEVEN = {"count": 3, "scenario": "dirichlet", "classes": 4, "initial": 1}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "a monolithic net": ("mlp", {}),
+    "without dropout": ("mlp", {"net": {"width": 16, "dropout": 0.0}}),
+    "with a head that grows": ("mlp", {"tasks": {**FEW["tasks"], "heads": "grow"}}),
+    "with tasks of different sizes": ("mlp", {"tasks": UNEVEN}),
+    "that learns new tasks alone": ("mlp", {"learner": {"epochs": 2, "method": "none"}}),
+    "a modular net": ("modular-mlp", {}),
+    "modular, without dropout": ("modular-mlp", {"net": {"width": 16, "dropout": 0.0}}),
+    "modular, dropout everywhere": ("modular-mlp", {"net": {"width": 16, "dropout_basis": True, "dropout": 0.3}}),
+    "modular, hidden slots keep their share": ("modular-mlp", {"learner": {"epochs": 2, "hidden": "keep"}}),
+    "modular, room for candidates": (
+        "modular-mlp",
+        {"tasks": {**FEW["tasks"], "count": 6}, "sharing": [{"mode": "modmod", "extra_random": True}]},
+    ),
+    "modular, with tasks of different sizes": ("modular-mlp", {"tasks": UNEVEN}),
+}
+# How far a gradient may be from autograd's, in units of its tensor's largest.
+NEAR = {torch.float32: 3e-6, torch.float64: 1e-13}
+
+
+def cast(thing: Any, dtype: torch.dtype) -> Any:
+    """Tensors of floats as others."""
+    return tree.tree_map_only(Tensor, lambda one: one.to(dtype) if one.is_floating_point() else one, thing)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_finds_what_autograd_finds(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, changes = CASES[case]
+    hand, seen = steps.by_hand, set()
+
+    def both(world: World, stack: Any, batch: Batch, parts: Any, task: int | None, usage: Any, cuts: Any) -> Any:
+        for dtype, near in NEAR.items():
+            rows = SimpleNamespace(params=cast(dict(stack.params), dtype))
+            arguments = cast((batch, usage), dtype)
+            found = hand(world, rows, arguments[0], parts, task, arguments[1], cuts)  # type: ignore[arg-type]
+            function = partial(steps.objective, world.model, parts, task, False, ())
+            wanted = steps.gradients(world, rows, function, (*arguments, []), parts, cuts)  # type: ignore[arg-type]
+            assert found is not None
+            assert found.keys() == wanted.keys()
+            for name, one in wanted.items():
+                assert found[name].dtype == dtype
+                assert found[name].shape == one.shape
+                torch.testing.assert_close(found[name], one, rtol=0, atol=near * max(1e-3, float(one.abs().max())))
+        seen.add((task, *parts))
+        return hand(world, stack, batch, parts, task, usage, cuts)
+
+    monkeypatch.setattr(steps, "by_hand", both)
+    simulate(fleet(model, **{**FEW, **changes}))
+    assert len(seen) > 1  # the initial tasks, and later ones
+
+
+def test_frozen_layers_and_heads_get_no_gradient() -> None:
+    made = fleet("mlp", **FEW)
+    rng = torch.Generator().manual_seed(0)
+    params = {name: torch.stack([one, -one]) for name, one in made.model.start(key(0, "weights")).items()}
+    x, y = torch.randn(2, 7, 16, generator=rng), torch.randint(0, 2, (2, 7), generator=rng)
+    batch = Batch(x, y, torch.ones(2, 7), torch.full((2, 7), 3))
+    stack: Any = SimpleNamespace(params=params)
+    whole: dict[str, steps.Part] = {name: (slice(0, one.shape[1]),) for name, one in params.items()}
+    every = steps.by_hand(made, stack, batch, whole, 3, {}, {})
+    assert every is not None
+    for parts in (
+        {"module.weight": (slice(1, 3),), "module.bias": (slice(1, 3),)},
+        {"head.weight": (slice(2, 5),), "head.bias": (slice(2, 5),)},
+    ):
+        some = steps.by_hand(made, stack, batch, parts, 3, {}, {})
+        assert some is not None
+        assert some.keys() == parts.keys()
+        for name, one in some.items():
+            assert torch.equal(one, every[name][:, parts[name][0]])
+
+
+def test_the_pull_on_numbers_and_on_labels_is_the_gradient_of_the_loss() -> None:
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 5, 3, generator=rng, dtype=torch.float64, requires_grad=True)
+    weight = torch.tensor([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0]]).double()
+    for y in (torch.randn(2, 5, 3, generator=rng, dtype=torch.float64), torch.randint(0, 3, (2, 5), generator=rng)):
+        every = torch.stack([loss.errors(*pair) for pair in zip(logits, y, strict=True)])
+        mean = ((every * weight).sum(1) / weight.sum(1).clamp(min=1)).sum()
+        (wanted,) = torch.autograd.grad(mean, logits)
+        share = weight / weight.sum(1, keepdim=True).clamp(min=1)
+        torch.testing.assert_close(loss.pull(logits.detach(), y, share), wanted)
