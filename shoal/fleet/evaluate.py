@@ -15,6 +15,7 @@ from shoal.fleet.world import Split, World, reader, streams_of
 from shoal.models import heads
 from shoal.models.contract import Usage
 from shoal.models.params import Params
+from shoal.rng import key
 
 OTHERS = 200  # test images of each task that only others have met
 
@@ -141,36 +142,59 @@ class Foreign(NamedTuple):
     accuracy: float
 
 
+class Question(NamedTuple):
+    """A task of some agent, as test images that others can be asked about."""
+
+    other: Lane
+    at: int
+    task: Task
+    rows: np.ndarray  # of the bank
+    labels: Tensor  # int64 [n]: places in the task's classes
+
+
 @torch.inference_mode()
 def others(fleet: Sequence[tuple[World, Stack]]) -> list[Foreign]:
     """Every lane on the tasks that only other agents of its seed have met, of whatever kind they are: combinations of
-    classes new to it.
+    classes new to it; of more than `tasks.strangers` so many at random.
 
     It has no head for them. For each class it asks the last of its own tasks that has the class how likely it is, and
     takes the likeliest; a class it never met is as likely as chance. If it met none of them its accuracy is chance.
     """
-    if fleet[0][0].bank.targets is not None:
+    first = fleet[0][0]
+    if first.bank.targets is not None:
         return []
-    streams = streams_of([world for world, _ in fleet])
-    peers = fleet[0][0].peers
-    found: dict[Lane, list[Foreign]] = {lane: [] for lane in peers}
+    asked = questions([world for world, _ in fleet])
+    found: dict[Lane, list[Foreign]] = {lane: [] for lane in first.peers}
     for world, stack in fleet:
         seen: dict[tuple[Lane, Lane, int], Tensor] = {}  # every question as a lane of this kind reads it
         for row, (lane, net) in enumerate(zip(world.lanes, nets(world, stack), strict=True)):
-            met = {frozenset(), *(frozenset(task.classes) for task in world.streams[row])}
+            met = {frozenset(task.classes) for task in world.streams[row]}
+            new = [one for classes, one in asked.get(lane.seed, {}).items() if classes not in met]
+            if len(new) > world.settings.tasks.strangers:
+                some = key(*lane, "strangers").permutation(len(new))[: world.settings.tasks.strangers]
+                new = [new[at] for at in np.sort(some)]
             eyes = reader(lane, world.scales[row])
-            for other in peers:
-                if other.seed != lane.seed or other == lane:
-                    continue
-                for at, task in enumerate(streams[other]):
-                    if frozenset(task.classes) in met:
-                        continue
-                    met.add(frozenset(task.classes))  # the same classes at a third agent are the same question
-                    if (eyes, other, at) not in seen:
-                        seen[eyes, other, at] = world.encode(world.images(sample(task)), lane)
-                    right = foreign(world, net, row, task, seen[eyes, other, at])
-                    found[lane].append(Foreign(lane, other.agent, at, right))
-    return [one for lane in peers for one in found[lane]]
+            for one in new:
+                if (eyes, one.other, one.at) not in seen:
+                    seen[eyes, one.other, one.at] = world.encode(world.images(one.rows), lane)
+            right = foreign(world, net, row, new, [seen[eyes, one.other, one.at] for one in new])
+            found[lane] = [Foreign(lane, one.other.agent, one.at, share) for one, share in zip(new, right, strict=True)]
+    return [one for lane in first.peers for one in found[lane]]
+
+
+def questions(worlds: Sequence[World]) -> dict[int, dict[frozenset[int], Question]]:
+    """By seed and classes, the first task in the fleet that has just these: the same classes at another agent are the
+    same question."""
+    bank, streams, found = worlds[0].bank, streams_of(worlds), dict[int, dict[frozenset[int], Question]]()
+    for lane in worlds[0].peers:
+        known = found.setdefault(lane.seed, {})
+        for at, task in enumerate(streams[lane]):
+            classes = frozenset(task.classes)
+            if classes and classes not in known:
+                rows = sample(task)
+                labels = torch.from_numpy(replace(task, outputs=task.classes).labels(bank, rows))
+                known[classes] = Question(lane, at, task, rows, labels)
+    return found
 
 
 def sample(task: Task) -> np.ndarray:
@@ -181,19 +205,30 @@ def sample(task: Task) -> np.ndarray:
     return rows
 
 
-def foreign(world: World, net: Trained, row: int, task: Task, x: Tensor) -> float:
-    """The accuracy of the lane at `row` on the sample x[n, ...] of another lane's task."""
-    labels = torch.from_numpy(replace(task, outputs=task.classes).labels(world.bank, sample(task))).to(world.device)
-    chance = torch.full((len(x),), 1 / len(task.classes), device=world.device)
-    likely, known = [], False
-    for wanted in task.classes:
-        own = [u for u, mine in enumerate(world.streams[row]) if wanted in mine.classes]
-        known |= bool(own)
-        if not own:
-            likely.append(chance)
+def foreign(world: World, net: Trained, row: int, asked: Sequence[Question], seen: Sequence[Tensor]) -> list[float]:
+    """The accuracy of the lane at `row` on the samples of other lanes' tasks, seen[n, ...] each. Every head reads all
+    that it is asked about at once."""
+    heads_: dict[int, tuple[int, Task]] = {}  # for each class the last own task that has it
+    for at, own in enumerate(world.streams[row]):
+        heads_ |= dict.fromkeys(own.classes, (at, own))
+    wanted: dict[int, list[int]] = {}
+    for number, one in enumerate(asked):
+        for head in {heads_[known][0] for known in one.task.classes if known in heads_}:
+            wanted.setdefault(head, []).append(number)
+    said: dict[tuple[int, int], Tensor] = {}  # by head and question
+    for head, numbers in wanted.items():
+        likely = net.read(torch.cat([seen[number] for number in numbers]), head).softmax(1).cpu()
+        parts = likely.split([len(seen[number]) for number in numbers])
+        said |= {(head, number): part for number, part in zip(numbers, parts, strict=True)}
+    found = []
+    for number, one in enumerate(asked):
+        classes, columns = one.task.classes, []
+        if not any(known in heads_ for known in classes):
+            found.append(1 / len(classes))
             continue
-        place = world.streams[row][own[-1]].outputs.index(wanted)
-        likely.append(net.read(x, own[-1]).softmax(1)[:, place])
-    if not known:
-        return 1 / len(task.classes)
-    return float((torch.stack(likely, 1).argmax(1) == labels).double().mean())
+        chance = torch.full((len(one.rows),), 1 / len(classes))
+        for known in classes:
+            head, own = heads_.get(known, (-1, one.task))
+            columns.append(said[head, number][:, own.outputs.index(known)] if known in heads_ else chance)
+        found.append(float((torch.stack(columns, 1).argmax(1) == one.labels).double().mean()))
+    return found

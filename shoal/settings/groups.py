@@ -65,6 +65,12 @@ class Tasks(Part):
     validation: PositiveInt | Literal["all"] = Field(50, description='validation images per class, or "all"')
     replacement: bool = Field(True, description="may a class come back in a later task of the same agent?")
     initial: PositiveInt = Field(4, description="tasks learned jointly at the start")
+    strangers: PositiveInt = Field(
+        256,
+        description="tasks of others that an agent is tested on at the end without having met them; of more, so many "
+        "at random",
+        json_schema_extra=LATER,
+    )
     common: bool = Field(True, description="do all agents of a seed share the initial tasks and what is learned there?")
     overlap: float = Field(
         1.0,

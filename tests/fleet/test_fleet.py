@@ -1,8 +1,10 @@
 """Fleets of several kinds: agents with other nets or learners than the rest, each kind in a stack of its own."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,23 @@ def test_zero_shot_on_others_tasks_asks_about_agents_of_all_kinds() -> None:
     found = others(list(zip(parts, train(parts), strict=True)))
     assert found == others([(one, want)])
     assert {(row.lane.agent, row.other) for row in found} > {(0, 2), (2, 0), (1, 3)}
+
+
+def test_zero_shot_on_more_tasks_than_wanted_is_on_some_of_them() -> None:
+    """The same in every run, and as accurate on each as where all are asked about."""
+    (one,) = fleet(None, model="mlp")
+    (stack,) = train([one])
+    every = others([(one, stack)])
+    most = max(Counter(row.lane for row in every).values())
+    for wanted in (1, 2, most):
+        tasks = one.settings.tasks.model_copy(update={"strangers": wanted})
+        few = replace(one, settings=one.settings.model_copy(update={"tasks": tasks}))
+        found = others([(few, stack)])
+        assert found == others([(few, stack)])
+        assert found == [row for row in every if row in found]
+        full = Counter(row.lane for row in every)
+        assert Counter(row.lane for row in found) == {lane: min(wanted, count) for lane, count in full.items()}
+    assert most > 2
 
 
 def test_the_number_of_threads_changes_nothing() -> None:

@@ -946,7 +946,8 @@ def test_a_message_without_a_part_is_refused() -> None:
 @pytest.mark.parametrize(("modules", "verdict"), [([], OUT_OF_RANGE), ([1, 1], OUT_OF_RANGE), ([2, 0], ACCEPTED)])
 def test_a_message_with_no_module_or_one_twice_is_refused(modules: list[int], verdict: str) -> None:
     made = fleet("mlp", sharing=[{"mode": "fedavg", "every": 2}])
-    payload = {"modules": torch.tensor(modules, dtype=torch.int32)}
-    mail = Mail(Lane(0, 0), Lane(0, 1), "fedavg", "model", payload, 4)
     mode = made.settings.sharing[0]
+    weights = {name: start(made).params[name][0, modules] for name in NAMES}
+    payload = {**weights, "modules": torch.tensor(modules, dtype=torch.int32)}
+    mail = Mail(Lane(0, 0), Lane(0, 1), "fedavg", "model", payload, 4)
     assert mode.objects(Post(made, start(made), mode), mail) == verdict
