@@ -4,6 +4,7 @@ import io
 import multiprocessing
 import os
 import signal
+import stat
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -87,6 +88,8 @@ def child(words: list[str], fatal: int) -> None:
 
     def die(file: int) -> None:
         nonlocal writes
+        if not stat.S_ISREG(os.fstat(file).st_mode):  # a folder
+            return
         writes += 1
         if writes == fatal:
             os.ftruncate(file, os.fstat(file).st_size // 2)

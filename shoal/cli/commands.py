@@ -226,12 +226,13 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped; it ends bit for bit as if it had not been."""
     from shoal.cli.trackers import needs
-    from shoal.runs.record import content, reopen
+    from shoal.runs.cells import shown_summary
+    from shoal.runs.record import reopen
 
     needs(track or [])
     record = reopen(folder)
     if record.finished:
-        report(content(record.summary), json)
+        report(shown_summary(folder), json)
         say(f"{folder} was finished already")
         return
     from shoal.runs.execute import prepare
@@ -773,6 +774,7 @@ def train(fleet: Sequence["World"], record: "Record", trackers: Sequence[str] = 
     from shoal.runs.execute import carry_out
 
     say(f"run directory {record.folder}")
+    record.tell = say
     with bar(record.settings) as show, follow(trackers, record, say) as crowd:
 
         def watch(moment: "Moment") -> None:

@@ -149,8 +149,9 @@ class Served:
 
 def serve(pipe: Connection) -> None:
     """What a process of its own does: verbs come, results go, until nobody is there any more."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # whoever drives the run decides when it stops
-        signal.signal(number, signal.SIG_IGN)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # whoever drives the run decides when it stops
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_memory()
     served = Served()

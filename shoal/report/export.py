@@ -7,7 +7,7 @@ import altair as alt
 import vl_convert
 
 from shoal.errors import UserError
-from shoal.report.read import reason
+from shoal.runs.files import reason
 
 VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 

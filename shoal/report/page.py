@@ -18,8 +18,9 @@ from shoal.report.charts import Figure
 from shoal.report.compare import Group, Row
 from shoal.report.export import VERSION, export
 from shoal.report.parts import left_out, plural, section
-from shoal.report.read import ALONE, Note, reason
+from shoal.report.read import ALONE, Note
 from shoal.report.style import DARK, FLAT, LIGHT, Style
+from shoal.runs.files import reason
 
 # Text has a contrast of 7 : 1 or more to the page, soft text and links of 4.5 : 1.
 COLOURS = {

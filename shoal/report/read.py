@@ -5,6 +5,7 @@ waits for torch.
 """
 
 import hashlib
+import io
 import json
 import tomllib
 from collections.abc import Sequence
@@ -15,9 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars import selectors
 
 import shoal
 from shoal.errors import UserError
+from shoal.runs import files
+from shoal.runs.files import reason
 from shoal.settings.groups import FAIR
 from shoal.study import health, metrics
 from shoal.study.paired import problem
@@ -42,6 +46,8 @@ TABLES: dict[str, dict[str, str]] = {
         "seed": "whole", "agent": "whole", "task": "whole", "sender": "whole", "chosen": "bool", "kept": "bool",
     },
 }  # fmt: skip
+ROWS = 20_000_000  # of a table, at most
+FEW = 1_000_000  # rows that any table may have
 ORIGIN = ("origin_agent", "origin_task")  # of a kept module, in `growth`; absent, null or -1: it started at random
 
 
@@ -175,9 +181,16 @@ def read(folder: Path) -> tuple[Run, list[str]]:
         raise Unusable(f"it has format {written}, which a newer shoal wrote; this one reads formats up to {FORMAT}")
     if about and (made := about.get("shoal")) != shoal.__version__:
         lost.append(f"made by shoal {made}, this is {shoal.__version__}; numbers are read as they are")
+    if fault := files.manifest_fault(folder):
+        lost.append(fault)
     if (folder / "summary.json").exists():
         summary = json_of(folder / "summary.json", lost)
-    table = table_of(folder, "accuracy")
+    if (said := about.get("identity")) and summary and summary.get("identity") != said:
+        lost.append(
+            f"summary.json is of the run {summary.get('identity')}, about.json of {said}: one of them belongs to "
+            "another run; the settings and the records are shown"
+        )
+    table = table_of(folder, "accuracy", settings)
     accuracy, epochs, seeds, agents = dense(table, settings)
     every = seeds
     try:
@@ -190,7 +203,7 @@ def read(folder: Path) -> tuple[Run, list[str]]:
     for name in ("growth", "ledger", "candidates"):
         if (folder / f"{name}.parquet").exists():
             try:
-                tables[name] = known(table_of(folder, name), name, settings, every)
+                tables[name] = known(table_of(folder, name, settings), name, settings, every)
             except Unusable as why:
                 lost.append(f"{why}; what it held is not shown")
     if settings["sharing"] and "ledger" not in tables and not (folder / "ledger.parquet").exists():
@@ -220,9 +233,11 @@ def settings_of(folder: Path) -> dict[str, Any]:
     if not path.exists():
         raise Unusable("it is not a run directory: it has no settings.toml")
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = tomllib.loads(files.read_whole(path).decode())
+    except files.UNREADABLE as error:
         raise Unusable(f"cannot read settings.toml: {reason(error)}") from None
+    if not plain(found):
+        raise Unusable("settings.toml has a date or a time, which no setting is")
     found.setdefault("sharing", [])
     found.setdefault("protocol", FAIR)
     for name in ("dataset", "model", "protocol"):
@@ -245,6 +260,13 @@ def settings_of(folder: Path) -> dict[str, Any]:
     return found
 
 
+def plain(value: Any) -> bool:
+    """Is a value of TOML made of words, numbers, lists and tables alone?"""
+    if isinstance(value, dict | list):
+        return all(map(plain, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str | int | float)
+
+
 def described(kind: dict[str, Any]) -> bool:
     """Does a kind of agents say what is used of it here?"""
     agents = kind.get("agents")
@@ -255,8 +277,8 @@ def described(kind: dict[str, Any]) -> bool:
 def json_of(path: Path, lost: list[str]) -> dict[str, Any]:
     """The object in a JSON file; empty, and a word about it, if there is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        found = json.loads(files.read_whole(path))
+    except files.UNREADABLE as error:
         lost.append(f"cannot read {path.name}: {reason(error)}")
         return {}
     if not isinstance(found, dict):
@@ -293,14 +315,32 @@ def shares(said: dict[str, Any]) -> dict[str, float]:
     return {name: float(said[name]) for name in ("iou", "labels", "features")}
 
 
-def table_of(folder: Path, name: str) -> pl.DataFrame:
-    """A table with the columns it needs, in the types it needs."""
+def most_rows(name: str, settings: dict[str, Any]) -> int:
+    """How many rows a table of a run can have: a few bytes can say a row as often as they like."""
+    lanes, tasks = settings["agents"] * settings["seeds"], settings["tasks"]["count"]
+    epochs, modes = settings["learner"]["epochs"] + 2, max(1, len(settings["sharing"]))
+    most: int = {
+        "accuracy": lanes * tasks * tasks * epochs,
+        "ledger": 4 * lanes * settings["agents"] * tasks * epochs * modes,
+        "candidates": lanes * settings["agents"] * tasks * tasks * modes,
+    }.get(name, lanes * tasks)
+    return min(ROWS, max(FEW, most))
+
+
+def table_of(folder: Path, name: str, settings: dict[str, Any] | None = None) -> pl.DataFrame:
+    """A table with the columns it needs, in the types it needs; `settings` are read if they are not given."""
     path = folder / f"{name}.parquet"
     if not path.exists():
         raise Unusable(f"{path.name} is not there")
+    most = most_rows(name, settings_of(folder) if settings is None else settings)
     try:
-        table = pl.read_parquet(path.read_bytes())
-    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        content = files.read_whole(path, files.TABLE)
+        rows = pl.scan_parquet(io.BytesIO(content)).select(pl.len()).collect().item()
+        if rows > most:
+            raise files.DamagedError(f"it has {rows:,} rows, and at most {most:,} are read of such a run")
+        # Unsigned numbers cannot be compared with -1, those of 128 bits not computed with.
+        table = pl.read_parquet(content).with_columns(selectors.integer().cast(pl.Int64))
+    except (*files.UNREADABLE, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise Unusable(f"cannot read {path.name}: {reason(error)}") from None
     for column, kind in TABLES[name].items():
         if column not in table.columns:
@@ -375,7 +415,7 @@ def training_of(folder: Path, settings: dict[str, Any], seeds: Numbers) -> pl.Da
     if not (folder / "training.parquet").exists():
         return None
     try:
-        table = table_of(folder, "training")
+        table = table_of(folder, "training", settings)
         wanted = {"loss": pl.Float64, "guessing": pl.Float64, "norm": pl.Float64, "ended": pl.Int64, "why": pl.String}
         if absent := wanted.keys() - set(table.columns):
             raise Unusable(f"training.parquet has no column `{min(absent)}`")
@@ -432,9 +472,3 @@ def final(run: Run) -> Array:
 def area(run: Run) -> Array:
     """Area under the learning curve, in % of its maximum: [L]."""
     return 100 * metrics.area(metrics.curve(run.accuracy, run.initial), run.epochs, normalise=True)
-
-
-def reason(error: BaseException) -> str:
-    """Why something failed, in one line."""
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(text).split())[:160]

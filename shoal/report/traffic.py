@@ -9,7 +9,7 @@ import polars as pl
 
 from shoal.errors import UserError
 from shoal.network.edges import edges
-from shoal.network.graphs import DRAWN
+from shoal.network.graphs import DRAWN, is_file
 from shoal.network.picture import Point, arrange
 from shoal.report.compare import UNSENT, Group, Row
 from shoal.report.numbers import ALL, short
@@ -90,6 +90,8 @@ def linked(run: Run, seed: int) -> set[tuple[int, int]]:
     """The edges that the settings give a seed, with mail or without; none if this version does not know the graph."""
     try:
         network = Network.model_validate(run.settings["network"])
+        if is_file(network.graph):  # a run directory holds its edges itself, and must not open other files
+            return set()
         return {edge[:2] for edge in edges(network, int(run.settings["agents"]), seed)}
     except (UserError, ValueError):
         return set()

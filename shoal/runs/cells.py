@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import polars as pl
 
 from shoal.data.sources import is_source, read
 from shoal.errors import Stopped, UserError
 from shoal.fleet.run import Watch
+from shoal.mail.mail import UNSENT
 from shoal.report.read import Unusable, dense, learned, settings_of, table_of, without_ended
 from shoal.runs.execute import carry_out, prepare, units
 from shoal.runs.material import unchanged
-from shoal.runs.record import Record, content, create, reopen
+from shoal.runs.record import Record, content, create, reopen, sessions_of
 from shoal.settings.groups import Settings
 from shoal.study import metrics
 from shoal.study.paired import Scores
@@ -27,6 +29,26 @@ SUMMED: dict[str, Any] = {
     **dict.fromkeys(("agents", "seeds"), int),
     "seconds": int | float,
     **SCORED,
+}
+COSTS = (
+    "messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_per_link_task", "bytes_total",
+    "seconds",
+)  # fmt: skip
+ERRORS = ("_se", "_se_seeds")
+# What may be there, and its type: runs of earlier versions have less.
+OPTIONAL: dict[str, Any] = {
+    **dict.fromkeys(COSTS, int | float | None),
+    **{f"{name}{end}": int | float | None for name in (*SCORED, "auc_normalised") for end in ("", *ERRORS)},
+    "sharing": list,
+    "kinds": dict,
+}
+# What a summary is shown by.
+SHOWN: dict[str, Any] = {"tasks": int, "out": str, "modules": int | float | None, "sharing": list}
+KIND: dict[str, Any] = {
+    "model": str,
+    "agents": list,
+    "modules": int | float | None,
+    **{name: kind for name, kind in OPTIONAL.items() if name.startswith(("final_accuracy", "auc"))},
 }
 WORDS = ("identity", "commit")  # columns that are no numbers even if they look like one
 
@@ -91,21 +113,32 @@ def effort(cell: Cell) -> int:
 
 def summary_of(place: Path) -> Row:
     """The summary of a finished run, and the commits that made it: where it was begun, and where it was resumed."""
-    found = content(place / "summary.json")
-    checked(found, SUMMED, place)
+    found = checked(content(place / "summary.json"), SUMMED, place)
     about = content(place / "about.json")
-    resumed = about.get("resumed", [])
-    commits = [one.get("commit") for one in [about, *(one for one in resumed if isinstance(one, dict))]]
+    commits = [one.get("commit") for one in sessions_of(about)]
     return {**found, "commit": " ".join(dict.fromkeys(str(one) for one in commits if one)) or None}
+
+
+def shown_summary(place: Path) -> Row:
+    """The summary of a finished run, if it has all that is shown of it."""
+    found = checked(content(place / "summary.json"), SUMMED | SHOWN, place)
+    if found["sharing"]:
+        checked(found, dict.fromkeys(COSTS, int | float), place)
+    for kind in found.get("kinds", {}).values():
+        checked(kind, KIND, place)
+    return found
 
 
 def checked(summary: Any, wanted: Mapping[str, Any], place: Path) -> Row:
     """A summary, or a part of it, that has what is used of it."""
-    for name, kind in wanted.items():
-        if not isinstance(summary, dict) or not isinstance(summary.get(name, ""), kind):
+    there = summary if isinstance(summary, dict) else {}
+    more = {name: kind for name, kind in OPTIONAL.items() if name in there}
+    for name, kind in {**more, **wanted}.items():
+        words = not isinstance(there.get(name), list) or all(isinstance(one, str | int) for one in there[name])
+        if name not in there or not isinstance(there[name], kind) or not words:
             why = f"{place / 'summary.json'} has no `{name}`"
             raise UserError(f"{why}; restore it, or remove {place} and run it again")
-    return dict(summary)
+    return dict(there)
 
 
 class Measured(NamedTuple):
@@ -126,20 +159,49 @@ def measured(place: Path) -> Measured:
         accuracy, seeds, agents, _ = without_ended(place, settings, accuracy, seeds, agents)
         if learned(accuracy, epochs, settings) < settings["tasks"]["count"]:
             raise Unusable("accuracy.parquet has gaps")
-        said = summary_of(place)["final_accuracy"]
-        if not abs(said - 100 * metrics.final(accuracy).mean()) < 1e-6:  # the end of a stream may be lost
-            raise Unusable(f"accuracy.parquet does not come to final accuracy {said}, as summary.json says")
+        verify(place, summary_of(place), Measured(seeds, agents, accuracy, epochs, settings["tasks"]["initial"]))
     except Unusable as why:
         raise UserError(f"cannot use {place}: {why}; restore it, or remove it and run it again") from None
     return Measured(seeds, agents, accuracy, epochs, settings["tasks"]["initial"])
+
+
+def verify(place: Path, summary: Row, run: Measured) -> None:
+    """Raise if a summary does not say what the records say: a bit may be lost, or the end of a stream."""
+    for name, value in values_of(run).items():
+        found = [metrics.mean(value), metrics.error(value), metrics.error(value, run.seeds)]
+        for end, number in zip(("", *ERRORS), found, strict=True):
+            said = summary.get(f"{name}{end}")
+            if name in SCORED and not end:
+                agrees = same(said, float(number))
+            else:
+                agrees = said is None or same(said, float(number))
+            if not agrees:
+                raise Unusable(f"accuracy.parquet comes to {name}{end} {number:.6f}, summary.json says {said}")
+    if summary.get("sharing") and summary.get("messages") is not None and (place / "ledger.parquet").exists():
+        ledger = table_of(place, "ledger").filter(~pl.col("verdict").is_in(UNSENT))
+        for name, total in {"messages": len(ledger), "bytes_total": int(ledger["bytes"].sum())}.items():
+            if (said := summary.get(name)) is not None and said != total:
+                raise Unusable(f"ledger.parquet comes to {name} {total}, summary.json says {said}")
+
+
+def same(said: float | None, number: float) -> bool:
+    """Are two numbers the same but for rounding? None says that there is none."""
+    if said is None or np.isnan(number):
+        return said is None and bool(np.isnan(number))
+    return abs(said - number) < 1e-6
+
+
+def values_of(run: Measured) -> dict[str, np.ndarray]:
+    """Final accuracy (%) and AUC (in the paper's unit, and in % of its maximum) of every lane."""
+    final, area = 100 * metrics.final(run.accuracy), metrics.area(metrics.curve(run.accuracy, run.initial), run.epochs)
+    return {"final_accuracy": final, "auc": area, "auc_normalised": 100 * area / run.epochs[-1]}
 
 
 def scores(place: Path, agents: Collection[int] | None = None) -> Scores:
     """Final accuracy (%) and AUC (in the paper's unit, and in % of its maximum) of every seed of a finished run, the
     mean over its agents, or over some of them."""
     run = measured(place)
-    final, area = 100 * metrics.final(run.accuracy), metrics.area(metrics.curve(run.accuracy, run.initial), run.epochs)
-    values = {"final_accuracy": final, "auc": area, "auc_normalised": 100 * area / run.epochs[-1]}
+    values = values_of(run)
     counted = np.full(len(run.agents), True) if agents is None else np.isin(run.agents, list(agents))
     return {
         int(seed): {name: float(metrics.mean(value[here])) for name, value in values.items()}

@@ -22,6 +22,9 @@ from shoal.runs.record import Record
 from shoal.settings.groups import Settings
 from shoal.sharing.plan import feasible
 
+HANGUP = getattr(signal, "SIGHUP", None)  # not on every system
+SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM, *([HANGUP] if HANGUP else []))
+
 
 def prepare(
     settings: Settings, folder: Path | None = None, lanes: Sequence[Lane] | None = None, yes: bool = False
@@ -60,6 +63,7 @@ def carry_out(
     settings = record.settings
     keep_memory()
     with record.alone(), interrupts() as asked:
+        record.own()
         note(record, fleet)
         stacks = record.load(fleet[0].device)
         if stacks is not None:
@@ -71,7 +75,11 @@ def carry_out(
 
         def watch(moment: Moment) -> None:
             nonlocal saved
-            show(moment)
+            try:
+                show(moment)
+            except OSError:  # the terminal may be gone: that is why we stop
+                if not asked():
+                    raise
             ended = moment.epoch == 0
             if ended or asked() or time.monotonic() - saved > settings.machine.checkpoint:
                 record.save(moment.stacks)
@@ -97,7 +105,8 @@ def carry_out(
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Inside, Ctrl-C or a polite kill only sets a flag, to stop after the epoch; a second one stops at once.
+    """Inside, Ctrl-C, a polite kill or a terminal that closes only sets a flag, to stop after the epoch; a second one
+    stops at once, but not that of a terminal, which may come twice.
 
     One inside another hands on what it heard.
     """
@@ -106,7 +115,7 @@ def interrupts() -> Iterator[Callable[[], bool]]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         nonlocal asked
-        if asked:
+        if asked and number != HANGUP:
             raise KeyboardInterrupt
         asked = True
         outer = before.get(signal.Signals(number))
@@ -114,8 +123,9 @@ def interrupts() -> Iterator[Callable[[], bool]]:
             outer(number, frame)
 
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, ask)
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` wants it not to be heard
+                before[number] = signal.signal(number, ask)
     except ValueError:  # only the main thread may listen
         pass
     try:

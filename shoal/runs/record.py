@@ -4,6 +4,7 @@ settings.toml             all settings, resolved; `shoal run` accepts it as it i
 about.json                shoal's version and commit, versions of what it runs on, when
 data.json                 what agents learn from: its digest, rows, classes, how each agent scales it, what they share
 checkpoint.safetensors    the stacks, at most `machine.checkpoint` seconds or one epoch old
+earlier.safetensors       the checkpoint before that, in case the last one is damaged; until the run is finished
 accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
 training.parquet          a row per task of an agent: seed, agent, task, training loss at its end, that of guessing,
                           norm of the weights; if it diverged there, after how many epochs it ended, and why
@@ -16,6 +17,7 @@ ledger.parquet            a row per message: seed, task, epoch, sender, receiver
 others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
                           (in a fleet of several kinds, these tables have a column `kind`, the ledger not)
 summary.json              the metrics; there when the run is finished
+manifest.json             the SHA-256 of every file, or the two that it may have where a kill came between
 
 In these files agents and tasks are counted from 0; what is shown to people counts tasks from 1.
 """
@@ -29,8 +31,8 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -48,10 +50,14 @@ from shoal.data.overlap import mean_iou
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError, UserError
 from shoal.fleet.evaluate import others, squared_error, within
-from shoal.fleet.stack import Stack
+from shoal.fleet.health import unfit
+from shoal.fleet.stack import PARAMS, Stack
 from shoal.fleet.world import World, streams_of
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Envelope, pack, unpack
+from shoal.network.graphs import is_file
+from shoal.runs import files
+from shoal.runs.files import reason
 from shoal.runs.tables import accuracies, candidates, growth, posted, strangers, summarise, told, training
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
@@ -61,8 +67,18 @@ FORMAT = 4  # of a run directory; raised when an older one cannot be continued
 PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
 
 
+WAIT = 0.5  # seconds for which a process that is in a folder is waited for
+TYPED = "typed:"  # what a digest begins with that covers types and shapes
+
+
 class RecordError(UserError):
     """A run directory that cannot be used or written, said in one sentence."""
+
+
+class DamagedCheckpointError(RecordError):
+    """A checkpoint that is not whole; `what` says so without advice."""
+
+    what = ""
 
 
 @dataclass
@@ -73,10 +89,17 @@ class Record:
     settings: Settings
     seconds: float = 0.0
     since: float = field(default_factory=time.monotonic)
+    tell: Callable[[str], None] = field(default=lambda sentence: None, compare=False)  # whoever wants to hear
+    sums: dict[str, list[str]] | None = field(default=None, compare=False)  # what the manifest lists, once it is read
 
     @property
     def checkpoint(self) -> Path:
         return self.folder / "checkpoint.safetensors"
+
+    @property
+    def earlier(self) -> Path:
+        """The checkpoint before the last one."""
+        return self.folder / "earlier.safetensors"
 
     @property
     def summary(self) -> Path:
@@ -86,9 +109,15 @@ class Record:
     def finished(self) -> bool:
         return self.summary.exists()
 
+    @property
+    def current(self) -> bool:
+        """Is it of the format that is written now?"""
+        return content(self.folder / "about.json").get("format") == FORMAT
+
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other processes out; the system forgets the lock when this process ends, however it ends."""
+        """Keep other processes out; the system forgets the lock when this process ends, however it ends. One that only
+        looks whether it may write here is waited for."""
         try:
             import fcntl
         except ImportError:  # not on this system
@@ -96,12 +125,20 @@ class Record:
             return
         handle = os.open(self.folder, os.O_RDONLY)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RecordError(f"{self.folder} is in use by another process; wait for it, or stop it") from None
-            except OSError:
-                pass  # a file system without locks
+            patience = time.monotonic() + WAIT
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if time.monotonic() > patience:
+                        raise RecordError(
+                            f"{self.folder} is in use by another process; wait for it, or stop it"
+                        ) from None
+                    time.sleep(0.02)
+                    continue
+                except OSError:
+                    pass  # a file system without locks
+                break
             yield
         finally:
             os.close(handle)
@@ -110,39 +147,87 @@ class Record:
         return self.seconds + time.monotonic() - self.since
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file beside its place, then move it there. What a kill leaves behind, the next one writes over.
+        """Write a file beside its place, list it in the manifest, then move it there. What a kill leaves behind, the
+        next one writes over; in between, the manifest allows the file as it was and as it will be.
 
         Bytes, because what libraries do with a path (other temporary names, other access rights) is their own affair.
         """
         path = self.folder / name
-        part = self.folder / f"{name}.part"
+        made: list[Path] = []
         try:
-            with part.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
+            made.append(files.put(path, content))
+            self.enlist(name, content)
+            if path == self.checkpoint and path.exists():
+                path.replace(self.earlier)
+            files.settle(made.pop(), path)
         except OSError as error:
-            part.unlink(missing_ok=True)
+            for part in (files.beside(path), files.beside(self.folder / files.MANIFEST)):
+                with suppress(OSError):
+                    part.unlink()
             advice = f"what was saved before is whole: make room, then `shoal resume {self.folder}`"
             if not (self.folder / "settings.toml").exists():
                 advice = "make room, or choose another folder as `out`"
             raise RecordError(f"cannot write {path}: {reason(error)}; {advice}") from None
 
+    def enlist(self, name: str, content: bytes) -> None:
+        """Write the manifest with the checksum that a file will have, beside the one that it has. With the summary, the
+        last file of a run, all others are as they stay."""
+        if self.sums is None:
+            self.sums = files.listed(self.folder)
+        self.sums = {
+            other: sums[-1:] if name == self.summary.name else sums
+            for other, sums in self.sums.items()
+            if (self.folder / other).exists()
+        }
+        self.sums[name] = [*self.sums.get(name, [])[-1:], files.digest(content)]
+        if not (self.folder / name).exists():
+            self.sums[name] = self.sums[name][-1:]
+        place = self.folder / files.MANIFEST
+        files.settle(files.put(place, files.manifest(self.sums)), place)
+
     def again(self) -> None:
-        """Note in about.json that the run goes on, and with which code."""
+        """Note in about.json that the run goes on, and with which code; say so if that is another than before."""
         made = content(self.folder / "about.json")
         now = about()
-        made.setdefault("resumed", []).append({name: now[name] for name in ("started", "commit", "python", "packages")})
+        sessions = sessions_of(made)
+        if changed := difference(sessions[-1], now):
+            self.tell(f"this session differs from the one before: {changed}; last bits may differ from an unbroken run")
+        names = ("started", "commit", "python", "packages", "cpu")
+        made["resumed"] = [*sessions[1:], {name: now[name] for name in names}]
         self.write("about.json", text(made))
+
+    def own(self) -> None:
+        """Raise if the folder's settings are of another run; list them, if the user has changed how they are written,
+        or what of them changes no result."""
+        place = self.folder / "settings.toml"
+        if not place.exists():  # a start that is kept has none
+            return
+        there = raw_settings(self.folder, verified=False)
+        if (
+            there != toml(self.settings).encode()
+            and reopen(self.folder).settings.identity() != self.settings.identity()
+        ):
+            raise RecordError(
+                f"{place} has other settings than the run that was about to begin there; choose another folder as `out`"
+            )
+        if files.digest(there) not in files.listed(self.folder).get(place.name, [files.digest(there)]):
+            self.enlist(place.name, there)
 
     def note(self, **facts: Any) -> None:
         """Add facts of a run to about.json."""
         self.write("about.json", text({**content(self.folder / "about.json"), **facts}))
 
     def save(self, stacks: Sequence[Stack]) -> None:
-        """Write the checkpoint: one clock, one ledger, and the tensors and the inbox of every stack."""
+        """Write the checkpoint: one clock, one ledger, and the tensors and the inbox of every stack. The one before is
+        kept beside it. What is no number is never saved."""
         stack = stacks[0]
+        for kind in stacks:
+            if (bad := unfit(kind, (PARAMS,))).any():
+                lane = kind.lanes[int(bad.nonzero()[0])]
+                raise RecordError(
+                    f"{self.checkpoint} is not written: weights of agent {lane.agent} of seed {lane.seed} are no "
+                    "numbers; what was saved before stays"
+                )
         about = {
             "format": str(FORMAT),
             "identity": self.settings.identity(),
@@ -164,26 +249,47 @@ class Record:
         for at, one in enumerate(letters):
             for place, (_, content) in enumerate(one):
                 tensors[letter(at, place)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        about["digest"] = digest(about, tensors)
+        about["digest"] = f"{TYPED}{digest(about, tensors, typed=True)}"
         self.write(self.checkpoint.name, save(tensors, about))
 
     def load(self, device: torch.device) -> tuple[Stack, ...] | None:
-        """The stacks of the last checkpoint, or None if there is none yet."""
-        if not self.checkpoint.exists():
-            return None
+        """The stacks of the last checkpoint that is whole, or None if there is none yet."""
+        if not self.earlier.exists():
+            return self.load_one(self.checkpoint, device) if self.checkpoint.exists() else None
         try:
-            with safe_open(self.checkpoint, "pt", device=str(device)) as file:
+            if self.checkpoint.exists():
+                return self.load_one(self.checkpoint, device)
+            damage = f"{self.checkpoint} is not there"  # killed between two moves
+        except DamagedCheckpointError as error:
+            damage = error.what
+        found = self.load_one(self.earlier, device)
+        # The next one is written beside this one, not beside what is damaged.
+        try:
+            files.settle(self.earlier, self.checkpoint)
+        except OSError as error:
+            raise RecordError(f"cannot move {self.earlier} to {self.checkpoint}: {reason(error)}") from None
+        self.tell(f"{damage}; going on from the checkpoint before it")
+        return found
+
+    def load_one(self, place: Path, device: torch.device) -> tuple[Stack, ...]:
+        """The stacks of a checkpoint."""
+        try:
+            if not is_there(place) or place.is_symlink():
+                raise OSError("it is no regular file")
+            with safe_open(place, "pt", device=str(device)) as file:
                 about = file.metadata() or {}
                 # Copies: a tensor begins anywhere in the file, and how a product is summed depends on where its factors
                 # begin.
                 flat = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
-            raise self.damaged(error) from None
-        if about.pop("digest", "") != digest(about, flat):
-            raise self.damaged("its content does not match its digest")
+            raise self.damaged(place, error) from None
+        said = about.pop("digest", "")
+        typed = said.startswith(TYPED)  # one of an earlier version does not cover types and shapes
+        if said.removeprefix(TYPED) != digest(about, flat, typed):
+            raise self.damaged(place, "its content does not match its digest")
         if about["identity"] != self.settings.identity():
             raise RecordError(
-                f"{self.checkpoint} belongs to other settings than {self.folder / 'settings.toml'}; "
+                f"{place} belongs to other settings than {self.folder / 'settings.toml'}; "
                 "restore the settings as they were, or start a new run"
             )
         self.seconds, self.since = float(about["seconds"]), time.monotonic()
@@ -206,11 +312,13 @@ class Record:
             stacks[-1].inbox = inboxes[at]
         return tuple(stacks)
 
-    def damaged(self, why: object) -> RecordError:
+    def damaged(self, place: Path, why: object) -> "DamagedCheckpointError":
         advice = f"delete it and `shoal resume {self.folder}` starts again"
         if self.finished:
             advice = f"make the run again with `shoal run {self.folder / 'settings.toml'}`"
-        return RecordError(f"{self.checkpoint} is damaged ({why}); {advice}")
+        error = DamagedCheckpointError(f"{place} is damaged ({why}); {advice}")
+        error.what = f"{place} is damaged ({why})"
+        return error
 
     def tables(self, stacks: Sequence[Stack]) -> None:
         """Write the records up to now."""
@@ -235,15 +343,22 @@ class Record:
         unmet = [one for one in others(list(zip(worlds, stacks, strict=True))) if one.lane not in silent]
         self.table("others", strangers(self.settings, unmet))
         summary = summarise(self.settings, stacks, unmet)
-        wrong = squared_error([left(*pair) for pair in zip(worlds, stacks, strict=True) if not pair[1].gone.all()])
+        going = [left(*pair) for pair in zip(worlds, stacks, strict=True) if not pair[1].gone.all()]
+        wrong = squared_error(going)
         summary |= {} if wrong is None else {"mean_squared_error": wrong}
-        summary |= told(
-            within(list(zip(worlds, stacks, strict=True))), [seed for one in worlds for seed, _ in one.lanes]
-        )
+        summary |= told(within(going), [lane.seed for _, stack in going for lane in stack.lanes])
         summary["overlap"] = mean_iou(streams_of(worlds))
         summary |= {"seconds": round(self.elapsed(), 1), "out": str(self.folder)}
+        self.forget()
         self.write(self.summary.name, text(summary))
         return summary
+
+    def forget(self) -> None:
+        """A finished run has one checkpoint."""
+        try:
+            self.earlier.unlink(missing_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot remove {self.earlier}: {reason(error)}; `shoal resume` ends the run") from None
 
 
 def left(world: World, stack: Stack) -> tuple[World, Stack]:
@@ -260,17 +375,25 @@ def create(folder: str | Path, settings: Settings) -> Record:
     >>> import shoal
     >>> record = shoal.create("runs/mine", shoal.Settings(dataset="digits"))
     >>> sorted(path.name for path in record.folder.iterdir()), record.finished
-    (['about.json', 'settings.toml'], False)
+    (['about.json', 'manifest.json', 'settings.toml'], False)
     """
     folder = Path(folder)
     record = Record(folder, settings)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        names = {path.name for path in folder.iterdir()}
+        with record.alone():  # nobody else may look or write between our look and our writing
+            begin(record)
     except FileExistsError:
         raise RecordError(f"{folder} is a file; choose another folder as `out`") from None
     except OSError as error:
         raise RecordError(f"cannot make the folder {folder}: {reason(error)}; choose another as `out`") from None
+    return record
+
+
+def begin(record: Record) -> None:
+    """Write the first files of a run, if the folder holds none."""
+    folder = record.folder
+    names = {path.name for path in folder.iterdir()}
     if "summary.json" in names:
         raise RecordError(f"{folder} holds a finished run; choose another folder as `out`, or remove it")
     if "settings.toml" in names:
@@ -278,14 +401,14 @@ def create(folder: str | Path, settings: Settings) -> Record:
             f"{folder} holds an unfinished run; go on with `shoal resume {folder}`, with its own settings, or choose "
             "another folder as `out`"
         )
-    left = {"about.json.part", "settings.toml.part"}  # what a kill further down can leave, which is no run yet
+    # What a kill further down can leave, which is no run yet.
+    left = {"about.json.part", "settings.toml.part", files.MANIFEST, f"{files.MANIFEST}.part"}
     if "about.json" in names and "shoal" in content(folder / "about.json"):
         left.add("about.json")
     if names - left:
         raise RecordError(f"{folder} is not empty, and holds no run; choose another folder as `out`")
-    record.write("about.json", text(about()))
-    record.write("settings.toml", toml(settings).encode())
-    return record
+    record.write("about.json", text({**about(), "identity": record.settings.identity()}))
+    record.write("settings.toml", toml(record.settings).encode())
 
 
 def reopen(folder: str | Path) -> Record:
@@ -307,12 +430,29 @@ def reopen(folder: str | Path) -> Record:
             f"{folder} was made by shoal {made.get('shoal')} (format {made.get('format')}), this is shoal "
             f"{shoal.__version__} (format {FORMAT}); continue it with that version, or start a new run"
         )
+    raw_settings(folder, verified=finished)
     try:
         raw = parsed(folder / "settings.toml")
+        network = raw.get("network")
+        graph = network.get("graph") if isinstance(network, dict) else network
+        if isinstance(graph, str) and is_file(graph):
+            raise SettingsError(
+                f'network.graph = "{graph}" is a file, and a run directory holds its edges itself; write them as '
+                'network.edges, with graph = "edges"'
+            )
         settings = resolve(upgraded(raw))
     except SettingsError as error:
         raise RecordError(f"{folder / 'settings.toml'}: {error}") from None
     return Record(folder, settings)
+
+
+def raw_settings(folder: Path, verified: bool) -> bytes:
+    """The settings of a run directory as they are written; `verified`, as the manifest says that they were."""
+    place = folder / "settings.toml"
+    try:
+        return files.read_whole(place) if verified else files.read_bytes(place, files.TEXT)
+    except files.UNREADABLE as error:
+        raise RecordError(f"cannot read {place}: {reason(error)}; restore it, or start a new run") from None
 
 
 def mark(at: int, count: int) -> str:
@@ -333,24 +473,22 @@ def text(content: dict[str, Any]) -> bytes:
 def content(path: Path) -> dict[str, Any]:
     """The object in a JSON file of a run directory."""
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        found = json.loads(files.read_whole(path))
+    except files.UNREADABLE as error:
         raise RecordError(f"cannot read {path}: {reason(error)}; restore it, or start a new run") from None
     if not isinstance(found, dict):
         raise RecordError(f"cannot read {path}: it holds no JSON object; restore it, or start a new run")
     return found
 
 
-def reason(error: Exception) -> str:
-    """Why something failed, without the names of files that the sentence around it has."""
-    return getattr(error, "strerror", None) or str(error)
-
-
-def digest(about: dict[str, str], tensors: dict[str, torch.Tensor]) -> str:
-    """A checksum of all that a checkpoint says: what a disk or a copy has changed must not become a result."""
+def digest(about: dict[str, str], tensors: dict[str, torch.Tensor], typed: bool) -> str:
+    """A checksum of all that a checkpoint says: what a disk or a copy has changed must not become a result. `typed`
+    ones cover the types and shapes of tensors too."""
     value = zlib.crc32(json.dumps(about, sort_keys=True).encode())
     for name in sorted(tensors):
-        value = zlib.crc32(tensors[name].cpu().numpy().data, zlib.crc32(name.encode(), value))
+        tensor = tensors[name].cpu()
+        label = f"{name} {tensor.dtype} {list(tensor.shape)}" if typed else name
+        value = zlib.crc32(tensor.numpy().data, zlib.crc32(label.encode(), value))
     return f"{value:08x}"
 
 
@@ -364,8 +502,29 @@ def about() -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "cpu": torch.backends.cpu.get_cpu_capability(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
     }
+
+
+def sessions_of(made: dict[str, Any]) -> list[dict[str, Any]]:
+    """What about.json says of the session that began a run, and of those that went on with it."""
+    resumed = made.get("resumed", [])
+    more = resumed if isinstance(resumed, list) else []
+    return [made, *(one for one in more if isinstance(one, dict))]
+
+
+def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """What of all that can change the last bits of a run differs between two sessions; empty: nothing."""
+
+    def said(session: dict[str, Any]) -> dict[str, Any]:
+        packages = session.get("packages")
+        torch_ = packages.get("torch") if isinstance(packages, dict) else None
+        return {"torch": torch_, "commit": session.get("commit"), "instruction set": session.get("cpu")}
+
+    one, other = said(before), said(now)
+    changed = [name for name in one if one[name] is not None and one[name] != other[name]]
+    return ", ".join(f"{name} {other[name]} in place of {one[name]}" for name in changed)
 
 
 @cache

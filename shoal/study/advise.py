@@ -25,8 +25,9 @@ from shoal.fleet.size import affordable
 from shoal.fleet.world import worlds
 from shoal.mail.mail import UNSENT
 from shoal.report import needs
-from shoal.report.read import reason, table_of
+from shoal.report.read import table_of
 from shoal.runs.cells import Row, effort, finish, missing, scores, write_csv
+from shoal.runs.files import reason
 from shoal.runs.record import reopen
 from shoal.settings.completing import listing, mode_of, name_of
 from shoal.settings.groups import Settings

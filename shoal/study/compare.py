@@ -7,17 +7,13 @@ from typing import Any
 
 from shoal.errors import SettingsError, UserError
 from shoal.report.read import inside
-from shoal.runs.cells import SCORED, Row, checked, place_of, scores, summary_of
+from shoal.runs.cells import COSTS, SCORED, Row, checked, place_of, scores, summary_of
 from shoal.runs.record import reopen
 from shoal.settings.groups import Settings
 from shoal.settings.reading import read
 from shoal.study.paired import Scores, paired, problem
 
 NAMES = ("final_accuracy", "auc", "auc_normalised")
-COSTS = (
-    "messages", "refused", "floats_per_edge_task", "paper_floats_per_edge_task", "bytes_per_link_task", "bytes_total",
-    "seconds",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,11 @@ def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
             record = reopen(path)
             if not record.finished:
                 raise UserError(f"{path} is not finished; `shoal resume {path}` goes on with it")
+            if (said := summary_of(path)["identity"]) != (own := record.settings.identity()) and record.current:
+                raise UserError(
+                    f"{path / 'summary.json'} is of the run {said}, settings.toml of {own}: one of them belongs to "
+                    "another run; restore it, or leave the folder out"
+                )
             found.append(Entry(str(path), path.resolve().name, record.settings, path))
         else:
             found.append(Entry(str(path), path.stem, read(path, words)))

@@ -14,7 +14,7 @@ import torch
 from shoal.data import load
 from shoal.errors import UserError
 from shoal.fleet import members
-from shoal.fleet.health import WEIGHTS, conclude, losses, norms, silence
+from shoal.fleet.health import WEIGHTS, conclude, examine, losses, norms, silence
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.run import Moment, simulate, train
 from shoal.fleet.stack import RECORD, Stack, start
@@ -100,7 +100,7 @@ def test_large_weights_are_no_divergence() -> None:
     world = fleet("mlp")
     stack = start(world)
     next(iter(stack.params.values())).fill_(3e38)  # their sum is infinite
-    members.examine(stack)
+    examine(stack)
     assert not stack.gone.any()
 
 
@@ -130,8 +130,8 @@ def test_if_all_diverge_the_run_ends_with_a_sentence(workers: int) -> None:
         train(worlds(resolve(raw), load("digits")))
     assert str(caught.value) == (
         "all agents have diverged, and the run ends; the last: the common start of seed 0 diverged in task 1, epoch 1: "
-        "its weights are no numbers any more, and all agents that would begin from it end with it; learner.rate (1e+30) "
-        "may be too high, or the data badly scaled"
+        "its weights are no numbers any more, and all agents that would begin from it end with it; learner.rate "
+        "(1e+30) may be too high, or the data badly scaled"
     )
 
 

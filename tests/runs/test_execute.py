@@ -16,6 +16,7 @@ from shoal.fleet.run import Moment, Watch, train
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.runs import execute as session
+from shoal.runs import files
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create, reopen
 from shoal.settings.reading import read
@@ -49,9 +50,21 @@ def unbroken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def assert_same(one: Path, other: Path) -> None:
-    """Every tensor, every row and every number, to the last bit; only times and places may differ."""
+    """Every tensor, every row and every number, to the last bit; only times and places may differ. What is there is
+    what the manifest says."""
+    for folder in (one, other):
+        listed = files.listed(folder)
+        assert listed.keys() == {path.name for path in folder.iterdir()} - {"manifest.json"}
+        assert all(files.digest((folder / name).read_bytes()) in sums for name, sums in listed.items())
+        assert all(len(sums) == 1 for name, sums in listed.items())
     assert checkpoint(one) == checkpoint(other)
-    for name in ("accuracy", "growth", "others", *(["ledger"] if (one / "ledger.parquet").exists() else [])):
+    for name in (
+        "accuracy",
+        "training",
+        "growth",
+        "others",
+        *(["ledger"] if (one / "ledger.parquet").exists() else []),
+    ):
         tables = [pl.read_parquet(folder / f"{name}.parquet") for folder in (one, other)]
         assert tables[0].schema == tables[1].schema
         assert tables[0].equals(tables[1])
@@ -143,18 +156,20 @@ def test_killed_at_each_of_its_last_writes_it_ends_the_same(
         "about.json",
         "checkpoint.safetensors",
         "accuracy.parquet",
+        "training.parquet",
         "growth.parquet",
         *(["ledger.parquet"] if (folder / "ledger.parquet").exists() else []),
         "others.parquet",
         "summary.json",
     ]
-    for at, name in enumerate(last, start=1):
-        broken = tmp_path / name
+    # Before each of them the manifest is written, which says what it will be.
+    for at, name in enumerate((one for file in last for one in (file, "manifest.json")), start=1):
+        broken = tmp_path / str(at)
         copy(folder, broken, but=["summary.json", "others.parquet"])
         process = fork("resume", broken, fatal=at)
         process.join()
         assert process.exitcode == -signal.SIGKILL
-        assert [path.name for path in broken.glob("*.part")] == [f"{name}.part"]
+        assert f"{name}.part" in [path.name for path in broken.glob("*.part")]
         assert call("resume", broken).code == 0
         assert_same(folder, broken)
 
@@ -168,7 +183,7 @@ def copy(folder: Path, to: Path, but: list[str]) -> None:
 
 def test_killed_while_the_directory_is_made_it_can_be_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    for at in (1, 2):
+    for at in (1, 2, 3, 4):
         process = fork("run", DIGITS, *TINY, "--out", folder, fatal=at)
         process.join()
         assert process.exitcode == -signal.SIGKILL
@@ -207,7 +222,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert not (folder / "summary.json").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_polite_kill_saves_and_the_run_ends_the_same(
     unbroken: tuple[Path, tuple[str, ...]], tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:

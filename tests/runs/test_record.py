@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 FILES = {
     "about.json",
     "data.json", "settings.toml", "checkpoint.safetensors", "accuracy.parquet", "growth.parquet", "others.parquet",
-    "summary.json",
+    "summary.json", "training.parquet", "manifest.json",
 }  # fmt: skip
 
 
@@ -170,7 +170,10 @@ def test_a_run_without_neighbours_has_empty_tables_of_the_same_shape(tmp_path: P
 def test_about_says_what_made_the_run(settings: Settings, tmp_path: Path) -> None:
     create(tmp_path / "run", settings)
     about = json.loads((tmp_path / "run" / "about.json").read_text())
-    assert set(about) == {"format", "shoal", "commit", "command", "started", "python", "machine", "packages"}
+    made = {"format", "shoal", "commit", "command", "started", "python", "machine", "cpu", "packages", "identity"}
+    assert set(about) == made
+    assert about["cpu"] == torch.backends.cpu.get_cpu_capability()
+    assert about["identity"] == settings.identity()
     assert (about["format"], about["shoal"]) == (records.FORMAT, shoal.__version__)
     assert about["packages"]["torch"] == torch.__version__
     assert set(about["packages"]) == set(records.PACKAGES)
@@ -223,7 +226,7 @@ def test_a_writer_is_seen_only_when_it_is_done(
     seen = []
     monkeypatch.setattr(os, "fsync", lambda file: seen.append((record.folder / "x").read_bytes()))
     record.write("x", b"new")
-    assert seen == [b"old"]
+    assert seen == [b"old", b"old", b"old", b"new"]  # the file, the manifest and the folder, and the folder again
     assert (record.folder / "x").read_bytes() == b"new"
 
 

@@ -1,0 +1,137 @@
+"""The files of a run directory: written whole or not at all, listed with checksums, and read with care.
+
+A run directory may come from somebody else, or from a disk that has lost a bit. What is read of it are regular files of
+a sensible size and nothing else: no device, no pipe, no link to another place. manifest.json has the SHA-256 of every
+file; one that does not match is named and not used. A run of an earlier version has none, and is read as it is.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+TEXT = 64 * 2**20  # bytes of a file of settings or of JSON, at most
+TABLE = 4 * 2**30  # bytes of a table
+UNREADABLE = (OSError, ValueError, RecursionError)  # what reading a file and parsing it as JSON or TOML can raise
+
+
+class DamagedError(ValueError):
+    """Why a file of a run directory cannot be used."""
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The content of a regular file of at most so many bytes."""
+    # Without waiting: to open a pipe would wait for somebody who writes.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise DamagedError("it is no regular file")
+        if found.st_size > most:
+            raise DamagedError(f"it has {found.st_size:,} bytes, more than the {most:,} that are read of such a file")
+        content = file.read(most + 1)  # it may have grown
+    if len(content) > most:
+        raise DamagedError(f"it has more than the {most:,} bytes that are read of such a file")
+    return content
+
+
+def read_whole(path: Path, most: int = TEXT) -> bytes:
+    """The content of a file of a run directory; raises if it is not what the manifest says."""
+    try:
+        content = read_bytes(path, most)
+    except IsADirectoryError:
+        raise DamagedError("it is a folder") from None
+    except OSError as error:
+        if path.is_symlink():
+            raise DamagedError("it is a link to another place; put the file itself there") from None
+        raise DamagedError(error.strerror or str(error)) from None
+    allowed = listed(path.parent).get(path.name)
+    if allowed is not None and digest(content) not in allowed:
+        raise DamagedError(f"its SHA-256 is not the one in {MANIFEST}")
+    return content
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def listed(folder: Path) -> dict[str, list[str]]:
+    """The SHA-256 that each file may have, by its name: one, or two where a kill may have left the file before. Empty,
+    if there is no manifest, or none that is whole (`manifest_fault`)."""
+    try:
+        return parsed(read_bytes(folder / MANIFEST, TEXT))
+    except UNREADABLE:
+        return {}
+
+
+def manifest_fault(folder: Path) -> str:
+    """What is wrong with the manifest of a folder; empty: nothing, or it has none."""
+    if not os.path.lexists(folder / MANIFEST):
+        return ""
+    try:
+        parsed(read_bytes(folder / MANIFEST, TEXT))
+    except UNREADABLE as error:
+        return f"{MANIFEST} is damaged ({reason(error)}), so that no file could be verified"
+    return ""
+
+
+def parsed(content: bytes) -> dict[str, list[str]]:
+    """What a manifest lists; raises if it does not match its own checksum."""
+    found = json.loads(content)
+    files = found.get("files") if isinstance(found, dict) else None
+    if not isinstance(files, dict) or found.get("digest") != digest(compact(files)):
+        raise DamagedError("its content does not match its digest")
+    return {str(name): [str(one) for one in sums] for name, sums in files.items()}
+
+
+def manifest(files: Mapping[str, list[str]]) -> bytes:
+    """A manifest that lists these checksums."""
+    content = {"files": dict(sorted(files.items()))}
+    return (json.dumps(content | {"digest": digest(compact(content["files"]))}, indent=2) + "\n").encode()
+
+
+def compact(files: Any) -> bytes:
+    return json.dumps(files, sort_keys=True).encode()
+
+
+def put(path: Path, content: bytes) -> Path:
+    """Write a file beside its place, and say where it is; `settle` moves it there. What a kill leaves behind, the next
+    one writes over, and what another process has put there in its place is no way to another file."""
+    part = beside(path)
+    if part.is_symlink() or (part.exists() and not part.is_file()):
+        part.unlink()
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return part
+
+
+def beside(path: Path) -> Path:
+    """Where a file is written before it is moved to its place."""
+    return path.with_name(f"{path.name}.part")
+
+
+def settle(part: Path, path: Path) -> None:
+    """Move a file to its place, for good: the folder too is on the disk when this is done."""
+    part.replace(path)
+    try:
+        handle = os.open(path.parent, os.O_RDONLY)
+    except OSError:  # a system that opens no folders
+        return
+    try:
+        os.fsync(handle)
+    except OSError:  # a file system that cannot
+        pass
+    finally:
+        os.close(handle)
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed, in one line, without the names of files that the sentence around it has."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split())[:160]
