@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from shoal.runs.record import Record
 
 C = TypeVar("C", bound="Cell")
+# What is wrong with a place that the user has named, whoever meets it first.
+PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 
 app = typer.Typer(
     name="shoal",
@@ -173,6 +175,9 @@ def sentences() -> Iterator[None]:
             sys.exit(2)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             say(f"cannot write: {error.strerror}; make room there", "error: ")
+            sys.exit(2)
+        if isinstance(error, OSError) and error.errno in PLACES and error.filename is not None:
+            say(f"cannot use {error.filename}: {error.strerror}; choose another place", "error: ")
             sys.exit(2)
         if os.environ.get("SHOAL_TRACEBACK"):
             raise
