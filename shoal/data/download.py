@@ -173,11 +173,13 @@ def put(stream: Readable, file: File, folder: Path) -> None:
             target.flush()
             # Without this a power failure could leave the final name on a file whose bytes never reached the disk.
             os.fsync(target.fileno())
-    md5 = store.digest(part.read_bytes())
-    if md5 != file.md5:
+    wrong = store.differs(part.read_bytes(), file)
+    if wrong:
         with writing(part):
             part.unlink()
-        raise DataError(f"{path} unpacked to md5 {md5} instead of {file.md5}; check the disk and run the command again")
+        raise DataError(
+            f"{path} unpacked to {wrong[1]} instead of {wrong[0]}; check the disk and run the command again"
+        )
     with writing(path):
         part.replace(path)
         settle(path.parent)
