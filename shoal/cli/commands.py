@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 import shoal
+from shoal.cli.plain import Stream, visible
 from shoal.cli.progress import bar, bars, downloads, steps
 from shoal.cli.terminal import (
     console,
@@ -41,6 +42,7 @@ from shoal.cli.terminal import (
     show_swept,
 )
 from shoal.errors import Stopped, UserError
+from shoal.files import columns, replaceable, save
 
 if TYPE_CHECKING:
     from shoal.fleet.run import Moment
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from shoal.runs.record import Record
 
 C = TypeVar("C", bound="Cell")
+# What is wrong with a place that the user has named, whoever meets it first.
+PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 
 app = typer.Typer(
     name="shoal",
@@ -145,6 +149,8 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows another
     if "" not in sys.path:
         sys.path.append("")  # what lies in this folder can be named package.module:Name; last, so that it hides nothing
+    if any(visible(word) != word for word in sys.argv):
+        sys.stdout, sys.stderr = Stream(sys.stdout), Stream(sys.stderr)
     with sentences():
         app()
 
@@ -169,6 +175,9 @@ def sentences() -> Iterator[None]:
             sys.exit(2)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             say(f"cannot write: {error.strerror}; make room there", "error: ")
+            sys.exit(2)
+        if isinstance(error, OSError) and error.errno in PLACES and error.filename is not None:
+            say(f"cannot use {error.filename}: {error.strerror}; choose another place", "error: ")
             sys.exit(2)
         if os.environ.get("SHOAL_TRACEBACK"):
             raise
@@ -388,6 +397,7 @@ def compare(
 
     found = runs_.entries(runs, [f"seeds={seeds}"] if seeds is not None else [])
     base = runs_.base_of(found, baseline)
+    replaceable(out / "compare.csv", columns("run", "baseline"))  # said now, not after hours of training
     for _ in work([one for one in found if one.done is None], out, data, yes):
         pass
     rows = runs_.compared(found, base, out)
@@ -432,6 +442,7 @@ def sweep(
     cells = grids.grid(file, words, [f"seeds={seeds}"] if seeds is not None else [])
     varied = [key for key, values in grids.axes(words).items() if len(values) > 1]
     folder = out or Path("runs") / "-".join(["sweep", file.stem, *varied])
+    replaceable(folder / "sweep.csv", columns("front", "identity"))  # said now, not after hours of training
     for _ in work(cells, folder, data, yes):
         pass
     rows = grids.swept(cells, folder)
@@ -558,7 +569,7 @@ def network(
     from shoal.network.edges import edges, settle
     from shoal.network.facts import facts
     from shoal.network.graphs import DRAWN, is_named
-    from shoal.network.picture import picture
+    from shoal.network.picture import NETWORK, picture
     from shoal.settings.groups import Network
     from shoal.settings.reading import experiments, override, read, resolve
 
@@ -577,10 +588,9 @@ def network(
     title = f"{net.graph if toml else Path(graph).stem}, {drawn}{count} agent{'s' * (count > 1)}"
     sends = edges(net, count, settings.seed)
     file = out or Path(f"{Path(graph).stem}.svg")
-    try:
-        file.write_text(picture(sends, count, title), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {file}: {error.strerror}; give --out another place") from None
+    if not file.absolute().parent.is_dir():
+        raise UserError(f"cannot write {file}: there is no folder {file.parent}; give --out another place")
+    save(file, picture(sends, count, title), "give --out another place", NETWORK)
     console.print(title, highlight=False, markup=False, soft_wrap=True)
     show_network(facts(sends, count), [edge[:2] for edge in sends])
     say(f"written to {file}")
@@ -790,6 +800,7 @@ def save_page(folders: Iterable[Path], out: Path, figures: Path | None = None) -
     """Write runs as one page, and its charts as figures."""
     from shoal.report import compare, page, read
 
+    replaceable(out, page.PAGE)
     runs, notes = read.gather(list(folders))
     found = compare.groups(runs)
     page.save(out, page.page(found, notes))

@@ -23,7 +23,9 @@ def bars(cells: Sequence["Cell"]) -> Iterator[Any]:
 
     begun = 0
     # On a narrow terminal the words give way, not the time.
-    words = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+    words = TextColumn(
+        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    )
     columns = (words, BarColumn(20), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, console=err, expand=True, disable=not (cells and err.is_terminal)) as progress:
         total = sum(effort(cell) for cell in cells)
@@ -65,7 +67,7 @@ def bar(settings: "Settings") -> Iterator[Any]:
 
         yield tell
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
     with Progress(*columns, TimeRemainingColumn(), console=err) as progress:
         job = progress.add_task("starting", total=units(settings))
 
@@ -82,7 +84,7 @@ def steps(title: str) -> Iterator[Callable[[int, int], None]]:
     if not err.is_terminal:
         yield lambda done, total: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
     with Progress(*columns, TimeRemainingColumn(), console=err) as progress:
         job = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(job, completed=done, total=total)
@@ -92,9 +94,12 @@ def steps(title: str) -> Iterator[Callable[[int, int], None]]:
 def downloads() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar for each file; it is told how much of how much of which is there."""
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
         console=err,
-    ) as progress:  # fmt: skip
+    ) as progress:
         jobs: dict[str, Any] = {}
 
         def tell(file: str, done: int, total: int) -> None:

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
+from shoal.cli.plain import Plain, visible
 from shoal.doors import line
 from shoal.units import shown
 
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from shoal.study.advise import Advice
     from shoal.study.transfer.measure import Found, Means
 
-console = Console()
-err = Console(stderr=True)
+console: Console = Plain()
+err: Console = Plain(stderr=True)
 WIDE = 110  # columns that a table of runs side by side needs
 
 
 def say(text: str, head: str = "") -> None:
     """A line on stderr exactly as it is: brackets in a path are no markup, and a command to copy is never wrapped."""
-    err.print(Text.assemble((head, "bold red"), text), soft_wrap=True)
+    err.print(Text.assemble((head, "bold red"), visible(text).replace("\n", "\\n")), soft_wrap=True)
 
 
 def show_summary(summary: dict[str, Any]) -> None:
@@ -72,7 +73,7 @@ def show_summary(summary: dict[str, Any]) -> None:
     for sentence in summary.get("warnings", ()):
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
-    console.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False, soft_wrap=True)
+    console.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False, markup=False, soft_wrap=True)
     console.print(f"in {summary['out']}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -237,7 +238,7 @@ def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
     cut = f" ({len(widths) - room} columns more in the CSV)" if room < len(widths) else ""
     table = Table(*lines[0][:room], title=f"{title.replace('_', ' ')}: {common}{cut}", box=None)
     for cells in lines[1:]:
-        table.add_row(*cells[:room])
+        table.add_row(*map(escape, cells[:room]))
     where.print(table)
 
 
@@ -257,9 +258,9 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
                 level = percent(row, "_se_seeds") if name == "auc_normalised" else plus(row, name, "_se_seeds")
                 cells += [level, gap, chance(row[f"{name}_difference_p"])]
             if row["kind"]:
-                table.add_row(f"  {row['kind']}", *cells)
+                table.add_row(f"  {escape(row['kind'])}", *cells)
             else:
-                table.add_row(row["run"], *cells, *(cost(row) * priced))
+                table.add_row(escape(row["run"]), *cells, *(cost(row) * priced))
         where.print(table)
     where.print(
         f"{counted([row for row in rows if not row['kind']])}; errors over seeds; differences from "
@@ -271,9 +272,11 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
 
 def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> None:
     """Cells of a grid, the front marked."""
-    table = Table("", *(Column(key, overflow="fold") for key in keys), "final, %", "AUC, %", "per link", "s", box=None)
+    table = Table(
+        "", *(Column(escape(key), overflow="fold") for key in keys), "final, %", "AUC, %", "per link", "s", box=None
+    )
     for row in rows:
-        words = [str("-" if row[key] is None else row[key]) for key in keys]
+        words = [escape(str("-" if row[key] is None else row[key])) for key in keys]
         mark = "*" * row["front"]
         table.add_row(mark, *words, plus(row, "final_accuracy", "_se_seeds"), percent(row, "_se_seeds"), *cost(row))
     where.print(table)
@@ -299,7 +302,7 @@ def show_advice(advice: "Advice") -> None:
         gain = f"{row['gain']:+.2f}{reach}" if row["p"] is not None else ""
         mark, cost = "*" * (row["candidate"] == advice.pick), shown(row["sent"]) if row["sent"] else ""
         final = "" if row["final_accuracy"] is None else f"{row['final_accuracy']:.2f}"
-        table.add_row(mark, row["candidate"], final, gain, chance(row["p"]), str(row["seeds"]), cost)
+        table.add_row(mark, escape(row["candidate"]), final, gain, chance(row["p"]), str(row["seeds"]), cost)
     console.print(table)
     console.print(advice.sentence, highlight=False, markup=False, soft_wrap=True)
     console.print(
@@ -481,7 +484,7 @@ def show_data(rows: Iterable["Status"]) -> None:
         size = shown(row.size) if row.present else ""
         origin = DATASETS.origin(row.name)
         note = row.note + f" [from {origin}]" * (origin != "built in")
-        table.add_row(row.name, "yes" if row.present else "no", str(row.where or ""), size, escape(note))
+        table.add_row(row.name, "yes" if row.present else "no", escape(str(row.where or "")), size, escape(note))
     console.print(table)
 
 

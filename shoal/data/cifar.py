@@ -97,9 +97,24 @@ CIFAR100 = Dataset(
             169001437,
             "eb9058c3a382ffc7106e4002c42a8d85",
             (
-                File("cifar-100-python/train", 155249918, "16019d7e3df5f24257cddd939b257f8d"),
-                File("cifar-100-python/test", 31049707, "f0ef6b0ae62326f3e7ffdfab6717acfc"),
-                File("cifar-100-python/meta", 1473, "7973b15100ade9c7d40fb424638fde48"),
+                File(
+                    "cifar-100-python/train",
+                    155249918,
+                    "16019d7e3df5f24257cddd939b257f8d",
+                    "735e79b04f092ca3d2e6d07f368c0a7d70d48c48d28865950cc24454cf45129b",
+                ),
+                File(
+                    "cifar-100-python/test",
+                    31049707,
+                    "f0ef6b0ae62326f3e7ffdfab6717acfc",
+                    "4b67687d9933c4db8f0831104447f15b93774f4f464bd0516f0f0f2ac83b7864",
+                ),
+                File(
+                    "cifar-100-python/meta",
+                    1473,
+                    "7973b15100ade9c7d40fb424638fde48",
+                    "a5d4786345c961390f865e93b434dbd5c6904ce880667e0cb888c97d449f28b9",
+                ),
             ),
         ),
     ),

@@ -20,6 +20,7 @@ class File:
     path: str
     size: int
     md5: str
+    sha256: str = ""  # where it is known: against attackers too
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from shoal.data import store
 from shoal.data.dataset import DataError, Dataset, Download, File
+from shoal.files import fresh, settle
 
 Progress = Callable[[str, int, int], None]
 """Called with the file's name, the bytes there are, and the bytes there will be."""
@@ -69,17 +70,18 @@ def begin(response: http.client.HTTPResponse, start: int, size: int) -> int:
         return start
     length = response.headers.get("Content-Length")
     # A login page of a hotel network also answers with 200.
-    if length is not None and int(length) != size:
+    if length is not None and length.strip() != str(size):
         raise HostError(f"it sent another file, of {length} bytes instead of {size}")
     return 0
 
 
 def receive(url: str, part: Path, download: Download, progress: Progress) -> None:
     """One request: add to `part` what the host sends until it is complete or the host breaks off."""
-    start = part.stat().st_size if part.exists() else 0
-    if start > download.size:
-        part.unlink()
-        start = 0
+    with writing(part):
+        start = part.lstat().st_size if part.exists() and not part.is_symlink() else 0
+        if start > download.size or part.is_symlink():  # what a link leads to is not ours to write
+            part.unlink()
+            start = 0
     if start == download.size:
         return
     try:
@@ -100,7 +102,8 @@ def receive(url: str, part: Path, download: Download, progress: Progress) -> Non
         error.close()
         # The host's file is shorter than what is here: that is no beginning of it, and would never be continued.
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.unlink(missing_ok=True)
+            with writing(part):
+                part.unlink(missing_ok=True)
         raise HostError(f"it answered {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
         raise HostError(str(error.reason)) from error
@@ -133,7 +136,8 @@ def deliver(url: str, part: Path, download: Download, progress: Progress) -> Non
     with part.open("rb") as file:
         md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if after != download.size or md5 != download.md5:
-        part.unlink()
+        with writing(part):
+            part.unlink()
         raise HostError(
             f"what it sent was wrong and has been removed (expected {download.size} bytes with md5 {download.md5}, "
             f"got {after} with md5 {md5})"
@@ -164,17 +168,21 @@ def put(stream: Readable, file: File, folder: Path) -> None:
     part = path.with_name(f"{path.name}.part")
     with writing(part):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as target:
+        with fresh(part) as target:
             shutil.copyfileobj(stream, target, CHUNK)
             target.flush()
             # Without this a power failure could leave the final name on a file whose bytes never reached the disk.
             os.fsync(target.fileno())
-    md5 = store.digest(part.read_bytes())
-    if md5 != file.md5:
-        part.unlink()
-        raise DataError(f"{path} unpacked to md5 {md5} instead of {file.md5}; check the disk and run the command again")
+    wrong = store.differs(part.read_bytes(), file)
+    if wrong:
+        with writing(part):
+            part.unlink()
+        raise DataError(
+            f"{path} unpacked to {wrong[1]} instead of {wrong[0]}; check the disk and run the command again"
+        )
     with writing(path):
         part.replace(path)
+        settle(path.parent)
 
 
 def complete(dataset: Dataset, download: Download, folder: Path) -> bool:
@@ -205,7 +213,8 @@ def fetch(dataset: Dataset, folder: Path, progress: Progress) -> None:
             except HostError as error:
                 failures.append(f"{urlsplit(host).netloc}: {error}")
             else:
-                part.unlink()
+                with writing(part):
+                    part.unlink()
                 break
         else:
             raise DataError(

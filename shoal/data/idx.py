@@ -55,9 +55,9 @@ def read(name: str, contents: Mapping[str, Content], classes: tuple[str, ...]) -
     return split(name, half("train"), half("t10k"), classes)
 
 
-def gzipped(path: str, size: int, md5: str, gz_size: int, gz_md5: str) -> Download:
+def gzipped(path: str, size: int, md5: str, sha256: str, gz_size: int, gz_md5: str) -> Download:
     """A file that its host offers with gzip, under its own name and `.gz`."""
-    file = File(path, size, md5)
+    file = File(path, size, md5, sha256)
     return Download(f"{file.name}.gz", gz_size, gz_md5, (file,))
 
 
@@ -74,6 +74,7 @@ MNIST = Dataset(
             "MNIST/raw/train-images-idx3-ubyte",
             47040016,
             "6bbc9ace898e44ae57da46a324031adb",
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
             9912422,
             "f68b3c2dcbeaaa9fbdd348bbdeb94873",
         ),
@@ -81,6 +82,7 @@ MNIST = Dataset(
             "MNIST/raw/train-labels-idx1-ubyte",
             60008,
             "a25bea736e30d166cdddb491f175f624",
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
             28881,
             "d53e105ee54ea40749a09fcbcd1e9432",
         ),
@@ -88,6 +90,7 @@ MNIST = Dataset(
             "MNIST/raw/t10k-images-idx3-ubyte",
             7840016,
             "2646ac647ad5339dbf082846283269ea",
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
             1648877,
             "9fb629c4189551a2d022fa330f9573f3",
         ),
@@ -95,6 +98,7 @@ MNIST = Dataset(
             "MNIST/raw/t10k-labels-idx1-ubyte",
             10008,
             "27ae3e4e09519cfbb04c329615203637",
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
             4542,
             "ec29112dd5afa0611ce80d1b7f02629c",
         ),
@@ -110,12 +114,13 @@ KMNIST = Dataset(
     ),
     citation="Clanuwat and others: Deep learning for classical Japanese literature. arXiv:1812.01718, 2018",
     read=partial(read, classes=("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")),
-    hosts=("http://codh.rois.ac.jp/kmnist/dataset/kmnist/",),
+    hosts=("https://codh.rois.ac.jp/kmnist/dataset/kmnist/", "http://codh.rois.ac.jp/kmnist/dataset/kmnist/"),
     downloads=(
         gzipped(
             "KMNIST/raw/train-images-idx3-ubyte",
             47040016,
             "92be26ec9822e900ac425d0a0aa84ced",
+            "7112ba9ec422d98de4885262d4a4dff14cc4fefb81c11ace8bf563a8255df5c3",
             18165135,
             "bdb82020997e1d708af4cf47b453dcf7",
         ),
@@ -123,6 +128,7 @@ KMNIST = Dataset(
             "KMNIST/raw/train-labels-idx1-ubyte",
             60008,
             "949e75301f8813e0dc5800dcc320fc52",
+            "2a16eeae62da984b8bd24fa32e31d47291f01dac3fe84d5594f304f71e7d374b",
             29497,
             "e144d726b3acfaa3e44228e80efcd344",
         ),
@@ -130,6 +136,7 @@ KMNIST = Dataset(
             "KMNIST/raw/t10k-images-idx3-ubyte",
             7840016,
             "bf305b8cd328700fbc17f5acbc2856d2",
+            "76fbd229ce87db80dd281af5e6670de4ad0e42fb30a7bd643972994c47c1f42e",
             3041136,
             "5c965bf0a639b31b8f53240b1b52f4d7",
         ),
@@ -137,6 +144,7 @@ KMNIST = Dataset(
             "KMNIST/raw/t10k-labels-idx1-ubyte",
             10008,
             "9f55f451c0988b028eccdf7d5cc265ab",
+            "a11dc742be8e781a40a92f53d6a4957e7b7d36df2faa097659131ebfd8fd60c6",
             5120,
             "7320c461ea6c1c855c0b718fb2a4b134",
         ),
@@ -163,12 +171,17 @@ FASHIONMNIST = Dataset(
             "ankle-boot",
         ),
     ),
-    hosts=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
+    # The host of a web site in S3 has no https, the store behind it has.
+    hosts=(
+        "https://fashion-mnist.s3.eu-central-1.amazonaws.com/",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    ),
     downloads=(
         gzipped(
             "FashionMNIST/raw/train-images-idx3-ubyte",
             47040016,
             "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
             26421880,
             "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
         ),
@@ -176,6 +189,7 @@ FASHIONMNIST = Dataset(
             "FashionMNIST/raw/train-labels-idx1-ubyte",
             60008,
             "9018921c3c673c538a1fc5bad174d6f9",
+            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
             29515,
             "25c81989df183df01b3e8a0aad5dffbe",
         ),
@@ -183,6 +197,7 @@ FASHIONMNIST = Dataset(
             "FashionMNIST/raw/t10k-images-idx3-ubyte",
             7840016,
             "8181f5470baa50b63fa0f6fddb340f0a",
+            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
             4422102,
             "bef4ecab320f06d8554ea6380940ec79",
         ),
@@ -190,6 +205,7 @@ FASHIONMNIST = Dataset(
             "FashionMNIST/raw/t10k-labels-idx1-ubyte",
             10008,
             "15d484375f8d13e6eb1aabb0c3f46965",
+            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
             5148,
             "bb300cfdad3c16e7a12a480ee83cd310",
         ),

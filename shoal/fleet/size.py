@@ -55,7 +55,7 @@ def size(settings: Settings, bank: Bank) -> Size:
         "links": links(settings),
     }
     messages = exchanges(settings) * edges.count(settings.network, settings.agents) * settings.seeds
-    seconds = float(min(messages, MOST)) * EXCHANGE
+    seconds = bounded(messages) * EXCHANGE
     taken = sum(len(kind.agents) for kind in settings.kinds)
     counts = {kind.name: len(kind.agents) for kind in settings.kinds}
     for name in settings.names:
@@ -112,8 +112,8 @@ def each(settings: Settings, bank: Bank) -> dict[str, int]:
     """Images of a task, at most, by what they are for."""
     tasks = settings.tasks
     test = int(bank.test.sum())
-    share = min(1.0, tasks.classes / len(bank.classes))
-    most = {"train": len(bank) - test, "validation": len(bank) - test, "test": int(test * share)}
+    own = test * min(tasks.classes, len(bank.classes)) // len(bank.classes)
+    most = {"train": len(bank) - test, "validation": len(bank) - test, "test": own}
     said = {"train": tasks.train, "validation": tasks.validation}
     return most | {name: min(most[name], one * tasks.classes) for name, one in said.items() if isinstance(one, int)}
 
@@ -150,8 +150,13 @@ def learning(settings: Settings, bank: Bank, model: Model, lanes: int) -> float:
     images = each(settings, bank)["train"] + tasks.count // 2 * learner.memory
     steps = max(1, images // learner.batch) * learner.epochs * (tasks.count - tasks.initial + 1)
     alone = lanes if engine(settings, model) == "loop" else 1
-    each_step = 3 * min(learner.batch, images) * model.work / SPEED  # there, and twice as much back
-    return float(min(steps * alone, MOST)) * STEP + float(min(steps * lanes, MOST)) * each_step / THREADS
+    passes = 3 * min(learner.batch, images) * model.work  # there, and twice as much back
+    return bounded(steps * alone) * STEP + bounded(steps * lanes * passes) / SPEED / THREADS
+
+
+def bounded(number: int) -> float:
+    """A number that floats can hold."""
+    return float(min(number, MOST))
 
 
 def affordable(settings: Settings, bank: Bank) -> None:
@@ -160,10 +165,11 @@ def affordable(settings: Settings, bank: Bank) -> None:
     short = there is not None and wanted.bytes > there
     if not short and wanted.seconds < PATIENCE:
         return
-    counts = (
-        f"agents = {settings.agents:,}, seeds = {settings.seeds:,}, tasks.count = {settings.tasks.count:,}, "
-        f"net.width = {settings.net.width:,}, learner.epochs = {settings.learner.epochs:,}"
-    )
+    said = {
+        "agents": settings.agents, "seeds": settings.seeds, "tasks.count": settings.tasks.count,
+        "net.width": settings.net.width, "learner.epochs": settings.learner.epochs,
+    }  # fmt: skip
+    counts = ", ".join(f"{name} = {f'{one:,}' if one < MOST else 'beyond all'}" for name, one in said.items())
     have = f", and {shown(there)} are free here" if there is not None else ""
     raise SettingsError(
         f"this run needs about {wanted}{have}; lower what is large ({counts}), or say --yes (in Python, "

@@ -36,8 +36,7 @@ def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
     network = settle(network)
     pairs = set(own)
     if is_named(network.graph):
-        graph = GRAPHS.find(network.graph)(agents, network.p, key(seed, "graph"))
-        pairs = {pair for u, v in graph.edges for pair in ((u, v), (v, u))}
+        pairs = drawn(network, agents, seed)
     result = []
     for sender, receiver in sorted(pairs, key=lambda pair: pair[::-1]):
         link = own.get((sender, receiver))
@@ -45,6 +44,26 @@ def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
         every = network.every if link is None or link.every is None else link.every
         result.append(Edge(sender, receiver, None if budget == UNLIMITED else budget, every))
     return tuple(result)
+
+
+def drawn(network: Network, agents: int, seed: int) -> set[tuple[int, int]]:
+    """The directed edges of a graph by name; what a stranger's does wrong is said in a sentence."""
+    try:
+        graph = GRAPHS.find(network.graph)(agents, network.p, key(seed, "graph"))
+        pairs = {pair for u, v in graph.edges for pair in ((u, v), (v, u))}
+        if network.graph not in BUILT_IN and not {end for pair in pairs for end in pair} <= set(range(agents)):
+            raise ValueError(f"its nodes are not all among 0 to {agents - 1}")
+    except SettingsError:
+        raise
+    except Exception as error:  # it can fail in any way
+        if network.graph in BUILT_IN:
+            raise
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise SettingsError(
+            f"the graph `{network.graph}` cannot be drawn for {agents} agents ({why}); it is a function of agents, p "
+            "and a generator that returns a networkx graph"
+        ) from error
+    return pairs
 
 
 def links(network: Network, agents: int) -> dict[tuple[int, int], Link]:

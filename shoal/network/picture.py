@@ -6,10 +6,12 @@ from math import cos, dist, pi, sin, sqrt
 
 import networkx as nx  # type: ignore[import-untyped]
 
+from shoal.files import begins
 from shoal.network.edges import Edge
 from shoal.network.facts import size
 from shoal.network.svg import plain
 
+NETWORK = begins('class="network"')  # a picture of ours
 GAP = 56.0  # pixels between the middles of two agents in a picture, at least
 RADIUS = 17.0  # of an agent in a picture
 

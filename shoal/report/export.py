@@ -6,8 +6,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from shoal.errors import UserError
-from shoal.runs.files import reason
+from shoal.files import save
 
 VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 
@@ -18,11 +17,5 @@ def export(spec: dict[str, Any], folder: Path, name: str) -> list[Path]:
     kinds = {"svg": svg.encode(), "png": vl_convert.svg_to_png(svg, scale=2.0), "pdf": vl_convert.svg_to_pdf(svg)}
     written = []
     for ending, content in kinds.items():
-        path = folder / f"{name}.{ending}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {reason(error)}; give --figures another place") from None
-        written.append(path)
+        written.append(save(folder / f"{name}.{ending}", content, "give --figures another place"))
     return written

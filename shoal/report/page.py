@@ -2,17 +2,16 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache
 from html import escape
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import vl_convert
 
 import shoal
-from shoal.errors import UserError
+from shoal import files
 from shoal.report import charts, compare
 from shoal.report.charts import Figure
 from shoal.report.compare import Group, Row
@@ -20,7 +19,6 @@ from shoal.report.export import VERSION, export
 from shoal.report.parts import left_out, plural, section
 from shoal.report.read import ALONE, Note
 from shoal.report.style import DARK, FLAT, LIGHT, Style
-from shoal.runs.files import reason
 
 # Text has a contrast of 7 : 1 or more to the page, soft text and links of 4.5 : 1.
 COLOURS = {
@@ -39,6 +37,8 @@ COLOURS = {
 
 # Nothing may be loaded from anywhere; Vega compiles its own expressions, which takes `unsafe-eval`.
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
+
+PAGE = files.begins("<title>shoal report")
 
 
 def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
@@ -108,7 +108,7 @@ def variables(theme: str) -> str:
 
 def text(name: str) -> str:
     """A file beside this one."""
-    return files("shoal.report").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("shoal.report").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
@@ -148,18 +148,8 @@ def columns(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def save(file: Path, content: str) -> None:
-    """Write the page whole or not at all."""
-    if not file.name:
-        raise UserError(f"cannot write {file}: it is a folder; give --out the name of a file")
-    part = file.with_name(f"{file.name}.part")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(content, encoding="utf-8", errors="replace")  # a folder's name may be no text at all
-        part.replace(file)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise UserError(f"cannot write {file}: {reason(error)}; choose another place for it") from None
+    """Write the page whole or not at all, in the place of none but a page of ours."""
+    files.save(file, content, "choose another place for it", PAGE)
 
 
 def draw(groups: Sequence[Group], folder: Path) -> list[Path]:

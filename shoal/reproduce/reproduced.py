@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from shoal.errors import UserError
+from shoal.files import save
 from shoal.reproduce import budget, claims, gaps, given, overview, topology
 from shoal.reproduce.claims import FIVE, METRICS, Key
 from shoal.reproduce.overview import CLOSE, far, gain, off, signed
@@ -32,13 +33,7 @@ def write(folder: Path, figures: Path, file: Path) -> Path:
         text = page(tables, differs, links(figures, file), "" if here == "." else here)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"cannot make sense of the CSVs in {folder} ({error}); restore them") from None
-    aside = file.with_name(f"{file.name}.part")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(file)
-    except OSError as error:
-        raise UserError(f"cannot write {file}: {error.strerror}; give --write another place") from None
-    return file
+    return save(file, text, "give --write another place")
 
 
 def links(figures: Path, file: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 again, what was interrupted goes on."""
 
 import csv
+import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -11,6 +12,7 @@ import polars as pl
 
 from shoal.data.sources import is_source, read
 from shoal.errors import Stopped, UserError
+from shoal.files import columns, save
 from shoal.fleet.run import Watch
 from shoal.mail.mail import UNSENT
 from shoal.report.read import Unusable, dense, learned, settings_of, table_of, without_ended
@@ -50,6 +52,7 @@ KIND: dict[str, Any] = {
     "modules": int | float | None,
     **{name: kind for name, kind in OPTIONAL.items() if name.startswith(("final_accuracy", "auc"))},
 }
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # how one begins
 WORDS = ("identity", "commit")  # columns that are no numbers even if they look like one
 
 
@@ -225,6 +228,8 @@ def value(name: str, word: str | None) -> Any:
     """What a word in a column means."""
     if not word:
         return None
+    if word.startswith("'") and word[1:].startswith(FORMULA):
+        return word[1:]
     if name in WORDS:
         return word
     for kind in (int, float):
@@ -236,18 +241,23 @@ def value(name: str, word: str | None) -> Any:
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Rows as CSV, whole or not at all; the first row has the columns."""
-    aside = file.with_name(f"{file.name}.part")
+    """Rows as CSV, whole or not at all, in the place of none but a table like it; the first row has the columns."""
+    lines = io.StringIO()
+    writer = csv.DictWriter(lines, list(rows[0]), restval="", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows({name: inert(short(one)) for name, one in row.items()} for row in rows)
+    return save(file, lines.getvalue(), "what was trained is kept, make room there", columns(*rows[0]))
+
+
+def inert(value: Any) -> Any:
+    """A word that no program takes for a formula: OWASP's apostrophe before what begins like one and is no number."""
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("w", newline="", encoding="utf-8") as lines:
-            writer = csv.DictWriter(lines, list(rows[0]), restval="", extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows({name: short(one) for name, one in row.items()} for row in rows)
-        aside.replace(file)
-    except OSError as error:
-        raise UserError(f"cannot write {file}: {error.strerror}; what was trained is kept, make room there") from None
-    return file
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def short(value: Any) -> Any:

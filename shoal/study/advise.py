@@ -21,13 +21,13 @@ import polars as pl
 
 from shoal import data as datasets
 from shoal.errors import SettingsError, UserError
+from shoal.files import save
 from shoal.fleet.size import affordable
 from shoal.fleet.world import worlds
 from shoal.mail.mail import UNSENT
 from shoal.report import needs
 from shoal.report.read import table_of
 from shoal.runs.cells import Row, effort, finish, missing, scores, write_csv
-from shoal.runs.files import reason
 from shoal.runs.record import reopen
 from shoal.settings.completing import listing, mode_of, name_of
 from shoal.settings.groups import Settings
@@ -157,12 +157,7 @@ class Advice:
         texts = {"txt": self.sentence, "json": json.dumps(self.content(), indent=2)}
         written = [write_csv(folder / "advise.csv", self.rows)]
         for ending, text in texts.items():
-            file = folder / f"advise.{ending}"
-            try:
-                file.write_text(f"{text}\n", encoding="utf-8")
-            except OSError as error:
-                raise UserError(f"cannot write {file}: {reason(error)}; give --out another place") from None
-            written.append(file)
+            written.append(save(folder / f"advise.{ending}", f"{text}\n", "give --out another place"))
         try:
             needs()
         except UserError:  # it is an extra

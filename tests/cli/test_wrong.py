@@ -13,7 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shoal
+from shoal.data import load
 from shoal.errors import UserError
+from shoal.fleet.size import affordable
+from shoal.runs.record import toml
 from shoal.settings.checks import fields
 from shoal.settings.reading import override
 from tests.command import DIGITS, call, refused
@@ -129,6 +132,7 @@ WORDS: list[tuple[str, str]] = [
     ("network.budget=-1", "`network.budget` cannot be -1"),
     ("network.budget=little", "`network.budget` cannot be 'little'"),
     ("network.every=0", "`network.every` cannot be 0"),
+    ("network.graph=torch.nn:Linear", "cannot be drawn for 8 agents"),
     ("sharing=recvv", "there is no sharing mode `recvv`"),
     ("sharing=5", "`sharing` cannot be 5"),
     ("sharing=true", "`sharing` cannot be True"),
@@ -210,6 +214,9 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["list", "fish"], "cannot list `fish`"),
     (["data", "get", "fish"], "unknown dataset `fish`"),
     (["data", "fly"], "fly"),
+    (["compare", LONG], "name too long"),
+    (["report", LONG], "name too long"),
+    (["reproduce", "report", "--tables", LONG], "name too long"),
     (["compare", "nothing"], "no settings file nothing"),
     (["compare", "digits", "--baseline", "mnist"], "no run mnist to compare with"),
     (["compare", "digits", "digits"], "is named 2 times"),
@@ -319,9 +326,13 @@ PLAIN = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-3, 40),
+    st.integers(),
+    st.sampled_from([10**9, 2**63, 10**400]),
     st.floats(),
     st.text(max_size=6),
-    st.sampled_from(["ring", "recv", "x.y"]),
+    st.sampled_from(
+        ["ring", "recv", "x.y", "./x", "~nouser/x", "csv:", "os:path", "modular-os:path", "9 kB/task", "\0"]
+    ),
 )
 VALUES = st.recursive(
     PLAIN,
@@ -349,11 +360,18 @@ def nested(said: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
+def known_or_refused(found: shoal.Settings) -> None:
+    """Settings have a name, can be written and read again, and have a size that can be told."""
+    assert found.identity()
+    assert shoal.resolve(tomllib.loads(toml(found))).identity() == found.identity()
+    affordable(found, load("digits"))
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_whatever_is_said_in_python_is_settings_or_one_sentence(said: dict[str, Any]) -> None:
     with suppress(UserError):
-        assert shoal.resolve(nested(said)).identity()
+        known_or_refused(shoal.resolve(nested(said)))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -361,7 +379,7 @@ def test_whatever_is_said_in_python_is_settings_or_one_sentence(said: dict[str, 
 def test_whatever_is_said_in_words_is_settings_or_one_sentence(said: list[tuple[str, str]]) -> None:
     raw = tomllib.loads(DIGITS.read_text(encoding="utf-8"))
     with suppress(UserError):
-        assert shoal.resolve(override(raw, [f"{name}={text}" for name, text in said])).identity()
+        known_or_refused(shoal.resolve(override(raw, [f"{name}={text}" for name, text in said])))
 
 
 def completed(*words: str) -> list[str]:

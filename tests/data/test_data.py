@@ -484,6 +484,7 @@ class Host:
     ranges: bool = True
     breaks: int = 0  # how many more replies to break off in the middle
     chunked: bool = False
+    length: str = ""  # what it says of a reply's length, if not the truth
     asked: list[tuple[str, str | None]] = field(default_factory=list)
 
 
@@ -507,7 +508,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.send_response(200)
         if not host.chunked:
-            self.send_header("Content-Length", str(len(blob) - start))
+            self.send_header("Content-Length", host.length or str(len(blob) - start))
         self.end_headers()
         rest = blob[start:]
         if host.breaks and len(rest) > 1:
@@ -656,6 +657,55 @@ def test_a_page_instead_of_a_file_is_refused(cache: Path, serve: Serve, monkeypa
     with pytest.raises(DataError, match="it sent another file, of 26 bytes instead of"):
         data.fetch("tiny")
     assert names(cache) == set()
+
+
+def test_a_length_that_is_no_number_is_refused(cache: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = serve(packed())
+    host.length = "abc"
+    use(monkeypatch, host.url)
+    with pytest.raises(DataError, match="it sent another file, of abc bytes instead of"):
+        data.fetch("tiny")
+    assert names(cache) == set()
+
+
+def test_a_part_that_is_a_link_is_never_followed(
+    cache: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, serve(packed()).url)
+    victim = tmp_path / "victim"
+    victim.write_text("precious", encoding="utf-8")
+    folder = cache / "Tiny" / "raw"
+    folder.mkdir(parents=True)
+    for name in tiny_files():
+        (folder / f"{name}.gz.part").symlink_to(victim)
+        (folder / f"{name}.part").symlink_to(victim)
+    data.fetch("tiny")
+    assert victim.read_text(encoding="utf-8") == "precious"
+    assert data.load("tiny")
+
+
+def test_a_part_that_cannot_be_removed_is_one_sentence(
+    cache: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, serve(packed()).url)
+    (cache / "Tiny" / "raw" / "train-images-idx3-ubyte.gz.part" / "inner").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz\.part"):
+        data.fetch("tiny")
+
+
+def test_a_file_with_the_right_md5_and_another_sha_is_damaged() -> None:
+    file = File("x", 3, md5(b"abc"), hashlib.sha256(b"abd").hexdigest())
+    assert store.differs(b"abc", file) == (
+        f"SHA-256 {file.sha256}",
+        f"SHA-256 {hashlib.sha256(b'abc').hexdigest()}",
+    )
+    assert store.differs(b"abc", File("x", 3, md5(b"abc"), hashlib.sha256(b"abc").hexdigest())) is None
+
+
+def test_every_file_has_a_sha_and_every_host_is_asked_by_https_first() -> None:
+    for dataset in data.DATASETS.values():
+        assert all(len(file.sha256) == 64 for file in dataset.files), dataset.name
+        assert all(host.startswith("https://") for host in dataset.hosts[:1]), dataset.name
 
 
 def test_a_host_that_sends_without_end_is_stopped(cache: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,9 @@ TINY: dict[str, Any] = {
 # Settings that nobody has the memory or the years for, and what of them is large.
 HUGE = [
     ("agents=1000000000", "agents = 1,000,000,000"),
-    (f"agents={'9' * 400}", "agents = 9,999"),
+    (f"agents={'9' * 400}", "agents = beyond all"),
+    (f"tasks.count={'9' * 4000}", "tasks.count = beyond all"),
+    (f"net.width={'9' * 400}", "net.width = beyond all"),
     ("seeds=1000000", "seeds = 1,000,000"),
     ("tasks.count=1000000", "tasks.count = 1,000,000"),
     ("learner.epochs=1000000000", "learner.epochs = 1,000,000,000"),

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.errors import UserError
+from shoal.files import begins, columns, save
 from shoal.network.svg import plain
 from shoal.study.transfer.measure import Found, Rank, Route, table
+
+PICTURE = begins('class="promise"')
 
 
 def write(found: Found, title: str, file: Path) -> Path:
@@ -18,12 +20,8 @@ def write(found: Found, title: str, file: Path) -> Path:
     beside = file.with_suffix(".csv")
     rows = io.BytesIO()
     table(found).write_csv(rows)
-    try:
-        file.write_text(picture(found, title), encoding="utf-8")
-        beside.write_bytes(rows.getvalue())
-    except OSError as error:
-        raise UserError(f"cannot write {error.filename}: {error.strerror}; give --out another place") from None
-    return beside
+    save(file, picture(found, title), "give --out another place", PICTURE)
+    return save(beside, rows.getvalue(), "give --out another place", columns(*table(found).columns))
 
 
 # Plain colours, no CSS variables: not every program that shows an SVG knows those.
