@@ -221,7 +221,7 @@ def together(model: Model, parts: Mapping[str, Part], free: Tensors, fixed: Tens
         around = (fixed[name][: units.start], tensor, fixed[name][units.stop :])
         pieces = [piece for piece in around if len(piece)]
         # In pieces where the model can take it, so that no gradient is computed for what is frozen.
-        joined[name] = pieces if name in model.pieced else torch.cat(pieces)
+        joined[name] = pieces if name in model.pieced else pieces[0] if len(pieces) == 1 else torch.cat(pieces)
     return joined
 
 

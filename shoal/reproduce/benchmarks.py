@@ -17,8 +17,8 @@ from shoal.settings.reading import resolve
 SEQUENTIAL, SCENARIOS = "sequential-mnist", "three-scenarios"
 CLOSE = 2.0  # points of accuracy, or else two standard deviations over seeds
 STREAM: Row = {
-    "scenario": "split", "count": 5, "classes": 2, "train": "all", "validation": "all", "held_out": 0.01, "replacement": False,
-    "initial": 1, "common": False,
+    "scenario": "split", "count": 5, "classes": 2, "train": "all", "validation": "all", "held_out": 0.01,
+    "replacement": False, "initial": 1, "common": False,
 }  # fmt: skip
 
 # Learners of `sequential-mnist`, with memories per task, and accuracies over all ten classes and among a task's two.

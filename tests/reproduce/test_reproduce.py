@@ -13,7 +13,7 @@ import pytest
 from shoal import prepare
 from shoal.errors import UserError
 from shoal.fleet.stack import start
-from shoal.reproduce import budget, claims, families, gaps, given, reproduced, table1, topology
+from shoal.reproduce import benchmarks, budget, claims, families, gaps, given, reproduced, table1, topology
 from shoal.runs.cells import finished, open_cell, place_of, read_csv, scores
 from shoal.settings.groups import Settings
 from shoal.settings.reading import resolve
@@ -74,7 +74,13 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["table2"], ["cannot reproduce `table2`; allowed: table1, curves, budget, topology, gaps, all, report"]),
+        (["table2"], ["cannot reproduce `table2`; allowed: table1, curves, budget, topology, gaps, sequential-mnist,"]),
+        (
+            ["sequential-mnist", "--method", "magic"],
+            ["sequential-mnist has no method `magic`; allowed: sgd, oewc, si,"],
+        ),
+        (["sequential-mnist", "--dataset", "kmnist"], ["sequential-mnist has no cell `kmnist`"]),
+        (["three-scenarios", "--finished"], ["no such cell with 3 seeds is finished in runs/table1"]),
         (["table1", "--dataset", "digits"], ["Table 1 has no dataset `digits`; allowed: mnist, kmnist,"]),
         (["table1", "--model", "mlp"], ["Table 1 has no model `mlp`; allowed: monolithic, modular"]),
         (["table1", "--method", "magic"], ["Table 1 has no method `magic`; allowed: vanilla"]),
@@ -601,3 +607,74 @@ def test_a_table_with_a_damaged_row_gets_one_sentence(tmp_path: Path) -> None:
     families.write([{**rows[0], "final_accuracy": "much"}], tmp_path / "table1.csv")
     refused(call("reproduce", "report", "--tables", tmp_path), "cannot make sense of the CSVs in")
     assert not Path("REPRODUCED.md").exists()
+
+
+# Benchmarks of single learners
+
+
+def test_benchmarks_have_the_authors_settings() -> None:
+    cells = families.choose("sequential-mnist", None, None, None, "paper", None)
+    assert [cell.method for cell in cells] == list(benchmarks.ONLINE)
+    assert {cell.settings.seeds for cell in cells} == {5}
+    assert all(cell.settings.learner.optimiser == "sgd" for cell in cells)
+    rows = families.choose("three-scenarios", None, None, ["si", "er"], "paper", None)
+    assert [(cell.varied["scenario"], cell.method) for cell in rows] == [
+        (scenario, method) for scenario in ("class", "domain", "task") for method in ("si", "er")
+    ]
+    assert [cell.settings.learner.model_dump().get("strength") for cell in rows[::2]] == [5e3, 5e4, 10.0]
+    assert {(cell.settings.seeds, cell.settings.learner.iterations) for cell in rows} == {(3, 2000)}
+    assert len({cell.settings.identity() for cell in [*cells, *rows]}) == len(cells) + len(rows)
+
+
+def test_the_paper_is_reproduced_without_the_benchmarks() -> None:
+    every = families.choose("all", ["mnist"], ["monolithic"], None, "paper", None)
+    assert not {cell.what for cell in every} & {benchmarks.SEQUENTIAL, benchmarks.SCENARIOS}
+    assert {cell.settings.seeds for cell in every} == {8}
+
+
+@pytest.mark.parametrize(
+    ("ours", "spread", "published", "word"),
+    [
+        (80.0, 0.5, (81.9,), "yes"),
+        (80.0, 0.5, (82.1,), "no"),
+        (80.0, 1.5, (82.9,), "yes"),
+        (70.0, None, (66.0, 75.0), "yes"),
+        (70.0, None, (None, 75.0), "no"),
+        (70.0, 1.0, (None,), None),
+    ],
+)
+def test_close_is_within_two_points_or_two_deviations(
+    ours: float, spread: float | None, published: tuple[float | None, ...], word: str | None
+) -> None:
+    assert benchmarks.verdict(ours, spread, published) == word
+
+
+def test_a_benchmark_is_trained_found_again_and_set_beside_what_was_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(seeds: int, learner: Any, width: int, tasks: Any, net: Any) -> Settings:
+        own = {**learner, "memory": 4, "batch": 8, "iterations": 4}
+        stream = {**benchmarks.STREAM, **tasks, "held_out": 0.2, "train": 10, "validation": 4}
+        shape = {"width": 8, "depth": 2, "dropout": 0.0, **net}
+        raw = {"dataset": "digits", "model": "plain-mlp", "agents": 1, "seeds": seeds}
+        return resolve({**raw, "tasks": stream, "net": shape, "learner": own})
+
+    monkeypatch.setattr(benchmarks, "settings", small)
+    words = ("--seeds", "2", "--out", "out", "--method")
+    done = call("reproduce", "sequential-mnist", *words, "er-200", "--method", "er-ace-200", "--json")
+    assert done.code == 0, done.err
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert [(row["method"], row["published_class_il"]) for row in lines] == [("er-200", 80.43), ("er-ace-200", None)]
+    assert all(0 <= row["class_il"] <= row["task_il"] <= 100 for row in lines)
+    rows = read_csv(Path("out/sequential-mnist.csv"))
+    assert [row["method"] for row in rows] == ["er-200", "er-ace-200"]
+    assert call("reproduce", "three-scenarios", *words, "none").code == 0
+    rows = read_csv(Path("out/three-scenarios.csv"))
+    assert [row["scenario"] for row in rows] == ["task", "domain", "class"]
+    assert [row["published_2019"] for row in rows] == [87.19, 59.21, 19.9]
+
+
+@pytest.mark.parametrize("name", [benchmarks.SEQUENTIAL, benchmarks.SCENARIOS])
+def test_every_benchmark_in_the_committed_tables_is_that_of_todays_settings(name: str) -> None:
+    for row in read_csv(ROOT / "docs" / f"{name}.csv"):
+        varied = [row["scenario"]] if "scenario" in row else []
+        make: Any = benchmarks.offline if varied else benchmarks.online
+        assert row["identity"] == make(row["method"], *varied, row["seeds"]).identity(), row
