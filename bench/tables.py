@@ -24,9 +24,9 @@ def speed(rows: list[Row]) -> Table:
     made = table(
         "MNIST row at task 7, the same step by others: agent-steps per second",
         "In brackets: how many times as fast as shoal, the median of all turns; the smallest to the largest.\n"
-        "tight loop: plain PyTorch, one agent after the other, fused Adam, no DataLoader. stacked by hand: all lanes in "
-        "batched products, the way back written out.\nslow twin: one agent with DataLoader and optim.Adam, written to "
-        "be obvious. Both loops use one core; with a process on each core they would be at most as many times faster.",
+        "tight loop: plain PyTorch, one agent after the other, fused Adam, no DataLoader. stacked by hand: all lanes "
+        "in batched products, the way back written out.\nslow twin: one agent with DataLoader and optim.Adam, written "
+        "to be obvious. Both loops use one core; with a process on each they would be at most so many times faster.",
         *("model", "cores", "lanes", *raced.NAMES),
     )
     held = {(row["model"], row["cores"], row["lanes"], row["contender"]): row for row in rows}
