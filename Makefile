@@ -35,7 +35,7 @@ format: $(DEV)  ## format the code and repair what the linter can repair
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: $(DEV)  ## measure the speed against the plain PyTorch twin and against bare matrix products
+bench: $(DEV)  ## measure the speed against a tight loop, stacked PyTorch by hand, JAX, a slow twin and bare products
 	$(BIN)/python -m bench
 
 clean:  ## remove the virtual environment, caches and builds; runs and downloaded data stay

@@ -1,4 +1,4 @@
-"""Measure the speed of shoal against the plain PyTorch twin and against bare matrix products.
+"""Measure the speed of shoal against what others would write, against a slow twin and against bare matrix products.
 
 Everything is measured in this run; times depend on the machine, so look at the ratios.
 """
@@ -6,7 +6,7 @@ Everything is measured in this run; times depend on the machine, so look at the 
 import argparse
 import json
 import os
-import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import cases, floor, page, scale, sharing, tables
+from bench import cases, exchanges, floor, page, results, scale, sharing, speed, tables
 from bench.race import Contender, Rates, middle, race
 from shoal.data import Bank
 from shoal.fleet.engine import ENGINES, THREADS, keep_memory
@@ -34,7 +34,10 @@ CNN_LANES = (1, 2)
 ONE_BATCH = ("tasks.classes=4", "tasks.train=16")
 TINY = ("net.width=8", "learner.batch=8", "tasks.classes=4", "tasks.train=2", "learner.memory=2")
 
-SECTIONS = ("modular-mlp", "mlp", "cnn", "evaluation", "sharing", "growth", "page")
+SECTIONS = ("speed", "exchanges", "modular-mlp", "mlp", "cnn", "evaluation", "sharing", "growth", "page")
+
+WIDE = None if sys.stdout.isatty() else 160  # a file has no width of its own
+KEPT = ("speed", "exchanges")  # sections that `--csv` writes
 
 Found = dict[str, Any]
 Tick = Callable[[], None]
@@ -54,6 +57,21 @@ class Options:
     def threads(self) -> int:
         """The most torch threads that anything takes; where others work too, more than one can be far slower."""
         return 1 if self.quick else THREADS
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """Numbers of cores that contenders are bound to."""
+        return (1,) if self.quick or THREADS == 1 else (1, 2)
+
+    @property
+    def raced(self) -> tuple[int, ...]:
+        """Lanes of the race against other ways to write a step."""
+        return (1, 4) if self.quick else (1, 8, 64, 1024)
+
+    @property
+    def rounds(self) -> int:
+        """Turns of that race: its ratios have a spread."""
+        return self.turns if self.quick else max(5, self.turns)
 
     @property
     def growth(self) -> tuple[int, ...]:
@@ -190,6 +208,21 @@ def measure_evaluation(options: Options, tick: Tick) -> Found:
     return {"unit": "test images per second", "rows": [row], "turns": rates}
 
 
+def measure_speed(options: Options, tick: Tick) -> Found:
+    """Shoal beside other ways to write the same step, each model and number of cores in a process of its own."""
+    rows = []
+    for model in speed.MODELS:
+        for cores in options.cores:
+            rows += speed.ask(model, cores, options.raced, options.rounds, options.seconds)
+            tick()
+    return {"unit": "agent-steps per second", "rows": rows}
+
+
+def measure_exchanges(options: Options, tick: Tick) -> Found:
+    """Exchanges and memory of fleets of 64 to 10,000 agents."""
+    return {"unit": "seconds, MB", "rows": exchanges.rows(options.turns, options.quick, tick)}
+
+
 def measure_growth(options: Options, tick: Tick) -> Found:
     """Time and memory from 64 lanes on, each number of lanes in a process of its own."""
     rows = []
@@ -219,6 +252,16 @@ def sections(options: Options) -> dict[str, Section]:
     mlp = options.turns * (len(options.lanes) * (len(ENGINES) + two) + two)
     modular, monolithic = (f"{kind} MLP, MNIST row" for kind in ("Modular", "Monolithic"))
     return {
+        "speed": Section(
+            len(speed.MODELS) * len(options.cores),
+            lambda tick: measure_speed(options, tick),
+            lambda found: tables.speed(found["rows"]),
+        ),
+        "exchanges": Section(
+            sum(1 if options.quick else len(case.sizes) for case in exchanges.CASES),
+            lambda tick: measure_exchanges(options, tick),
+            lambda found: tables.exchanges(found["rows"]),
+        ),
         "modular-mlp": Section(
             mlp,
             lambda tick: measure_mlp("modular-mlp", options, tick),
@@ -257,16 +300,7 @@ def sections(options: Options) -> dict[str, Section]:
     }
 
 
-def processor() -> str:
-    """The processor's name, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def read_options() -> tuple[Options, Path]:
+def read_options() -> tuple[Options, Path, Path | None]:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes, to see that it works: the numbers mean nothing"
@@ -276,9 +310,15 @@ def read_options() -> tuple[Options, Path]:
     parser.add_argument("--lanes", type=int, nargs="+", help="of the MLP tables (1 8 64 256)")
     parser.add_argument("--only", nargs="+", metavar="SECTION", help="some sections: " + ", ".join(SECTIONS))
     parser.add_argument("--out", type=Path, default=Path("runs/bench.json"), help="where the numbers go (%(default)s)")
+    parser.add_argument(
+        "--csv",
+        type=Path,
+        metavar="FOLDER",
+        help="also write speed.csv and exchanges.csv there; docs has those we quote",
+    )
     given = parser.parse_args()
     usual = Options(True, 0.02, 1, (1, 4)) if given.quick else Options(False, 0.7, 3, (1, 8, 64, 256))
-    said = {name: value for name, value in vars(given).items() if name != "out" and value is not None}
+    said = {name: value for name, value in vars(given).items() if name not in ("out", "csv") and value is not None}
     options = Options(**{**asdict(usual), **said})
     for count in options.lanes:
         if count < 1 or (count > cases.AGENTS and count % cases.AGENTS):
@@ -290,7 +330,7 @@ def read_options() -> tuple[Options, Path]:
             parser.error(f"--only {name} is no section; use one or more of {', '.join(SECTIONS)}")
     if options.turns < 1:
         parser.error(f"--turns {options.turns} measures nothing; use 1 or more, 3 for numbers to trust")
-    return options, given.out
+    return options, given.out, given.csv
 
 
 def same(work: cases.Work) -> cases.Work:
@@ -299,11 +339,12 @@ def same(work: cases.Work) -> cases.Work:
 
 
 def main() -> None:
-    options, out = read_options()
+    options, out, folder = read_options()
     keep_memory()
-    console, screen, started = Console(), Console(stderr=True), time.monotonic()
-    here = {**about(), "processor": processor(), "cores": os.cpu_count(), "threads": options.threads}
-    results: Found = {"machine": here, "options": asdict(options)}
+    console, screen, started = Console(width=WIDE), Console(stderr=True), time.monotonic()
+    here = {**about(), "processor": results.processor(), "cores": os.cpu_count(), "threads": options.threads}
+    stamp = results.stamp()
+    found: Found = {"machine": here, "options": asdict(options)}
     console.print(
         f"{here['processor']}, {here['cores']} cores, torch threads: {options.threads}, torch {torch.__version__}, "
         f"shoal {here['shoal']} at {here['commit']}.\nThe images are noise: speed does not depend on what they show.",
@@ -318,10 +359,12 @@ def main() -> None:
             continue
         with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
             bar = progress.add_task(name, total=section.ticks)
-            results[name] = section.measure(partial(progress.advance, bar))
-        console.print(section.show(results[name]), "")
+            found[name] = section.measure(partial(progress.advance, bar))
+        console.print(section.show(found[name]), "")
+        if folder and name in KEPT:
+            results.write(folder / f"{name}.csv", [row | stamp for row in found[name]["rows"]])
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(results, indent=1) + "\n")
+    out.write_text(json.dumps(found, indent=1) + "\n")
     console.print(f"{time.monotonic() - started:.0f} s in all; every number, each turn's too, is in {out}")
 
 

@@ -36,15 +36,9 @@ class Mapped:
         import jax
 
         self.problem = problem
-        as_jax: Callable[[Tensor], Any] = lambda tensor: jax.numpy.asarray(tensor.numpy())  # noqa: E731
-        first = {name: as_jax(tensor) for name, tensor in problem.weights.items()}
         self.frozen: Tree = {}
-        if problem.modules is not None:
-            for name in ("module.weight", "module.bias"):
-                self.frozen[name], first[name] = first[name][:, :-1], first[name][:, -1:]
-        zeros = jax.tree.map(jax.numpy.zeros_like, first)
-        counts = {name: jax.numpy.zeros(tensor.shape[:2], "int32") for name, tensor in first.items()}
-        self.state: tuple[Any, ...] = first, zeros, jax.tree.map(jax.numpy.copy, zeros), counts
+        self.state: tuple[Any, ...] = ()
+        self.begin()
         self.data = as_jax(problem.x), as_jax(problem.y.int()), as_jax(problem.task.int())
         self.key = jax.random.key(0, impl="unsafe_rbg")
         # Batches have one shape: the last is filled up with images that do not count.
@@ -52,6 +46,18 @@ class Mapped:
         epoch = jax.vmap(one_epoch(problem), in_axes=(0, 0, 0, 0, 0))
         self.given = jax.jit(epoch, donate_argnums=0)
         self.drawn = jax.jit(own_epoch(problem, epoch, self.places), donate_argnums=0)
+
+    def begin(self) -> None:
+        """From the first weights; what is compiled stays."""
+        import jax
+
+        first = {name: as_jax(tensor) for name, tensor in self.problem.weights.items()}
+        if self.problem.modules is not None:
+            for name in ("module.weight", "module.bias"):
+                self.frozen[name], first[name] = first[name][:, :-1], first[name][:, -1:]
+        zeros = jax.tree.map(jax.numpy.zeros_like, first)
+        counts = {name: jax.numpy.zeros(tensor.shape[:2], "int32") for name, tensor in first.items()}
+        self.state = first, zeros, jax.tree.map(jax.numpy.copy, zeros), counts
 
     def epoch(self, order: Tensor | None = None, masks: Masks | None = None) -> None:
         import jax
@@ -76,6 +82,13 @@ class Mapped:
         for name, tensor in self.frozen.items():
             found[name] = torch.cat([torch.from_numpy(np.array(tensor)), found[name]], 1)
         return found
+
+
+def as_jax(tensor: Tensor) -> Any:
+    """A copy: what JAX is given it may use up."""
+    from jax import numpy as jnp
+
+    return jnp.array(tensor.numpy())
 
 
 def own_epoch(problem: Problem, epoch: Callable[..., Any], places: int) -> Callable[..., Any]:

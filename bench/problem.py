@@ -1,7 +1,7 @@
 """The step that contenders are timed on, as plain tensors: the paper's MNIST row in the middle of its stream.
 
-Monolithic: an epoch of replay at task 7, 128 + 7 x 32 images in batches of 64, each image through its own task's head;
-all layers train, and the heads that have an image in the batch. Modular: an epoch of assimilation at task 7, 128 images,
+Monolithic: an epoch of replay at task 7, 128 + 7 x 32 images in batches of 64, each through its own task's head; all
+layers train, and the heads that have an image in the batch. Modular: an epoch of assimilation at task 7, 128 images,
 each batch once with the candidate and once without; the task's structure and head train, and the candidate where it is
 seen. Dropout and Adam in both. Images have gone through the frozen projection, once.
 """

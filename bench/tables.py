@@ -5,6 +5,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from bench import exchanges as large
+from bench import speed as raced
 from tests.browser import MISSING
 
 Row = dict[str, Any]
@@ -17,16 +19,46 @@ def table(title: str, caption: str, *columns: str) -> Table:
     return made
 
 
+def speed(rows: list[Row]) -> Table:
+    """Shoal beside other ways to write the same step."""
+    made = table(
+        "MNIST row at task 7, the same step by others: agent-steps per second",
+        "In brackets: how many times as fast as shoal, the median of all turns; the smallest to the largest.\n"
+        "tight loop: plain PyTorch, one agent after the other, fused Adam, no DataLoader. stacked by hand: all lanes "
+        "in batched products, the way back written out.\nslow twin: one agent with DataLoader and optim.Adam, written "
+        "to be obvious. Both loops use one core; with a process on each they would be at most so many times faster.",
+        *("model", "cores", "lanes", *raced.NAMES),
+    )
+    held = {(row["model"], row["cores"], row["lanes"], row["contender"]): row for row in rows}
+    for model, cores, lanes in dict.fromkeys(key[:3] for key in held):
+        cells = (raced.cell(held[model, cores, lanes, name]) for name in raced.NAMES)
+        made.add_row(raced.TITLES[model], str(cores), f"{lanes:,}", *cells)
+    return made
+
+
+def exchanges(rows: list[Row]) -> Table:
+    """Exchanges of large fleets."""
+    made = table(
+        "Exchanges and memory of large fleets, tasks like those of digits",
+        "zero-shot: all agents once on the tasks that only others have met. building: world, first weights, memories. "
+        "Memory is beyond that of Python, torch and images.",
+        *large.HEAD,
+    )
+    for line in large.lines(rows):
+        made.add_row(*line)
+    return made
+
+
 def mlp(title: str, rows: list[Row]) -> Table:
     """Steps of an MLP."""
     made = table(
         f"{title}: agent-steps per second",
-        "Goals at 64 lanes: vmap / twin at least 20; products / vmap, how many times as long as the matrix products "
-        "alone, at most 3.\nproducts / twin: what vmap / twin would be if nothing but the products took time.\n"
-        "The twin is one agent: N agents take it N times as long. With a twin on each core its rate would be higher, "
-        "at most by the number of cores.",
-        *("lanes", "loop", "vmap", "twin", "products", "(GFLOP/s)"),
-        *("vmap / twin", "products / vmap", "products / twin"),
+        "Goals at 64 lanes: vmap / slow twin at least 20; products / vmap, how many times as long as the matrix "
+        "products alone, at most 3.\nproducts / slow twin: what vmap / slow twin would be if nothing but the products "
+        "took time.\nThe slow twin is one agent, written to be obvious: N agents take it N times as long. With one on "
+        "each core its rate would be higher, at most by the number of cores.",
+        *("lanes", "loop", "vmap", "slow twin", "products", "(GFLOP/s)"),
+        *("vmap / slow twin", "products / vmap", "products / slow twin"),
     )
     for row in rows:
         made.add_row(
@@ -44,8 +76,8 @@ def cnn(rows: list[Row]) -> Table:
     made = table(
         "CNNs, CIFAR-100 row at task 7, one batch of new images: agent-steps per second",
         "cnn replays its 7 memories too; modular-cnn has 8 modules. Last column: how many times as long as the "
-        "convolutions alone,\nwhich read the 3 real channels of an image; the twin reads also the 47 empty ones.",
-        *("model", "lanes", "loop", "vmap", "twin", "convolutions", "loop / twin", "convolutions / loop"),
+        "convolutions alone,\nwhich read the 3 real channels of an image; the slow twin reads also the 47 empty ones.",
+        *("model", "lanes", "loop", "vmap", "slow twin", "convolutions", "loop / slow twin", "convolutions / loop"),
     )
     for row in rows:
         made.add_row(
@@ -63,7 +95,7 @@ def evaluation(rows: list[Row]) -> Table:
     made = table(
         "Evaluation, modular MLP at task 7 (8 modules): test images per second",
         "products / shoal: how many times as long as the matrix products alone.",
-        *("lanes", "images of a lane", "shoal", "twin", "products", "shoal / twin", "products / shoal"),
+        *("lanes", "images of a lane", "shoal", "slow twin", "products", "shoal / slow twin", "products / shoal"),
     )
     for row in rows:
         made.add_row(

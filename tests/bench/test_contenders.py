@@ -1,4 +1,4 @@
-"""All contenders of the bench learn the same: from the same weights, batches and masks they come to the same weights."""
+"""All contenders of the bench learn the same: same weights, batches and masks first, the same weights at the end."""
 
 from collections.abc import Callable
 from typing import Any
