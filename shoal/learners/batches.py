@@ -13,6 +13,8 @@ from shoal.learners import memory as memories
 from shoal.learners import received as buffers
 from shoal.rng import key
 
+AT_ONCE = 2**22  # numbers of an epoch's images that are gathered at once
+
 
 class Pool(NamedTuple):
     """Images to learn from, a row per lane; of the N places of lane l the first sizes[l] are real."""
@@ -122,7 +124,12 @@ def batches(
     device = pool.y.device
     lane = torch.arange(len(rngs), device=device)[:, None]
     index, weights = torch.from_numpy(order).to(device), torch.from_numpy(real).to(device)
-    for at, weight in zip(index.split(size, 1), weights.split(size, 1), strict=True):
+    parts = index.split(size, 1), weights.split(size, 1)
+    if index.numel() * pool.x[0, 0].numel() <= AT_ONCE:
+        gathered = (one[lane, index].split(size, 1) for one in (pool.x, pool.y, pool.task))
+        yield from (Batch(x, y, weight, task) for x, y, task, weight in zip(*gathered, parts[1], strict=True))
+        return
+    for at, weight in zip(*parts, strict=True):
         yield Batch(pool.x[lane, at], pool.y[lane, at], weight, pool.task[lane, at])
 
 

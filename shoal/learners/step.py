@@ -286,14 +286,19 @@ def adam(
 
     Units where `active` [L, units] is false keep value, moments and step count: a zero gradient would still move them.
     """
-    rate = world.settings.learner.rate
+    rate, factors = world.settings.learner.rate, None
+    params, means, variances, counts = (stack.of(owner) for owner in (PARAMS, MEAN, VAR, STEPS))
     for name, gradient in gradients.items():
-        value, mean, var = (view(stack.of(owner)[name], parts[name]) for owner in (PARAMS, MEAN, VAR))
-        moving = Moving(value, mean, var, gradient)
-        steps = view(stack.of(STEPS)[name], parts[name][:1])
+        part = parts[name]
+        moving = Moving(view(params[name], part), view(means[name], part), view(variances[name], part), gradient)
+        steps = view(counts[name], part[:1])
         on = None if active is None else active.get(name)
         # The heads of one lane have done different numbers of steps.
-        (fused if name not in world.model.heads and at_once(moving.value) else update)(moving, steps, rate, on)
+        if name not in world.model.heads and at_once(moving.value):
+            fused(moving, steps, rate, on)
+        else:
+            factors = factors_of(steps, rate, on, factors)
+            update(moving, factors)
         steps += 1 if on is None else on
 
 
@@ -332,19 +337,38 @@ def pass_over(moving: Sequence[Tensor], rate: float, count: int) -> None:
     )  # fmt: skip
 
 
-def update(moving: Moving, steps: Tensor, rate: float, active: Tensor | None) -> None:
-    """One Adam step of units that have done different numbers of `steps` [L, units]. One that is not `active` is
-    multiplied by one, and zero is added to it."""
+class Factors(NamedTuple):
+    """What an Adam step multiplies by, [L, units] each; a unit that does not move is multiplied by one, and zero is
+    added to it."""
+
+    steps: np.ndarray  # done before, int64
+    active: Tensor | None
+    on: Tensor  # one or zero
+    blend: Tensor  # of the gradient into the mean
+    decay: Tensor  # of the variance
+    root: Tensor  # the variance's correction
+    size: Tensor  # of the step, with the mean's correction
+
+
+def factors_of(steps: Tensor, rate: float, active: Tensor | None, before: Factors | None) -> Factors:
+    """The factors of units that have done so many `steps` [L, units]; those from `before`, if nothing has changed:
+    weights and biases of heads move together."""
+    done, (beta1, beta2) = steps.cpu().numpy(), BETAS
+    if before is not None and before.active is active and np.array_equal(before.steps, done):
+        return before
+    count = done + 1.0
+    on = np.ones(count.shape) if active is None else active.cpu().numpy().astype(np.float64)
+    rows = on, on * (1 - beta1), np.where(on, beta2, 1), np.sqrt(1 - beta2**count), on * rate / (1 - beta1**count)
+    wide = torch.from_numpy(np.stack(rows).astype(np.float32)).to(steps.device)
+    return Factors(done.copy(), active, *wide.unbind())
+
+
+def update(moving: Moving, factors: Factors) -> None:
+    """One Adam step of units that have done different numbers of steps."""
     value, mean, var, gradient = moving
-    beta1, beta2 = BETAS
-    count = steps.cpu().numpy() + 1.0
-    on = np.ones(count.shape, bool) if active is None else active.cpu().numpy()
-
-    def wide(numbers: np.ndarray) -> Tensor:
-        return torch.from_numpy(numbers.astype(np.float32)).to(value).view(*count.shape, *[1] * (value.ndim - 2))
-
-    size, root = wide(np.where(on, rate / (1 - beta1**count), 0)), wide(np.sqrt(1 - beta2**count))
-    mean.lerp_(gradient, wide(np.where(on, 1 - beta1, 0)))
-    pull = gradient * wide(on)
-    var.mul_(wide(np.where(on, beta2, 1))).addcmul_(pull, pull, value=1 - beta2)
+    shape = (*value.shape[:2], *[1] * (value.ndim - 2))
+    on, blend, decay, root, size = (one.view(shape) for one in factors[2:])
+    mean.lerp_(gradient, blend)
+    pull = gradient if factors.active is None else gradient * on
+    var.mul_(decay).addcmul_(pull, pull, value=1 - BETAS[1])
     value.sub_((mean / var.sqrt().div_(root).add_(EPSILON)).mul_(size))

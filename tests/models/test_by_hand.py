@@ -105,3 +105,32 @@ def test_the_pull_on_numbers_and_on_labels_is_the_gradient_of_the_loss() -> None
         (wanted,) = torch.autograd.grad(mean, logits)
         share = weight / weight.sum(1, keepdim=True).clamp(min=1)
         torch.testing.assert_close(loss.pull(logits.detach(), y, share), wanted)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"learner": {"epochs": 2, "method": "ewc"}},
+        {"learner": {"epochs": 2, "method": "lwf"}},
+        {"sharing": [{"mode": "fedprox", "every": 1}]},
+        {"sharing": [{"mode": "fedcurv", "every": 1, "samples": 8, "scaling": "task"}]},
+    ],
+)
+def test_what_is_added_to_the_loss_is_added_to_its_gradient(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart, seen = steps.slopes, []
+
+    def both(*given: Any) -> Any:
+        world, stack, batch, parts, task, usage, cuts, terms, states = given
+        function = partial(steps.objective, world.model, parts, task, False, terms)
+        wanted = steps.gradients(world, stack, function, (batch, usage, states), parts, cuts)
+        found = apart(*given)
+        for name, one in wanted.items():
+            torch.testing.assert_close(found[name], one, rtol=0, atol=3e-6 * max(1e-3, float(one.abs().max())))
+        seen.append(len(terms))
+        return found
+
+    monkeypatch.setattr(steps, "slopes", both)
+    simulate(fleet("mlp", **{**FEW, **changes}))
+    assert max(seen) == 1
