@@ -32,7 +32,7 @@ from shoal.fleet.stack import PARAMS, Stack
 from shoal.fleet.world import World, worlds
 from shoal.learners import received
 from shoal.mail.ledger import COLUMNS
-from shoal.mail.mail import ACCEPTED, LOST, OVER_BUDGET, UNSENT, Expected, Mail, pack
+from shoal.mail.mail import ACCEPTED, LOST, OVER_BUDGET, SILENT, UNSENT, Expected, Mail, pack
 from shoal.mail.quote import Room
 from shoal.models.table import MODELS
 from shoal.sharing.clock import due
@@ -136,7 +136,9 @@ class Case:
 
     def flowed(self, stack: Stack, where: str) -> None:
         """Mail of every mode has been accepted: a law about mail says nothing where there is none."""
-        accepted = stack.ledger.among("verdict", [ACCEPTED])
+        accepted, silent = (stack.ledger.among("verdict", [word]) for word in (ACCEPTED, SILENT))
+        why = str(stack.ledger.column("kind")[silent][0]) if silent.any() else ""
+        law(not why, f"{self.what}: its code fails before it absorbs ({why}), and its agents are silent")
         for one in self.modes:
             law(
                 bool((accepted & stack.ledger.among("mode", [one.mode])).any()),

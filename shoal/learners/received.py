@@ -58,19 +58,28 @@ def store(
         return
     # Views of rows, written in place; numbers on the host are quickest in numpy.
     fill, seen, marks = (state[name][row].numpy() for name in ("fill", "seen", "marks"))
-    luck = rng.random(len(arrived))
+    luck = rng.random(len(arrived)).tolist()
     placed: dict[tuple[int, int], int] = {}
+    names: dict[int, int] = {}  # an image may be for several tasks
+    there: dict[int, list[int]] = {}  # the marks in the buffers of tasks: lists are quicker than rows of arrays
     for at, (image, _, task) in enumerate(arrived):
-        mark = digest(image) if once else 0
-        if once and mark in marks[task, : fill[task]]:
+        if once and id(image) not in names:
+            names[id(image)] = digest(image)
+        mark = names[id(image)] if once else 0
+        if task not in there:
+            there[task] = marks[task, : fill[task]].tolist()
+        held = there[task]
+        if once and mark in held:
             continue
         seen[task] += 1
-        place = slot(int(fill[task]), int(seen[task]), room, float(luck[at]), rule)
+        place = slot(len(held), int(seen[task]), room, luck[at], rule)
         if place is None:
             continue
-        fill[task] = max(fill[task], place + 1)
-        marks[task, place] = mark
+        held[place : place + 1] = [mark]
         placed[task, place] = at
+    for task, held in there.items():
+        fill[task] = len(held)
+        marks[task, : len(held)] = held
     if not placed:
         return
     chosen = [arrived[at] for at in placed.values()]

@@ -21,6 +21,21 @@ class Links:
     peers: tuple[Lane, ...]
     senders: Numbers  # int64 [M]
     receivers: Numbers  # int64 [M]
+    of: "Links | None" = None  # those that these are some of,
+    at: Numbers | None = None  # and which
+
+    def take(self, at: Numbers) -> "Links":
+        """Some of these links, in their order."""
+        return Links(self.peers, self.senders[at], self.receivers[at], self, at)
+
+    def within(self, links: "Links") -> bool:
+        """Are these some of other links, none of them twice, or these themselves?"""
+        if self is links:
+            return True
+        if self.of is not links or self.at is None or not len(self.at) or (np.diff(self.at) <= 0).any():
+            return False
+        ends = (self.senders, links.senders), (self.receivers, links.receivers)
+        return self.at[0] >= 0 and all(np.array_equal(one, other[self.at]) for one, other in ends)
 
     @cached_property
     def lanes(self) -> Numbers:

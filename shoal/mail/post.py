@@ -135,13 +135,18 @@ class Post:
         return self.world.even and self.world.free and open_to_all(self.mode) and self.world.device.type == "cpu"
 
     def bundle(
-        self, kind: str, content: Mapping[str, Tensor], first: np.ndarray, items: np.ndarray, replies: str = ""
+        self,
+        kind: str,
+        content: Mapping[str, Tensor],
+        first: np.ndarray,
+        items: np.ndarray,
+        replies: str = "",
+        at: np.ndarray | None = None,
     ) -> Bundle:
-        """A mail of one kind over each of `links`, dated now: the first axis of every tensor counts items, and a mail
-        holds so many from the `first` on."""
-        return Bundle(
-            self.links, self.mode.mode, kind, self.stack.task, self.stack.epoch, content, first, items, replies
-        )
+        """A mail of one kind over each of `links`, or those `at` some places, dated now: the first axis of every tensor
+        counts items, and a mail holds so many from the `first` on."""
+        links = self.links if at is None else self.links.take(at)
+        return Bundle(links, self.mode.mode, kind, self.stack.task, self.stack.epoch, content, first, items, replies)
 
     @property
     def links(self) -> Links:
@@ -191,7 +196,7 @@ class Post:
     def sealed(self, bundle: Bundle) -> Bundle | None:
         """A bundle that nobody can change any more, if it leaves as it is; None: its mails must be looked at one by
         one."""
-        ours = bundle.links is self.links and bundle.mode == self.mode.mode
+        ours = bundle.links.within(self.links) and bundle.mode == self.mode.mode
         now = (bundle.task, bundle.epoch) == (self.stack.task, self.stack.epoch)
         first = not any(kind == bundle.kind for *_, kind in self.gone) and bundle.kind not in self.lots
         if not (ours and now and first and self.free and len(bundle)):

@@ -23,6 +23,7 @@ from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
 from shoal.learners.candidates import OWNER as GROWTH
 from shoal.learners.candidates import Offer, came, grown, modular, settle, try_out
+from shoal.mail.bundle import Bundle
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
@@ -33,10 +34,10 @@ from shoal.models.params import whole
 from shoal.models.table import modular_form
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.sharing.bounds import too_large
+from shoal.sharing.bounds import largest, size, too_large
 from shoal.sharing.contract import Sharing
-from shoal.sharing.images import classes_of, held, ids, images_of, replies
-from shoal.sharing.scores import BUILT_IN, SCORES, Pair
+from shoal.sharing.images import classes_of, held, ids, images_of, per_lane, replies
+from shoal.sharing.scores import BUILT_IN, SCORES, Pair, iou
 
 
 class ModMod(Sharing):
@@ -112,9 +113,11 @@ class ModMod(Sharing):
             receiver.net.width,
         )
 
-    def ask(self, post: Post) -> list[Mail]:
+    def ask(self, post: Post) -> Sequence[Mail]:
         """Everybody's coming task, to all its neighbours."""
         world, mails = post.world, []
+        if post.free:
+            return self.ask_all(post)
         for lane in world.lanes:
             others = post.out(lane)
             whole = self.describe(world, lane, post.stack.task) if others else {}
@@ -126,6 +129,19 @@ class ModMod(Sharing):
                 payload = {name: tensor[:count] for name, tensor in whole.items()}
                 mails.append(post.mail(lane, other, "question", payload, count))
         return mails
+
+    def ask_all(self, post: Post) -> Sequence[Mail]:
+        """The questions of all lanes where no link has a limit."""
+        who, world = post.rows(post.links.senders), post.world
+        asking = np.unique(who)
+        wholes = [self.describe(world, world.lanes[row], post.stack.task) for row in asking.tolist()]
+        if not wholes:
+            return []
+        items, first = np.zeros((2, len(world.lanes)), np.int64)
+        items[asking] = [len(next(iter(one.values()))) for one in wholes]
+        first[asking] = items[asking].cumsum() - items[asking]
+        content = {name: torch.cat([one[name] for one in wholes]) for name in wholes[0]}
+        return post.bundle("question", content, first[who], items[who])
 
     def rest(self, room: Room, parts: Mapping[str, Expected]) -> Room:
         """What a question may take of an edge's room: a module for a question in the other direction must fit too."""
@@ -159,9 +175,30 @@ class ModMod(Sharing):
             return OUT_OF_RANGE
         return ACCEPTED if len(next(iter(mail.payload.values()))) else OUT_OF_RANGE
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+    def welcomes(self, post: Post, bundle: Bundle) -> bool:
+        """What `objects` would say of each."""
+        if type(self).objects is not ModMod.objects or (bundle.items == 0).any():
+            return False
+        if bundle.kind == "question":
+            known = {(first, first + count) for first, count in zip(bundle.first, bundle.items, strict=True)}
+            labels = bundle.content["labels"] if self.asks == "labelled" else None
+            return labels is None or all(len(labels[first:last].unique()) > 1 for first, last in known)
+        one, which = bundle.spread
+        tasks = bundle.content["sources"].numpy()[which]
+        if tasks.min() < post.world.settings.tasks.initial or tasks.max() >= post.stack.task:
+            return False
+        if len(np.unique(one * post.world.settings.tasks.count + tasks)) < len(one):
+            return False
+        found = size({name: bundle.content[name] for name in post.world.model.body}).numpy()
+        most = largest(post).numpy()[post.rows(bundle.links.receivers)]
+        return bool((found[which] <= most[one]).all())
+
+    def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """To every question the sender's modules that promise to transfer best."""
         net = nets(post.world, post.stack)
+        order = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
+        if isinstance(questions, Bundle) and order is not None:
+            return self.answer_all(post, questions, order, net)
         return replies(post.world, questions, lambda lane, mine: self.offer(post, lane, mine, net))
 
     def offer(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Sequence[Trained]) -> list[Mail]:
@@ -171,11 +208,8 @@ class ModMod(Sharing):
         kept = grown(world, stack, row)
         if not kept:
             return []
-        own = {u: self.own(post, lane, u, net) for u in kept}  # the same whoever asks
-        for question in questions:
-            scores = {u: self.score(self.pair(post, lane, question, u, net, own[u])) for u in kept}
-            ranked = sorted((u for u in kept if self.enough(scores[u])), key=lambda u: (-scores[u], u))
-            wanted = ranked[: self.modules]
+        for question, scores in zip(questions, self.scored(post, lane, kept, questions, net), strict=True):
+            wanted = self.best(scores)
             if not wanted:
                 continue
             alike = self.alike(world, question.sender)
@@ -183,6 +217,53 @@ class ModMod(Sharing):
             payload = self.pack(world, stack, row, wanted[:count], scores, alike)
             mails.append(post.reply(question, "modules", payload, count))
         return mails
+
+    def scored(
+        self, post: Post, lane: Lane, kept: Sequence[int], questions: Sequence[Mail], net: Sequence[Trained]
+    ) -> list[dict[int, float]]:
+        """How well a lane's modules for some of its tasks promise to transfer to what each question says is coming."""
+        own = {u: self.own(post, lane, u, net) for u in kept}  # the same whoever asks
+        if SCORES.find(self.metric).score is iou:
+            known = len(post.world.bank.classes)
+            theirs, mine = np.zeros((len(questions), known), np.int64), np.zeros((len(kept), known), np.int64)
+            for at, question in enumerate(questions):
+                theirs[at, question.payload["classes"].numpy()] = 1
+            for at, u in enumerate(kept):
+                mine[at, own[u].mine.numpy()] = 1
+            both = theirs @ mine.T
+            found = both / (theirs.sum(1)[:, None] + mine.sum(1) - both)
+            return [dict(zip(kept, row, strict=True)) for row in found.tolist()]
+        return [{u: self.score(self.pair(post, lane, one, u, net, own[u])) for u in kept} for one in questions]
+
+    def best(self, scores: Mapping[int, float]) -> list[int]:
+        """The tasks whose modules are sent, the best first."""
+        ranked = sorted((u for u in scores if self.enough(scores[u])), key=lambda u: (-scores[u], u))
+        return ranked[: self.modules]
+
+    def answer_all(self, post: Post, questions: Bundle, order: np.ndarray, net: Sequence[Trained]) -> Sequence[Mail]:
+        """The answers of all lanes where no link has a limit; `order` has the question to each."""
+        world, stack = post.world, post.stack
+        bounds = np.searchsorted(post.rows(post.links.senders), np.arange(len(world.lanes) + 1))
+
+        def mine(lane: Lane) -> list[list[tuple[int, float]]]:
+            here, kept = order[slice(*bounds[world.row[lane] :][:2])], grown(world, stack, world.row[lane])
+            if not kept or not len(here):
+                return [[] for _ in here]
+            found = self.scored(post, lane, kept, [questions[at] for at in here.tolist()], net)
+            return [[(u, scores[u]) for u in self.best(scores)] for scores in found]
+
+        found = per_lane(world, mine)
+        offers = [offered for lane in world.lanes for offered in found[lane]]  # one for each link
+        items = np.array([len(one) for one in offers], np.int64)
+        if not items.any():
+            return []
+        rows = np.repeat(post.rows(post.links.senders), items)
+        tasks = np.array([u for one in offers for u, _ in one], np.int64)
+        scores = [score for one in offers for _, score in one]
+        alike = self.alike(world, world.lanes[0])
+        at = np.flatnonzero(items)
+        content = self.packed(world, stack, rows, tasks, scores, alike)
+        return post.bundle("modules", content, (items.cumsum() - items)[at], items[at], "question", at)
 
     def score(self, pair: Pair) -> float:
         """How well a module promises to transfer; NaN, where that cannot be said of what was asked: it is not sent."""
@@ -222,25 +303,40 @@ class ModMod(Sharing):
         self, world: World, stack: Stack, row: int, tasks: Sequence[int], scores: Mapping[int, float], alike: bool
     ) -> dict[str, Tensor]:
         """What a lane sends of its modules for some of its tasks, to one that is alike or not."""
-        model, at = modular(world), torch.tensor(tasks)
-        slots = torch.tensor([model.slot(u) for u in tasks])
-        values = {name: tensor[row].cpu() for name, tensor in stack.params.items()}
-        payload = {name: values[name][slots] for name in model.block.names}
+        rows = np.full(len(tasks), row)
+        return self.packed(world, stack, rows, np.array(tasks, np.int64), [scores[u] for u in tasks], alike)
+
+    def packed(
+        self, world: World, stack: Stack, rows: np.ndarray, tasks: np.ndarray, scores: Sequence[float], alike: bool
+    ) -> dict[str, Tensor]:
+        """What lanes in some rows send of their modules, each for a task and with a score."""
+        model, row, at = modular(world), torch.from_numpy(rows), torch.from_numpy(tasks)
+        slots = torch.tensor([model.slot(u) for u in tasks.tolist()])
+
+        def taken(name: str, place: Tensor) -> Tensor:
+            tensor = stack.params[name]
+            return tensor[row.to(tensor.device), place.to(tensor.device)].cpu()
+
+        payload = {name: taken(name, slots) for name in model.block.names}
         payload["sources"] = ids(tasks)
-        payload["scores"] = torch.tensor([scores[u] for u in tasks], dtype=torch.float32)
+        payload["scores"] = torch.tensor(scores, dtype=torch.float32)
         if self.transfer_head and alike:
-            payload |= {name: values[name][at] for name in model.heads}
-            said = [world.streams[row][u].classes for u in tasks]
+            payload |= {name: taken(name, at) for name in model.heads}
+            said = [world.streams[one][u].classes for one, u in zip(rows.tolist(), tasks.tolist(), strict=True)]
             most = world.settings.tasks.classes  # a task with fewer says its last one again
             payload["classes"] = ids(np.array([[*own, *[own[-1]] * (most - len(own))] for own in said]))
         if self.transfer_structure and alike:
-            basis = values[STRUCTURE][at, : model.basis]
-            payload[STRUCTURE] = torch.cat([basis, values[STRUCTURE][at, slots][:, None]], 1)
+            structure = taken(STRUCTURE, at)
+            own_slot = structure[torch.arange(len(at)), slots]
+            payload[STRUCTURE] = torch.cat([structure[:, : model.basis], own_slot[:, None]], 1)
         return payload
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The best offer becomes the candidate of the coming task, with its head and structure."""
         world, stack = post.world, post.stack
+        if isinstance(answers, Bundle) and self.choose == "trust":
+            self.absorb_all(post, answers)
+            answers = []
         offered = {world.row[lane]: sorted_offers(mails) for lane, mails in by_receiver(answers).items()}
         tried = try_out(world, stack, offered, self.tryout, self.frozen) if self.choose == "tryout" else {}
         for row, offers in sorted(offered.items()):
@@ -253,6 +349,25 @@ class ModMod(Sharing):
         if self.leak:
             for question in questions:
                 dropout.switch_off(stack.of(dropout.OWNER)["off"], [world.row[question.receiver]])
+
+    def absorb_all(self, post: Post, answers: Bundle) -> None:
+        """`absorb` of a bundle, where the best by its score is taken."""
+        stack, (one, which) = post.stack, answers.spread
+        score = answers.content["scores"].double().numpy()[which]
+        source = answers.content["sources"].numpy()[which]
+        sender = answers.links.lanes[answers.links.senders, 1][one]
+        row = post.rows(answers.links.receivers)[one]
+        order = np.lexsort([sender, source, -score, row])  # as `Offer.order` has it
+        rows, starts = np.unique(row[order], return_index=True)
+        for here, mine in zip(rows.tolist(), np.split(order, starts[1:]), strict=True):
+            nothing = np.full(len(mine), np.nan)
+            told = np.stack([sender[mine], source[mine], score[mine], nothing, np.arange(len(mine)) == 0], 1)
+            stack.of(self.mode)["offers"][here, stack.task, : len(mine)] = torch.from_numpy(told)
+            first = mine[0]
+            parts = {name: tensor[which[first]] for name, tensor in answers.content.items()}
+            chosen = Offer(float(score[first]), int(source[first]), int(sender[first]), parts)
+            settle(post.world, stack, here, [chosen], self.frozen)
+            came(stack, here, chosen)
 
     @property
     def asks(self) -> str:

@@ -11,7 +11,7 @@ import torch
 
 from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
-from shoal.mail.bundle import Bundle, Lot
+from shoal.mail.bundle import Bundle, Links, Lot
 from shoal.mail.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, Mail, pack
 from shoal.mail.post import Post
 from shoal.sharing.contract import Sharing
@@ -138,6 +138,7 @@ def test_of_a_bundle_only_bad_mail_is_refused(
     [
         {"mode": "recv"},
         {"task": 7},
+        {"links": Links((Lane(0, 0), Lane(0, 1)), *np.array([[0] * 6, [1] * 6]))},
         {"first": np.full(6, 10**6)},
         {"first": np.full(6, -1)},
         {"items": np.full(6, 9)},
@@ -159,3 +160,11 @@ def test_a_bundle_leaves_once() -> None:
     assert post.receive(mails) == []
     assert set(post.receive(mails)) == {"once"}
     assert post.stack.ledger.use(Lane(0, 0), Lane(0, 1)).total.floats == mails.floats[0]
+
+
+def test_some_links_are_taken_in_order_and_once() -> None:
+    links = bundle()[0].links
+    assert links.within(links)
+    assert links.take(np.array([0, 2, 5])).within(links)
+    assert not any(links.take(np.array(at, np.int64)).within(links) for at in ([], [2, 0], [1, 1]))
+    assert not Links(links.peers, links.senders, links.receivers).within(links)
