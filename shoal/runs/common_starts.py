@@ -65,6 +65,7 @@ def keep(fleet: Sequence[World], stacks: Sequence[Stack], folder: Path) -> None:
     try:
         kept.folder.mkdir(parents=True, exist_ok=True)
         kept.save([stack])
+        kept.forget()
     except (OSError, RecordError):
         pass
 

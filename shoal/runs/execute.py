@@ -66,6 +66,7 @@ def carry_out(
         record.own()
         note(record, fleet)
         stacks = record.load(fleet[0].device)
+        record.adopt()
         if stacks is not None:
             record.again()
         else:

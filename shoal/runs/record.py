@@ -197,8 +197,7 @@ class Record:
         self.write("about.json", text(made))
 
     def own(self) -> None:
-        """Raise if the folder's settings are of another run; list them, if the user has changed how they are written,
-        or what of them changes no result."""
+        """Raise if the folder's settings are of another run."""
         place = self.folder / "settings.toml"
         if not place.exists():  # a start that is kept has none
             return
@@ -210,7 +209,12 @@ class Record:
             raise RecordError(
                 f"{place} has other settings than the run that was about to begin there; choose another folder as `out`"
             )
-        if files.digest(there) not in files.listed(self.folder).get(place.name, [files.digest(there)]):
+
+    def adopt(self) -> None:
+        """List the settings as they are: the user may have changed what of them changes no result."""
+        place = self.folder / "settings.toml"
+        there = raw_settings(self.folder, verified=False) if place.exists() else b""
+        if there and files.digest(there) not in files.listed(self.folder).get(place.name, [files.digest(there)]):
             self.enlist(place.name, there)
 
     def note(self, **facts: Any) -> None:

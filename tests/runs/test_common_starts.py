@@ -97,7 +97,7 @@ def test_a_start_that_sharing_could_touch_is_not_kept() -> None:
 def test_a_damaged_start_is_not_used(tmp_path: Path) -> None:
     chosen = settings(sharing=[FEDAVG])
     unbroken, _ = run(chosen, tmp_path / "plain", tmp_path / "starts")
-    (file,) = (tmp_path / "starts").glob("*/*")
+    (file,) = (tmp_path / "starts").glob("*/*.safetensors")
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)

@@ -478,7 +478,7 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(finished: Path) -> None:
 
 def test_a_run_that_cannot_be_used_is_said_in_one_sentence(finished: Path) -> None:
     again = "make it again with `shoal run run/settings.toml`"
-    shutil.copytree(finished, "run")
+    shutil.copytree(finished, "run", ignore=shutil.ignore_patterns("manifest.json"))
     run = Path("run")
     (run / "about.json").write_text((run / "about.json").read_text().replace(f'"format": {FORMAT}', '"format": 1'))
     refused(call("transfer", run), f"run has format 1, this shoal reads the checkpoints of format {FORMAT}", again)
