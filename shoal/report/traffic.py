@@ -18,7 +18,7 @@ from shoal.settings.groups import Network
 from shoal.units import shown
 
 # A picture of more agents or edges is a solid disc: then so many groups of agents are drawn instead.
-MANY, DENSE, GROUPS = 100, 1_500, 32
+MANY, DENSE, GROUPS = 100, 600, 16
 Mail = dict[tuple[int, int], Row]  # what was posted on each directed edge
 
 

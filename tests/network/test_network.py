@@ -629,7 +629,7 @@ def test_a_settings_file_shows_its_network_and_options_win(here: Path) -> None:
         (["gone.txt"], "no graph file"),
         (["gone.toml"], "no settings file"),
         (["ring", "--out", "ring.png"], "the picture cannot be ring.png; give --out a name that ends in .svg"),
-        (["ring", "--out", "gone/ring.svg"], "cannot write gone/ring.svg: No such file or directory; give --out"),
+        (["ring", "--out", "gone/ring.svg"], "cannot write gone/ring.svg: there is no folder gone; give --out"),
         (["ring", "--agents", "1001"], "cannot show ring with 1001 agents, only up to 1000"),
         (["ring", "--seed", "4294967296"], "`seed` cannot be 4294967296"),
     ],

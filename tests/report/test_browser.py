@@ -274,7 +274,7 @@ def test_one_of_many_agents_is_found_by_typing(browser: Any, tmp_path: Path) -> 
     for said, found in (("149", "agent 149"), ("nobody", "agent all"), ("", "agent all")):
         search.clear()
         search.send_keys(said, "\ue007")  # enter
-        wait(lambda found=found: found in plot.get_attribute("aria-label"), "the search")
+        wait(partial(lambda words: words in plot.get_attribute("aria-label"), found), "the search")
         assert search.get_attribute("aria-invalid") == ("true" if said == "nobody" else "false")
     assert drawn(browser, ident) > first
     assert drawn(browser, "g0-network")
