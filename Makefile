@@ -58,7 +58,10 @@ $(CORE): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -c constraints.txt -e '.[report]'
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt
+# With LOCK, a file of versions and hashes, what it names is installed first, and nothing that has another hash; nothing
+# is downloaded to build shoal itself.
+$(DEV): pyproject.toml constraints.txt $(LOCK)
 	$(environment)
-	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	$(if $(LOCK),$(BIN)/python -m pip install --no-deps --require-hashes -r $(LOCK))
+	$(BIN)/python -m pip install -c constraints.txt $(if $(LOCK),--no-build-isolation) -e '.[dev]'
 	@touch $(CORE) $@

@@ -10,9 +10,11 @@ from shoal.files import begins
 from shoal.network.edges import Edge
 from shoal.network.facts import size
 from shoal.network.svg import plain
+from shoal.rng import key
 
 NETWORK = begins('class="network"')  # a picture of ours
 GAP = 56.0  # pixels between the middles of two agents in a picture, at least
+LINES = 1500  # of a graph that are drawn
 RADIUS = 17.0  # of an agent in a picture
 
 
@@ -58,6 +60,8 @@ def picture(edges: Sequence[Edge], agents: int, title: str) -> str:
     usual = Counter(edge[2:] for edge in edges).most_common(1)[0][0] if edges else (None, 1)
     others = any(edge[2:] != usual for edge in edges)
     caption = f"{'other edges' if others else 'all edges'}: {', '.join(limits(*usual))}" if edges else "no edges"
+    drawn, told = sampled(edges, usual)
+    caption += told
     graph = nx.empty_graph(agents)
     graph.add_edges_from(edge[:2] for edge in edges)
     room = 1.7 if others else 1.0  # for what stands at the edges
@@ -68,7 +72,7 @@ def picture(edges: Sequence[Edge], agents: int, title: str) -> str:
     bottom = max(y for _, y in places.values()) + GAP
     lines, labels = [], []
     table = {edge[:2]: edge for edge in edges}
-    for edge in edges:
+    for edge in drawn:
         back = table.get((edge.receiver, edge.sender))
         both = back is not None and back[2:] == edge[2:]
         if both and edge.sender > edge.receiver:
@@ -101,6 +105,17 @@ def picture(edges: Sequence[Edge], agents: int, title: str) -> str:
         "</svg>",
         "",
     ])  # fmt: skip
+
+
+def sampled(edges: Sequence[Edge], usual: tuple[int | str | None, int]) -> tuple[Sequence[Edge], str]:
+    """The edges that are drawn, and what is said of it: of a dense graph some, because all would be a solid disc, and
+    those with limits of their own."""
+    pairs = sorted({(min(edge[:2]), max(edge[:2])) for edge in edges})
+    if len(pairs) <= LINES:
+        return edges, ""
+    chosen = {pairs[at] for at in key(0, "picture").choice(len(pairs), LINES, replace=False)}
+    found = [edge for edge in edges if (min(edge[:2]), max(edge[:2])) in chosen or edge[2:] != usual]
+    return found, f"; of {len(pairs):,} lines {LINES:,} are drawn, by chance"
 
 
 Point = tuple[float, float]

@@ -325,7 +325,8 @@ def network(group: Group, style: Style) -> Figure | None:
         f"the graph is drawn anew for each); the thickest of all runs carried {shown(most)}. "
         + ("A cross, in orange, marks an edge on which mail was refused. " if number else "No mail was refused. ")
         + "Dotted edges carried nothing. " * any(row["silent"] for row in picture.edges)
-        + f"Only the {traffic.EDGES:,} busiest edges are drawn." * picture.cut,
+        + f"A circle is {picture.size} agents, numbered from the one in it on, because there is no room for each; what "
+        "they sent to each other is not drawn." * (picture.size > 1),
         f"Graph of {switch.first}: {len(first)} directed edges, the busiest with "
         f"{shown(max((row['bytes'] for row in first), default=0))} per task; edges with refused mail: "
         f"{sum(row['refused'] > 0 for row in first)}.",
@@ -342,7 +343,7 @@ def network(group: Group, style: Style) -> Figure | None:
 def graph(style: Style, picture: traffic.Picture, edge_rows: str, agent_rows: str) -> Any:
     """A picture of one network, at places in pixels."""
     flat: dict[str, Any] = {"scale": None, "axis": None}
-    radius = traffic.node_radius(1 + max(int(row["agent"]) for row in picture.agents))
+    radius = traffic.node_radius(len({row["agent"] for row in picture.agents}))
     tips = [
         alt.Tooltip("sender:N", title="from agent"),
         alt.Tooltip("receiver:N", title="to agent"),

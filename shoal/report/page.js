@@ -13,11 +13,20 @@
       Object.fromEntries(table.fields.map((field, at) => [field, columns[at][row]])));
   }
 
+  // What is typed into a search, if it is on its list; else what is shown at first, and the field says that it is wrong.
+  function typed(search) {
+    const value = search.value.trim();
+    const known = !value || [...search.list.options].some((option) => option.value === value);
+    search.setAttribute("aria-invalid", String(!known));
+    return known && value ? value : search.dataset.first;
+  }
+
   // What the switches of a figure say: for each field the values that are wanted.
   function wanted(figure) {
     const found = {};
     for (const select of figure.querySelectorAll("select[data-field]")) found[select.dataset.field] = [select.value];
-    for (const box of figure.querySelectorAll("input[data-field]")) {
+    for (const search of figure.querySelectorAll("input[type=search][data-field]")) found[search.dataset.field] = [typed(search)];
+    for (const box of figure.querySelectorAll("input[type=checkbox][data-field]")) {
       found[box.dataset.field] ??= [];
       if (box.checked) found[box.dataset.field].push(box.value);
     }
@@ -61,6 +70,7 @@
   function label(figure, chart) {
     const said = [...figure.querySelectorAll("select[data-field]:not([hidden])")].map((select) => select.selectedOptions[0].text);
     const boxes = [...figure.querySelectorAll("input[data-field]:checked")].map((box) => box.value);
+    for (const search of figure.querySelectorAll("input[type=search][data-field]")) said.push(`${search.dataset.field} ${typed(search)}`);
     return `${chart.title}: ${[...boxes, ...said].join(", ") || "nothing is chosen"}.`;
   }
 

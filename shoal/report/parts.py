@@ -16,6 +16,7 @@ from shoal.study import metrics
 from shoal.study.paired import Gain
 from shoal.units import shown
 
+MENU = 100  # options of a list that is looked through
 MINUS, DASH, TIMES = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
 
 
@@ -182,11 +183,18 @@ def control(ident: str, switch: Switch, style: Style) -> str:
         )
         every = '<button type="button" class="every">none</button>' if len(switch.options) > 4 else ""
         return f"<fieldset><legend>{switch.title}</legend>{boxes}{every}</fieldset>"
+    name = f"{ident}-{switch.field}"
+    if len(switch.options) > MENU:  # nobody looks through thousands: what is typed is found
+        known = "".join(f'<option value="{escape(value)}"></option>' for value, _ in switch.options)
+        return (
+            f'<label for="{name}">{switch.title} <input type="search" id="{name}" data-field="{switch.field}" '
+            f'list="{name}-list" placeholder="{escape(switch.options[0][1])}" data-first="{escape(switch.first)}" '
+            f'size="12" autocomplete="off"></label><datalist id="{name}-list">{known}</datalist>'
+        )
     options = "".join(
         f'<option value="{escape(value)}"{" selected" * (value == switch.first)}>{escape(said)}</option>'
         for value, said in switch.options
     )
-    name = f"{ident}-{switch.field}"
     return (
         f'<label for="{name}">{switch.title} <select id="{name}" data-field="{switch.field}">{options}</select></label>'
     )

@@ -1,6 +1,6 @@
 """Networks as pictures: who sent how much to whom, and what was refused."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import atan2, degrees, dist, sqrt
 from typing import NamedTuple
 
@@ -17,7 +17,9 @@ from shoal.report.read import Run
 from shoal.settings.groups import Network
 from shoal.units import shown
 
-EDGES = 3_000  # that one picture of a network may hold
+# A picture of more agents or edges is a solid disc: then so many groups of agents are drawn instead.
+MANY, DENSE, GROUPS = 100, 600, 16
+Mail = dict[tuple[int, int], Row]  # what was posted on each directed edge
 
 
 class Picture(NamedTuple):
@@ -25,7 +27,7 @@ class Picture(NamedTuple):
 
     agents: list[Row]
     edges: list[Row]
-    cut: bool  # some edges are not drawn
+    size: int  # agents that are drawn as one
 
 
 def pictures(group: Group, width: float, height: float) -> Picture:
@@ -35,39 +37,69 @@ def pictures(group: Group, width: float, height: float) -> Picture:
     """
     nodes: list[Row] = []
     lines: list[Row] = []
-    cut = False
-    mails: dict[tuple[str, int | None], dict[tuple[int, int], Row]] = {}
+    mails: dict[tuple[str, int | None], Mail] = {}
+    pairs: dict[tuple[str, int | None], set[tuple[int, int]]] = {}
     for entry in group.entries:
         run = entry.run
         if not run.modes or "ledger" not in run.tables:
             continue
         graph = run.settings["network"].get("graph")
         ledger, seeds = run.tables["ledger"], sorted(set(run.seeds.tolist()))
-        if graph in DRAWN:
-            for seed in seeds:
-                mails[entry.label, seed] = posted(ledger.filter(pl.col("seed") == seed), 1)
-        else:
-            mails[entry.label, None] = posted(ledger, len(seeds))
+        for seed in seeds if graph in DRAWN else [None]:
+            of_seed = ledger if seed is None else ledger.filter(pl.col("seed") == seed)
+            mails[entry.label, seed] = mail = posted(of_seed, len(seeds) if seed is None else 1)
+            pairs[entry.label, seed] = linked(run, seeds[0] if seed is None else seed) | mail.keys()
+    size = grouping([len(set(entry.run.agents)) for entry in group.entries], list(map(len, pairs.values())))
+    mails = {name: joined(mail, size) for name, mail in mails.items()}
     # One scale for all pictures, so that runs can be compared.
     most = max((one["bytes"] for mail in mails.values() for one in mail.values()), default=0.0)
     for entry in group.entries:
-        run = entry.run
+        agents = {int(agent) // size for agent in entry.run.agents}
         for seed in (seed for label, seed in mails if label == entry.label):
-            mail = mails[entry.label, seed]
-            pairs = linked(run, seed if seed is not None else int(run.seeds.min())) | mail.keys()
-            if len(pairs) > EDGES:
-                cut = True
-                pairs = set(sorted(pairs, key=lambda pair: -mail.get(pair, {"bytes": 0})["bytes"])[:EDGES])
-            places = layout(pairs, run.agents, width, height)
+            there = {(one // size, two // size) for one, two in pairs[entry.label, seed]}
+            there = {pair for pair in there if pair[0] != pair[1]}
+            places = layout(there, agents, width, height)
             own = {"run": entry.label, "seed": ALL if seed is None else str(seed)}
             nodes += [
-                {**own, "agent": str(agent), "x": short(x, 5), "y": short(y, 5)} for agent, (x, y) in places.items()
+                {**own, "agent": str(agent * size), "x": short(x, 5), "y": short(y, 5)}
+                for agent, (x, y) in places.items()
             ]
-            lines += [{**own, **line} for line in drawn_edges(pairs, places, mail, most)]
-    return Picture(nodes, lines, cut)
+            drawn = drawn_edges(there, places, mails[entry.label, seed], most)
+            last = max(int(agent) for agent in entry.run.agents)
+            for line in drawn:
+                ends = {end: named(int(line[end]), size, last) for end in ("sender", "receiver")}
+                lines.append({**own, **line, **ends})
+    return Picture(nodes, lines, size)
 
 
-def posted(ledger: pl.DataFrame, seeds: int) -> dict[tuple[int, int], Row]:
+def grouping(agents: Sequence[int], edges: Sequence[int]) -> int:
+    """How many agents are drawn as one, in pictures of so many agents and edges."""
+    few = max(agents, default=0) <= MANY and max(edges, default=0) <= DENSE
+    return 1 if few else -(-max(agents) // GROUPS)
+
+
+def named(group: int, size: int, last: int) -> str:
+    """The agents of a group, `20` or `20-29`; the last agent of all is `last`."""
+    first, end = group * size, min((group + 1) * size - 1, last)
+    return str(first) if first == end else f"{first}-{end}"
+
+
+def joined(mail: Mail, size: int) -> Mail:
+    """What groups of so many agents posted to each other."""
+    if size == 1:
+        return mail
+    found: Mail = {}
+    for (sender, receiver), one in mail.items():
+        ends = sender // size, receiver // size
+        if ends[0] == ends[1]:
+            continue
+        before = found.get(ends, {"bytes": 0.0, "messages": 0.0, "refused": 0.0, "why": None})
+        sums = {name: before[name] + one[name] for name in ("bytes", "messages", "refused")}
+        found[ends] = {**sums, "why": before["why"] or one["why"]}
+    return found
+
+
+def posted(ledger: pl.DataFrame, seeds: int) -> Mail:
     """What was posted on each directed edge: bytes per task, messages per seed. Mail that never left costs nothing."""
     sent = ~pl.col("verdict").is_in(UNSENT)
     refused = pl.col("verdict") != "accepted"
@@ -110,9 +142,7 @@ def layout(pairs: Iterable[tuple[int, int]], agents: Iterable[int], width: float
     return {agent: (across + scale * (x - left), down + scale * (y - top)) for agent, (x, y) in places.items()}
 
 
-def drawn_edges(
-    pairs: Iterable[tuple[int, int]], places: dict[int, Point], mail: dict[tuple[int, int], Row], most: float
-) -> Iterator[Row]:
+def drawn_edges(pairs: Iterable[tuple[int, int]], places: dict[int, Point], mail: Mail, most: float) -> Iterator[Row]:
     """Edges as lines from rim to rim, as thick as their traffic; there and back lie beside each other."""
     pairs = sorted(pairs)
     both = set(pairs)

@@ -16,7 +16,7 @@ from shoal.network.edges import Edge, edges, settle
 from shoal.network.facts import facts
 from shoal.network.files import read
 from shoal.network.graphs import DRAWN, GRAPHS
-from shoal.network.picture import picture
+from shoal.network.picture import LINES, picture
 from shoal.settings.groups import Link, Network
 from shoal.settings.part import Budget
 from tests.command import Done, call, command
@@ -629,7 +629,7 @@ def test_a_settings_file_shows_its_network_and_options_win(here: Path) -> None:
         (["gone.txt"], "no graph file"),
         (["gone.toml"], "no settings file"),
         (["ring", "--out", "ring.png"], "the picture cannot be ring.png; give --out a name that ends in .svg"),
-        (["ring", "--out", "gone/ring.svg"], "cannot write gone/ring.svg: No such file or directory; give --out"),
+        (["ring", "--out", "gone/ring.svg"], "cannot write gone/ring.svg: there is no folder gone; give --out"),
         (["ring", "--agents", "1001"], "cannot show ring with 1001 agents, only up to 1000"),
         (["ring", "--seed", "4294967296"], "`seed` cannot be 4294967296"),
     ],
@@ -650,3 +650,14 @@ def test_the_command_does_not_wait_for_torch(here: Path) -> None:
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "networkx" in imported
     assert not {"torch", "polars", "safetensors", "scipy"} & imported
+
+
+def test_of_a_dense_graph_some_lines_are_drawn_and_the_caption_says_so() -> None:
+    network = Network(graph="complete", edges=(Link(sender=3, receiver=9, budget=7),))
+    sends = edges(network, 100, 0)
+    drawn = picture(sends, 100, "dense")
+    assert LINES <= drawn.count("<line ") <= LINES + 2
+    assert "of 4,950 lines 1,500 are drawn, by chance" in drawn
+    assert "7 floats" in drawn
+    assert drawn == picture(sends, 100, "dense")
+    assert "by chance" not in picture(edges(Network(graph="complete"), 50, 0), 50, "smaller")

@@ -258,3 +258,24 @@ def test_a_large_page_works(browser: Any, tmp_path: Path) -> None:
         wait(partial(shows, empty), "the button")
     assert marks(browser, "g0-learning-curves", "line") == 15
     assert errors(browser) == []
+
+
+def test_one_of_many_agents_is_found_by_typing(browser: Any, tmp_path: Path) -> None:
+    many(tmp_path / "runs", methods=1, agents=150, seeds=2, tasks=5)
+    groups = compare.groups(read.gather([tmp_path / "runs"])[0])
+    file = tmp_path / "report.html"
+    page.save(file, page.page(groups, []))
+    look(browser, "light")
+    browser.get(file.as_uri())
+    ident = "g0-learning-curves"
+    first = drawn(browser, ident)
+    search = browser.find_element("id", f"{ident}-agent")
+    plot = browser.find_element("css selector", f"#{ident} .plot")
+    for said, found in (("149", "agent 149"), ("nobody", "agent all"), ("", "agent all")):
+        search.clear()
+        search.send_keys(said, "\ue007")  # enter
+        wait(partial(lambda words: words in plot.get_attribute("aria-label"), found), "the search")
+        assert search.get_attribute("aria-invalid") == ("true" if said == "nobody" else "false")
+    assert drawn(browser, ident) > first
+    assert drawn(browser, "g0-network")
+    assert errors(browser) == []

@@ -737,10 +737,26 @@ def test_fifteen_methods_of_sixty_four_lanes_are_a_small_page(tmp_path: Path) ->
     assert len(text.encode()) < 3e6
 
 
-def test_of_many_agents_the_busiest_edges_are_drawn(tmp_path: Path) -> None:
+def test_many_agents_are_drawn_as_groups_and_found_by_typing(tmp_path: Path) -> None:
     many(tmp_path, methods=1, agents=300, seeds=1, tasks=6)
     (one,) = compare.groups(read.gather([tmp_path])[0])
     picture = traffic.pictures(one, 400, 300)
-    assert picture.cut
-    assert len(picture.edges) == traffic.EDGES
-    assert len(page.page([one], []).encode()) < 5e6
+    assert picture.size == 19
+    assert [row["agent"] for row in picture.agents] == [str(first) for first in range(0, 300, 19)]
+    assert 0 < len(picture.edges) <= 16 * 15
+    assert {row["sender"] for row in picture.edges} <= {f"{at}-{min(at + 18, 299)}" for at in range(0, 300, 19)}
+    sent = sum(mail["bytes"] for mail in traffic.posted(one.entries[0].run.tables["ledger"], 1).values())
+    assert sum(row["bytes"] for row in picture.edges) == pytest.approx(sent, rel=0.1)
+    text = page.page([one], [])
+    assert "A circle is 19 agents" in text
+    assert '<option value="299"></option></datalist>' in text
+    assert "agent 299</option>" not in text
+    assert len(text.encode()) < 5e6
+
+
+def test_few_agents_are_drawn_each() -> None:
+    assert traffic.grouping([100, 8], [600, 3]) == 1
+    assert traffic.grouping([101], [3]) == 7
+    assert traffic.grouping([2000], [4000]) == 125
+    assert traffic.grouping([30], [870]) == 2
+    assert [traffic.named(group, 126, 1999) for group in (0, 15)] == ["0-125", "1890-1999"]
