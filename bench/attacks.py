@@ -241,7 +241,8 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure also what the file has of this commit")
     parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/attacks.csv)")
     given = parser.parse_args()
-    stamp, rows = results.stamp(), [dict(row) for row in results.read(given.out)]
+    stamp = results.stamp()
+    rows: list[dict[str, object]] = [{**row} for row in results.read(given.out)]
     for trial in TRIALS:
         mine = {"model": trial.model, "mode": trial.mode, "attack": trial.attack, "commit": stamp["commit"]}
         if given.only and not any(given.only in word for word in (trial.model, trial.mode, trial.attack)):

@@ -27,7 +27,7 @@ class Net(MultiTaskModule):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.body = work.layers()[:-1]
-        self.heads = MultiHeadClassifier(work.WIDTH, work.CLASSES)
+        self.heads = MultiHeadClassifier(work.WIDTH, work.CLASSES, masking=False)
 
     def forward(self, x: torch.Tensor, task_labels: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.heads(self.body(x), task_labels)

@@ -63,7 +63,7 @@ def test_a_contender_learns_what_shoal_learns(name: str, model: str, dropped: fl
     assert wanted.keys() == found.keys()
     for key, tensor in wanted.items():
         assert not torch.equal(tensor, what.weights[key]), f"{key} has not been trained"
-        torch.testing.assert_close(found[key], tensor, rtol=1e-3, atol=2e-5, msg=lambda said, key=key: f"{key}: {said}")
+        torch.testing.assert_close(found[key], tensor, rtol=1e-3, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", CONTENDERS)
