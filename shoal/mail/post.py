@@ -132,7 +132,8 @@ class Post:
     @cached_property
     def free(self) -> bool:
         """May all lanes that are here send all they like to all that they are linked with? Then mail can be bundled."""
-        return self.world.even and self.world.free and open_to_all(self.mode) and self.world.device.type == "cpu"
+        links = self.world.even and self.world.free and open_to_all(self.mode)
+        return links and not self.silent and self.world.device.type == "cpu"
 
     def bundle(
         self,
