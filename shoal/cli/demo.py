@@ -151,7 +151,8 @@ def present(stack: Stack, settings: Settings) -> View:
     """A run as it is."""
     crossed = stack.ledger.crossed
     size = int(stack.ledger.column("bytes")[crossed].sum())
-    return seen_in(stack.accuracy.double().numpy(), settings, int(crossed.sum()), size)
+    going = stack.accuracy[~stack.gone]  # agents that have diverged are left out of all means
+    return seen_in(going.double().numpy(), settings, int(crossed.sum()), size)
 
 
 def seen_in(accuracy: np.ndarray, settings: Settings, messages: int, size: int) -> View:

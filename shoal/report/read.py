@@ -185,7 +185,7 @@ def read(folder: Path) -> tuple[Run, list[str]]:
         lost.append(fault)
     if (folder / "summary.json").exists():
         summary = json_of(folder / "summary.json", lost)
-    if (said := about.get("identity")) and summary and summary.get("identity") != said:
+    if (said := about.get("identity")) and summary.get("identity", said) != said:
         lost.append(
             f"summary.json is of the run {summary.get('identity')}, about.json of {said}: one of them belongs to "
             "another run; the settings and the records are shown"

@@ -151,7 +151,11 @@ def opened(folder: Path, seed: int | None, data: Path | None) -> tuple[World, St
         raise RecordError(
             f"{record.checkpoint} is not of the end: {stack.task} of {settings.tasks.count} tasks were done; {again}"
         )
-    lanes = [lane for lane in lanes_of(settings) if lane.seed == seed]
+    lanes = [lane for lane in lanes_of(settings) if lane.seed == seed and lane not in stack.silent]
+    if not lanes:
+        raise UserError(
+            f"all agents of seed {seed} of {folder} diverged, and nothing is left to transfer; give another"
+        )
     rows = [stack.lanes.index(lane) for lane in lanes]
     (world,) = prepare(settings, data, lanes)
     return world, stack.take(rows, lanes)
