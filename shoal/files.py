@@ -62,12 +62,13 @@ def replaceable(file: Path, mark: Mark | None) -> None:
     try:
         there = file.stat()
         if not stat.S_ISREG(there.st_mode):
-            raise UserError(f"cannot write {file}: it is no plain file; give the name of a file")
+            what = "a folder" if stat.S_ISDIR(there.st_mode) else "no plain file"
+            raise UserError(f"cannot write {file}: it is {what}; give the name of a file")
         if mark is None or not there.st_size:
             return
         with file.open("rb") as source:
             head = source.read(HEAD).decode("utf-8", "replace")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # there is nothing to lose
         return
     except (OSError, ValueError) as error:
         if isinstance(error, UserError):

@@ -635,7 +635,7 @@ def transfer(
     """
     from shoal.runs.record import reopen
     from shoal.study.transfer.measure import Found, NoModulesError, described, measure, over_seeds, seed_of, summary
-    from shoal.study.transfer.picture import write
+    from shoal.study.transfer.picture import PICTURE, write
 
     name = folder.resolve().name
     seeds: list[int | None] = list(dict.fromkeys(seed)) if seed else [None]
@@ -647,6 +647,7 @@ def transfer(
         raise UserError(f"the picture cannot be {file}; give --out a name that ends in .svg")
     if not file.absolute().parent.is_dir():  # said now, not after minutes of learning
         raise UserError(f"cannot write {file}: there is no folder {file.parent}; give --out another place")
+    replaceable(file, PICTURE)
     settings = reopen(folder).settings
     for one in seeds:  # likewise
         seed_of(folder, settings, one)

@@ -473,7 +473,7 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(finished: Path) -> None:
     Path("x.svg").mkdir()
     done = call("transfer", finished, "--epochs", 1, "--out", "x.svg")
     assert (done.code, done.out) == (2, "")
-    assert "cannot write x.svg: Is a directory" in done.err
+    assert "cannot write x.svg: it is a folder" in done.err
 
 
 def test_a_run_that_cannot_be_used_is_said_in_one_sentence(finished: Path) -> None:
