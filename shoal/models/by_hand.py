@@ -1,4 +1,4 @@
-"""MLPs forth and back by hand, all lanes at once: what autograd would find, in a third of its operations.
+"""MLPs forth and back by hand, all lanes at once: what autograd would find, in fewer library calls.
 
 Tensors have the lane axis first. Activations are feature-major, as in `mlp.py`: h[L, H, B].
 """
