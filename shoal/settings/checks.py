@@ -91,7 +91,7 @@ def allowed(kind: Any, limits: Iterable[Any] = ()) -> str:
     if get_origin(kind) is Annotated:
         kind, *limits = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
-        return " or ".join(allowed(one) for one in get_args(kind))
+        return " or ".join(allowed(one) for one in get_args(kind) if one is not type(None))
     if get_origin(kind) is Literal:
         return ", ".join(repr(one) for one in get_args(kind))
     if kind is bool:

@@ -323,7 +323,7 @@ def another(name: str, field: Any) -> object:
     """A value of a setting that is allowed and not the default."""
     special: dict[str, object] = {
         "dataset": "mnist", "model": "modular-cnn", "tasks.scenario": "split", "tasks.draw": "authors",
-        "learner.adaptation": 5,
+        "learner.adaptation": 5, "learner.iterations": 200,
         "machine.device": "cuda", "machine.data": "elsewhere",
         "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],
         "sharing": [{"mode": "recv"}], "start": 6, "budget": 100, "min_similarity": 0.5, "metric": "leep",
@@ -348,8 +348,8 @@ def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str,
     group, _, last = name.rpartition(".")
     value = another(name, field)
     shared: dict[str, Any] = {} if name == "sharing" else {"sharing": "fedavg"}
-    if name in ("tasks.heads", "tasks.blur", "learner.balance"):  # these need a net that does not compose modules
-        shared |= {"model": "mlp", "tasks": {"heads": "grow"}}
+    if name in ("tasks.heads", "tasks.blur", "tasks.outputs", "learner.balance", "net.weights"):
+        shared |= {"model": "plain-mlp", "tasks": {"heads": "grow"}}  # these need a net that composes no modules
     plain = resolve(shared)
     said = shared.get(group, {}) | {last: value} if group else value
     changed = resolve(shared | {group or last: said})
