@@ -33,7 +33,7 @@ def given(fleet: Settings, classes: int = 10, pixels: int = PIXELS) -> Given:
     head = tasks.classes * (width + 1)
     structure = fleet.net.depth * fleet.net.basis if fleet.modular else 0
     modules = fleet.net.basis if fleet.modular else fleet.net.depth
-    images = tasks.initial * tasks.classes * (tasks.train + int(tasks.validation))
+    images = tasks.initial * tasks.classes * (int(tasks.train) + int(tasks.validation))
     return always._replace(weights=modules * module + tasks.initial * (head + structure), images=images * (pixels + 1))
 
 

@@ -84,15 +84,16 @@ def same(turn: Turn, found: Tensors, row: int, params: Tensors, loss: Tensor) ->
 
 
 def test_sgd_goes_down_the_slope_and_leaves_what_is_not_active() -> None:
-    stack = later(small("none"))
-    before = stack.params["head.weight"].clone()
+    world = small("none", learner={"rate": 0.1})
+    stack, name = later(world), "head.weight"
+    before = stack.params[name].clone()
     slope = torch.randn(before.shape, generator=torch.Generator().manual_seed(0))
     active = torch.tensor([[True, False, True], [False, False, True]])
-    sgd(stack, "head.weight", (slice(0, 3),), slope, 0.1, active)
-    torch.testing.assert_close(stack.params["head.weight"][active], (before - 0.1 * slope)[active])
-    assert torch.equal(stack.params["head.weight"][~active], before[~active])
-    sgd(stack, "head.weight", (slice(0, 3),), slope, 0.1)
-    torch.testing.assert_close(stack.params["head.weight"][~active], (before - 0.1 * slope)[~active])
+    sgd(world, stack, {name: (slice(0, 3),)}, {name: slope}, {name: active})
+    torch.testing.assert_close(stack.params[name][active], (before - 0.1 * slope)[active])
+    assert torch.equal(stack.params[name][~active], before[~active])
+    sgd(world, stack, {name: (slice(0, 3),)}, {name: slope})
+    torch.testing.assert_close(stack.params[name][~active], (before - 0.1 * slope)[~active])
 
 
 def test_a_run_by_sgd_has_no_moments() -> None:
