@@ -10,7 +10,6 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
@@ -22,6 +21,7 @@ from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.fleet.engine import THREADS, keep_memory
 from shoal.fleet.members import Here
+from shoal.fleet.placement import deal
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, joint_lanes, worlds
 from shoal.mail.ledger import Ledger
@@ -176,15 +176,12 @@ def serve(pipe: Connection) -> None:
 
 @contextmanager
 def started(whole: Sequence[World], stacks: Sequence[Stack] | None, ledger: Ledger) -> Iterator[list[Process]]:
-    """Processes with all lanes of a fleet, as many as `machine.workers` says; neighbours in the fleet stay together, so
-    that agents of a seed, who talk, are in as few as can be. They end with what is done inside."""
+    """Processes with all lanes of a fleet, as many as `machine.workers` says. They end with what is done inside."""
     settings, peers = whole[0].fleet, whole[0].peers
-    count = min(settings.machine.workers or os.cpu_count() or 1, len(peers))
-    bounds = [len(peers) * at // count for at in range(count + 1)]
-    deals = [peers[first:last] for first, last in pairwise(bounds)]
+    deals = deal(whole, settings.machine.workers or os.cpu_count() or 1)
     members: list[Process] = []
     try:
-        with few_threads(count):
+        with few_threads(len(deals)):
             members.extend(Process(mine) for mine in deals)
         for member, mine in zip(members, deals, strict=True):
             known = ledger.sent_by(member.lanes)
