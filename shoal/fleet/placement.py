@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-import networkx as nx
+import networkx as nx  # type: ignore[import-untyped]
 
 from shoal.data.tasks import Lane
 from shoal.fleet.world import World
