@@ -789,10 +789,8 @@ def test_a_folder_that_cannot_be_written_is_named(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_said_to_be_full(cache: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, serve(packed()).url)
-    raw = cache / "Tiny" / "raw"
-    raw.mkdir(parents=True)
     # The unpacked file, because only that is opened afresh; the first write beyond a buffer meets the full device.
-    (raw / "train-images-idx3-ubyte.part").symlink_to("/dev/full")
+    monkeypatch.setattr("shoal.data.download.fresh", lambda part: Path("/dev/full").open("wb"))  # noqa: SIM115
     with pytest.raises(DataError, match=r"cannot write .*: No space left on device; free some space"):
         data.fetch("tiny")
     assert "train-images-idx3-ubyte" not in names(cache)
