@@ -256,7 +256,7 @@ def test_any_net_keeps_the_laws_of_models() -> None:
         ("Rude", "the mode `bias` wrote `y` in the state of `memory`, which is not its own"),
         (
             "Cheap",
-            "a quote is an upper bound, but with a budget of unlimited mail of kind `bias` had 1 items, 12 floats",
+            "`bias`: a quote is an upper bound, but mail was refused in a small fleet as more than `quote` names",
         ),
         ("Silent", "`bias`: no mail was accepted in a small fleet, so there is nothing to test; give it an `example`"),
     ],

@@ -32,7 +32,7 @@ from shoal.fleet.stack import PARAMS, Stack
 from shoal.fleet.world import World, worlds
 from shoal.learners import received
 from shoal.mail.ledger import COLUMNS
-from shoal.mail.mail import ACCEPTED, LOST, OVER_BUDGET, SILENT, UNSENT, Expected, Mail, pack
+from shoal.mail.mail import ACCEPTED, LOST, OVER_BUDGET, SILENT, TOO_MUCH, UNSENT, Expected, Mail, pack
 from shoal.mail.quote import Room
 from shoal.models.table import MODELS
 from shoal.sharing.clock import due
@@ -140,10 +140,17 @@ class Case:
         why = str(stack.ledger.column("kind")[silent][0]) if silent.any() else ""
         law(not why, f"{self.what}: its code fails before it absorbs ({why}), and its agents are silent")
         for one in self.modes:
+            mine = stack.ledger.among("mode", [one.mode])
+            verdicts = sorted(set(stack.ledger.column("verdict")[mine].tolist()))
             law(
-                bool((accepted & stack.ledger.among("mode", [one.mode])).any()),
-                f"`{one.mode}`: no mail was accepted {where}, so there is nothing to test; give it an `example` with "
-                "which it acts within four epochs and two tasks",
+                TOO_MUCH not in verdicts,
+                f"`{one.mode}`: a quote is an upper bound, but mail was refused {where} as more than `quote` names; "
+                "let it name every kind of mail, and the most items and floats that one can have",
+            )
+            law(
+                bool((accepted & mine).any()),
+                f"`{one.mode}`: no mail was accepted {where}{refused(verdicts)}, so there is nothing to test; give it "
+                "an `example` with which it acts within four epochs and two tasks",
             )
 
     def same(self, one: Stack, other: Stack, sentence: str, ledger: bool = True) -> None:
@@ -156,6 +163,11 @@ class Case:
         mine = stack.take([stack.lanes.index(lane) for lane in lanes], lanes)
         name = difference(mine, self.alone.rows(lanes), shared_only(self.owners))
         law(not name, f"{self.what}: {sentence}, but `{name}` differs")
+
+
+def refused(verdicts: Sequence[str]) -> str:
+    """What became of mail, if there was any."""
+    return f" (all was refused: {', '.join(verdicts)})" if verdicts else ""
 
 
 def edges(pairs: Sequence[tuple[int, int]], **limits: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure
 from shoal.fleet.stack import PARAMS, RECORD, Stack, grid, joined, start
 from shoal.fleet.state import guarded
 from shoal.fleet.world import World, joint_lanes, world
+from shoal.learners import memory
 from shoal.mail.bundle import Bundle
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Mail
@@ -63,11 +64,11 @@ class Here:
         fresh = start(here)
         if stack is None:
             return here, fresh
-        # What is recorded can begin later; what is learned with cannot.
-        if absent := [name for name in fresh.tensors if name not in stack.tensors and not name.startswith(RECORD)]:
+        # What is recorded can begin later, and so can what others send; what is learned from cannot.
+        if absent := [name for name in fresh.of(memory.OWNER) if name not in stack.of(memory.OWNER)]:
             raise UserError(
-                f"the checkpoint lacks `{absent[0]}`: another version of shoal has made it; continue it with that "
-                "version, or start the run again in another folder"
+                f"the checkpoint lacks `{memory.OWNER}.{absent[0]}`: another version of shoal has made it; continue it "
+                "with that version, or start the run again in another folder"
             )
         return here, stack
 

@@ -104,6 +104,7 @@ def test_a_finished_cell_is_found_again_without_its_data_or_name(run: Path) -> N
     record = open_cell(cell, Path("table"))
     for name in ("settings.toml", "summary.json", "accuracy.parquet"):
         shutil.copy(run / name, record.folder / name)
+    (record.folder / "manifest.json").unlink()
     record.folder.rename(f"table/renamed-{cell.settings.identity()}")
     words = ("reproduce", "table1", "--dataset", "mnist", "--model", "modular", "--method", "vanilla")
     done = call(*words, "--out", "table", "--json")
@@ -239,6 +240,7 @@ def test_a_table_that_cannot_be_written_gets_one_sentence(run: Path) -> None:
     folder = open_cell(cell, Path("out")).folder
     for name in ("settings.toml", "summary.json", "accuracy.parquet"):
         shutil.copy(run / name, folder / name)
+    (folder / "manifest.json").unlink()
     Path("file").write_text("")
     words = ("--dataset", "mnist", "--model", "modular", "--method", "vanilla", "--out", "out")
     done = call("reproduce", "table1", *words, "--tables", "file/docs")

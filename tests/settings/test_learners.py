@@ -190,6 +190,7 @@ def test_a_run_of_the_first_version_is_found_and_can_be_read(tmp_path: Path) -> 
     about = json.loads((record.folder / "about.json").read_text())
     (record.folder / "about.json").write_text(json.dumps(about | {"format": 3}))
     (record.folder / "summary.json").write_text("{}")
+    (record.folder / "manifest.json").unlink()  # it had none
     assert reopen(record.folder).settings == settings
     cell = table1.Cell("table1", "mnist", "monolithic", "vanilla", settings)
     assert place_of(cell, tmp_path) == record.folder
