@@ -106,9 +106,7 @@ def own_epoch(problem: Problem, epoch: Callable[..., Any], places: int) -> Calla
         shape = (lanes, problem.batches, problem.depth, count, width, problem.batch)
         if problem.dropout != 0.5:
             return jax.random.bernoulli(key, 1 - problem.dropout, shape) / (1 - problem.dropout)
-        bits = jax.random.bits(key, (*shape[:-1], -(-problem.batch // 8)), "uint8")
-        spread = (bits[..., None] >> jnp.arange(8, dtype="uint8")) & 1
-        return spread.reshape(*shape[:-1], -1)[..., : problem.batch].astype("float32") * 2
+        return jax.random.bits(key, (*shape[:-1], -(-problem.batch // 32)), "uint32")
 
     def run(state: Any, frozen: Tree, data: Any, key: Any) -> tuple[Any, Any]:
         key, shuffle, *drops = jax.random.split(key, 2 + len(modules))
@@ -154,8 +152,10 @@ def one_epoch(problem: Problem) -> Callable[..., Any]:
         h = plain(free, frozen, x, masks) if modular is None else mixed(free, frozen, x, masks, hide)
         heads = free["head.weight"]
         every = (heads.reshape(-1, heads.shape[2]) @ h).reshape(*heads.shape[:2], -1) + free["head.bias"][..., None]
-        logits = jnp.take_along_axis(every, task[None, None], 0)[0]  # [K, B]
-        wrong = jax.nn.logsumexp(logits, 0) - jnp.take_along_axis(logits, y[None], 0)[0]
+        # Sums with zeros and ones: going back, a gather would be a scatter, which XLA does number by number on a CPU.
+        own = jax.nn.one_hot(task, len(heads), axis=0)  # [T, B]
+        logits = (every * own[:, None]).sum(0)  # [K, B]
+        wrong = jax.nn.logsumexp(logits, 0) - (logits * jax.nn.one_hot(y, len(logits), axis=0)).sum(0)
         return (wrong * real).sum() / real.sum()
 
     def adam(value: Any, mean: Any, var: Any, count: Any, gradient: Any, here: Any) -> tuple[Any, ...]:
@@ -173,7 +173,7 @@ def one_epoch(problem: Problem) -> Callable[..., Any]:
     def step(state: Any, frozen: Tree, x: Any, y: Any, task: Any, real: Any, masks: Any, hide: bool) -> Any:
         free, mean, var, counts = state
         gradients = jax.grad(loss)(free, frozen, x, y, task, real, masks, hide)
-        heads = jnp.zeros(free["head.bias"].shape[0], bool).at[task].max(real > 0)
+        heads = (jax.nn.one_hot(task, free["head.bias"].shape[0], axis=0) * real).sum(1) > 0
         made: tuple[Tree, ...] = ({}, {}, {}, {})
         for name in free:
             here = heads if name.startswith("head") else jnp.full(len(free[name]), not (hide and "module" in name))
@@ -182,12 +182,20 @@ def one_epoch(problem: Problem) -> Callable[..., Any]:
                 kept[name] = one
         return made
 
+    def spread(mask: Any) -> Any:
+        """A mask of random bits, 32 to a word, where it is used: as floats those of an epoch would not fit a cache."""
+        if mask.dtype != "uint32":
+            return mask
+        each = (mask[..., None] >> jnp.arange(32, dtype="uint32")) & 1
+        return each.reshape(*mask.shape[:-1], -1)[..., : problem.batch].astype("float32") * 2
+
     def epoch(state: Any, frozen: Tree, data: Any, rows: Any, masks: Any) -> Any:
         real = (jnp.arange(len(rows)) < problem.images).astype("float32").reshape(problem.batches, -1)
 
         def one(state: Any, turn: Any) -> tuple[Any, None]:
             at, counts, drops = turn
             x, y, task = (part[at] for part in data)
+            drops = None if drops is None else [spread(one) for one in drops]
             for number, hide in enumerate((False, True) if modular else (False,)):
                 state = step(state, frozen, x, y, task, counts, None if drops is None else drops[number], hide)
             return state, None

@@ -95,12 +95,16 @@ class Case:
 
 
 def it_learns_something(case: Case) -> None:
-    """Three classes: a guess is right in a third of all cases."""
+    """A task is learned to more than 55 % of what lies between a guess and no mistake, all tasks together to a quarter
+    of it: 70 % and 50 % of three classes. Where one head has all classes, a guess is among all of them."""
     more: dict[str, Any] = {"net": {"width": 32, "dropout": 0.1}, "tasks": {"train": 30, "count": 3}}
-    last = simulate(case.small(learner={"epochs": 20, "batch": 16, "rate": 5e-3}, **more)).accuracy[:, -1, -1]
+    world = case.small(learner={"epochs": 20, "batch": 16, "rate": 5e-3}, **more)
+    last = simulate(world).accuracy[:, -1, -1]
     now, all_tasks = float(last[:, -1].mean()), float(last.mean())
-    easy, hard = (0.7, 0.5) if heads_of(case.said)["heads"] == "task" else (0.5, 0.35)  # among more than three
-    law(now > easy, f"{case.what}: after 20 epochs a task is learned, but its accuracy is {now:.0%} of three classes")
+    every = [{one for task in stream for one in task.classes} for stream in world.streams]
+    count = max(map(len, every)) if world.settings.tasks.heads == "grow" else world.settings.tasks.classes
+    easy, hard = (1 / count + share * (1 - 1 / count) for share in (0.55, 0.25))
+    law(now > easy, f"{case.what}: after 20 epochs a task is learned, but its accuracy is {now:.0%} of {count} classes")
     law(all_tasks > hard, f"{case.what}: not all is forgotten, but at the end all tasks together have {all_tasks:.0%}")
 
 

@@ -52,7 +52,7 @@ def crew(pieces: Sequence[T], work: Callable[[T], Any], most: int | None = None)
     than one thread alone; lanes never wait for each other, so pieces of a stack do not either.
     """
     count = min(len(pieces), most or len(pieces))
-    if count == 1:
+    if count <= 1:
         return [work(piece) for piece in pieces]
     return list(threads(count, os.getpid()).map(work, pieces))
 

@@ -177,7 +177,13 @@ def others(fleet: Sequence[tuple[World, Stack]]) -> list[Foreign]:
             for one in new:
                 if (eyes, one.other, one.at) not in seen:
                     seen[eyes, one.other, one.at] = world.encode(world.images(one.rows), lane)
-            right = foreign(world, net, row, new, [seen[eyes, one.other, one.at] for one in new])
+            x = [seen[eyes, one.other, one.at] for one in new]
+            right = foreign(world, net, row, new, x)
+            for mode in world.settings.sharing:
+                for at, one in enumerate(new):
+                    told = mode.knows(world, stack, row, one.task.classes, x[at])
+                    if told is not None:
+                        right[at] = float((told.argmax(1).cpu() == one.labels).double().mean())
             found[lane] = [Foreign(lane, one.other.agent, one.at, share) for one, share in zip(new, right, strict=True)]
     return [one for lane in first.peers for one in found[lane]]
 
@@ -208,12 +214,12 @@ def sample(task: Task) -> np.ndarray:
 def foreign(world: World, net: Trained, row: int, asked: Sequence[Question], seen: Sequence[Tensor]) -> list[float]:
     """The accuracy of the lane at `row` on the samples of other lanes' tasks, seen[n, ...] each. Every head reads all
     that it is asked about at once."""
-    heads_: dict[int, tuple[int, Task]] = {}  # for each class the last own task that has it
+    latest: dict[int, tuple[int, Task]] = {}  # for each class the last own task that has it
     for at, own in enumerate(world.streams[row]):
-        heads_ |= dict.fromkeys(own.classes, (at, own))
+        latest |= dict.fromkeys(own.classes, (at, own))
     wanted: dict[int, list[int]] = {}
     for number, one in enumerate(asked):
-        for head in {heads_[known][0] for known in one.task.classes if known in heads_}:
+        for head in {latest[known][0] for known in one.task.classes if known in latest}:
             wanted.setdefault(head, []).append(number)
     said: dict[tuple[int, int], Tensor] = {}  # by head and question
     for head, numbers in wanted.items():
@@ -223,12 +229,12 @@ def foreign(world: World, net: Trained, row: int, asked: Sequence[Question], see
     found = []
     for number, one in enumerate(asked):
         classes, columns = one.task.classes, []
-        if not any(known in heads_ for known in classes):
+        if not any(known in latest for known in classes):
             found.append(1 / len(classes))
             continue
         chance = torch.full((len(one.rows),), 1 / len(classes))
         for known in classes:
-            head, own = heads_.get(known, (-1, one.task))
-            columns.append(said[head, number][:, own.outputs.index(known)] if known in heads_ else chance)
+            head, own = latest.get(known, (-1, one.task))
+            columns.append(said[head, number][:, own.outputs.index(known)] if known in latest else chance)
         found.append(float((torch.stack(columns, 1).argmax(1) == one.labels).double().mean()))
     return found

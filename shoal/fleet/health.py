@@ -21,7 +21,7 @@ from shoal.learners.loss import errors
 from shoal.settings.groups import Settings
 from shoal.study.health import CAUSES, End, ended
 
-SILENT = "receiver has ended"  # the verdict on mail for a lane that has
+ENDED = "receiver has ended"  # the verdict on mail for a lane that has
 WORDS = ("", *CAUSES)  # the causes by their number in the record
 WEIGHTS, MOMENTS, LOSS = (WORDS.index(word) for word in ("weights", "moments", "loss"))
 

@@ -43,7 +43,7 @@ class AGEM(Learner):
             return Turn()
         past = remembered(stack, self.reference, generators(stack, self.method, stack.task, epoch, number))
         parts: dict[str, Part] = {name: (slice(0, units),) for name, units in common_units(world).items()}
-        function = partial(objective, world.model, parts, None, world.engine == "loop", ())
+        function = partial(objective, world.model, parts, None, world.engine == "loop", (), True)
         with unwritten(stack, ~(batch.weight.any(1) & past.weight.any(1))):
             wanted = gradients(world, stack, function, (past, usage_of(world, stack), []), parts, {})
         return Turn(lambda found: projected(found, wanted))

@@ -1,6 +1,7 @@
 """What a lane learns from: pools of images, and minibatches of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,8 @@ from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners import memory as memories
 from shoal.learners import received as buffers
-from shoal.rng import key
+from shoal.models.dropout import Source
+from shoal.rng import digest, key
 
 AT_ONCE = 2**22  # numbers of an epoch's images that are gathered at once
 
@@ -102,9 +104,50 @@ def balanced(held: Pool, own: Sequence[int]) -> Pool:
     return Pool(*there, [len(at) for at in every], held.own)
 
 
-def batches(
+class Deal:
+    """The minibatches of one epoch, as places in a pool: index[L, steps * size], weight zero is padding."""
+
+    def __init__(self, pool: Pool, index: Tensor, weight: Tensor, size: int) -> None:
+        self.pool, self.index, self.weight, self.size = pool, index, weight, size
+
+    def __iter__(self) -> "Iterator[Pick]":
+        return (Pick(self, first) for first in range(0, self.index.shape[1], self.size))
+
+    @cached_property
+    def lane(self) -> Tensor:
+        return torch.arange(len(self.index), device=self.index.device)[:, None]
+
+    @cached_property
+    def gathered(self) -> Batch | None:
+        """All images at once, if they are not too many."""
+        if self.index.numel() * self.pool.x[0, 0].numel() > AT_ONCE:
+            return None
+        x, y, task = (one[self.lane, self.index] for one in (self.pool.x, self.pool.y, self.pool.task))
+        return Batch(x, y, self.weight, task)
+
+
+class Pick(NamedTuple):
+    """One minibatch of a deal."""
+
+    deal: Deal
+    first: int  # where it begins
+
+    @property
+    def places(self) -> slice:
+        return slice(self.first, self.first + self.deal.size)
+
+    @property
+    def batch(self) -> Batch:
+        """Its images."""
+        if self.deal.gathered is not None:
+            return Batch(*(one[:, self.places] for one in self.deal.gathered))
+        held, at = self.deal.pool, (self.deal.lane, self.deal.index[:, self.places])
+        return Batch(held.x[at], held.y[at], self.deal.weight[:, self.places], held.task[at])
+
+
+def deal(
     pool: Pool, rngs: Sequence[np.random.Generator], size: int, steps: int = 0, exactly: int | None = None
-) -> Iterator[Batch]:
+) -> Deal:
     """One shuffled pass over the pool, the last partial batch kept; lanes that are done early get empty batches, and
     all do if there are `steps` more. If none has an image, there is no batch. Or `exactly` so many full batches, of one
     pass after the other.
@@ -112,8 +155,8 @@ def batches(
     A batch has the same shape whatever the lanes hold, so that no lane's numbers depend on another's.
     """
     steps = exactly if exactly is not None else max(steps, -(-max(pool.sizes) // size))
-    if not steps or (exactly is not None and not max(pool.sizes)):
-        return
+    if exactly is not None and not max(pool.sizes):
+        steps = 0
     order = np.zeros((len(rngs), steps * size), np.int64)
     real = np.zeros(order.shape, np.float32)
     for row, (rng, held) in enumerate(zip(rngs, pool.sizes, strict=True)):
@@ -122,21 +165,18 @@ def batches(
         order[row, : len(at)] = at
         real[row, : len(at)] = 1
     device = pool.y.device
-    lane = torch.arange(len(rngs), device=device)[:, None]
-    index, weights = torch.from_numpy(order).to(device), torch.from_numpy(real).to(device)
-    parts = index.split(size, 1), weights.split(size, 1)
-    if index.numel() * pool.x[0, 0].numel() <= AT_ONCE:
-        gathered = (one[lane, index].split(size, 1) for one in (pool.x, pool.y, pool.task))
-        yield from (Batch(x, y, weight, task) for x, y, task, weight in zip(*gathered, parts[1], strict=True))
-        return
-    for at, weight in zip(*parts, strict=True):
-        yield Batch(pool.x[lane, at], pool.y[lane, at], weight, pool.task[lane, at])
+    return Deal(pool, torch.from_numpy(order).to(device), torch.from_numpy(real).to(device), size)
 
 
-def passes(world: World, held: Pool, stack: Stack, epoch: int, size: int, word: str) -> Iterator[Batch]:
-    """The batches of one epoch of the current task: one pass, or as many steps as the settings say."""
+def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int, exactly: int | None = None) -> Iterator[Batch]:
+    """The minibatches that are dealt of a pool, one after the other."""
+    return (pick.batch for pick in deal(pool, rngs, size, exactly=exactly))
+
+
+def passes(world: World, held: Pool, stack: Stack, epoch: int, size: int, word: str) -> Deal:
+    """The minibatches of one epoch of the current task: one pass, or as many steps as the settings say."""
     rngs = generators(stack, "batches", word, stack.task, epoch)
-    return batches(held, rngs, size, exactly=world.settings.learner.steps(epoch))
+    return deal(held, rngs, size, exactly=world.settings.learner.steps(epoch))
 
 
 def batch_size(world: World, held: Pool, most: int | None = None) -> int:
@@ -165,3 +205,8 @@ def remembered(stack: Stack, count: int, rngs: Sequence[np.random.Generator]) ->
 def generators(stack: Stack, *purpose: int | str) -> list[np.random.Generator]:
     """One generator per lane."""
     return [key(*lane, *purpose) for lane in stack.lanes]
+
+
+def source(stack: Stack, *purpose: int | str) -> Source:
+    """The random numbers of one purpose of all lanes."""
+    return Source([digest(*lane, *purpose) for lane in stack.lanes])

@@ -1,19 +1,17 @@
 """The epochs of modular growth: initial tasks, assimilation with component dropout, adaptation on replay
 (docs/protocol.md, section 3)."""
 
-from collections.abc import Sequence
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
-from shoal.learners.batches import batch_size, generators, passes, pool
+from shoal.learners.batches import batch_size, passes, pool, source
 from shoal.learners.candidates import FROZEN, growing, modular, one_of, trying
-from shoal.learners.step import Part, step
-from shoal.learners.usual import initial_epoch, masks
+from shoal.learners.step import Part, Steps
+from shoal.learners.usual import dropped, initial_epoch
 from shoal.models.contract import Usage
+from shoal.models.dropout import Source, Undrawn
 from shoal.models.heads import NAMES as HEADS
 from shoal.models.modular import STRUCTURE, Modular
 
@@ -51,26 +49,18 @@ def assimilate(world: World, stack: Stack, epoch: int) -> None:
     without: dict[str, Part] = {STRUCTURE: (own, slice(0, width)), **dict.fromkeys(HEADS, (own,))}
     last = slice(slot, width)
     with_: dict[str, Part] = {**dict.fromkeys(model.block.names, (last,)), **without}
-    rngs, further = generators(stack, "dropout", task, epoch), generators(stack, "dropout", "spare", task, epoch)
+    bits, further = source(stack, "dropout", task, epoch), source(stack, "dropout", "spare", task, epoch)
     tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
-    hidden = slots(world, stack, width, tried)
-    for turn, batch in enumerate(passes(world, held, stack, epoch, size, "assimilate")):
+    hidden, steps = slots(world, stack, width, tried), Steps(world, stack)
+    for turn, pick in enumerate(passes(world, held, stack, epoch, size, "assimilate")):
         if turn == 0 or model.spare:
             chosen = one_of(tried, turn)
             shown, free = slots(world, stack, width, tried & ~chosen), (chosen & ~frozen)[:, last]
-        dropped = trial_masks(world, stack, rngs, further, size, slot)
-        step(
-            world,
-            stack,
-            batch,
-            with_,
-            task,
-            shown | dropped,
-            cuts(model, width, width),
-            dict.fromkeys(model.block.names, free),
-        )
-        dropped = masks(world, stack, rngs, model.soft_masks(size, slot))
-        step(world, stack, batch, without, task, hidden | dropped, cuts(model, slot, width))
+        masked = shown | trial_masks(world, stack, bits, further, size, slot)
+        steps.take(pick, with_, task, masked, cuts(model, width, width), dict.fromkeys(model.block.names, free))
+        masked = hidden | dropped(world, stack, bits, model.soft_masks(size, slot))
+        steps.take(pick, without, task, masked, cuts(model, slot, width))
+    steps.finish()
 
 
 def adapt(world: World, stack: Stack, epoch: int) -> None:
@@ -84,45 +74,33 @@ def adapt(world: World, stack: Stack, epoch: int) -> None:
     size = batch_size(world, held)
     slot = model.slot(task)
     width = slot + 1 + model.spare
-    rngs, further = generators(stack, "dropout", task, epoch), generators(stack, "dropout", "spare", task, epoch)
+    bits, further = source(stack, "dropout", task, epoch), source(stack, "dropout", "spare", task, epoch)
     tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
-    alive = stack.of(MODEL)["alive"]
-    for turn, batch in enumerate(passes(world, held, stack, epoch, size, "adapt")):
+    alive, steps = stack.of(MODEL)["alive"], Steps(world, stack)
+    for turn, pick in enumerate(passes(world, held, stack, epoch, size, "adapt")):
         for modules, hidden in ((width, tried & ~one_of(tried, turn)), (slot, tried)):
             if modules == width:
-                dropped = trial_masks(world, stack, rngs, further, size, slot)
+                masked = trial_masks(world, stack, bits, further, size, slot)
             else:
-                dropped = masks(world, stack, rngs, model.soft_masks(size, slot))
+                masked = dropped(world, stack, bits, model.soft_masks(size, slot))
             computed = slice(0, modules)
             parts: dict[str, Part] = dict.fromkeys(model.block.names, (computed,))
-            free = (alive & ~hidden & ~frozen)[:, computed]
-            usage = slots(world, stack, width, hidden) | dropped
-            step(
-                world,
-                stack,
-                batch,
-                parts,
-                None,
-                usage,
-                cuts(model, modules, width),
-                dict.fromkeys(model.block.names, free),
-            )
+            free = dict.fromkeys(model.block.names, (alive & ~hidden & ~frozen)[:, computed])
+            usage = slots(world, stack, width, hidden) | masked
+            steps.take(pick, parts, None, usage, cuts(model, modules, width), free)
+    steps.finish()
 
 
-def trial_masks(
-    world: World,
-    stack: Stack,
-    rngs: Sequence[np.random.Generator],
-    further: Sequence[np.random.Generator],
-    size: int,
-    slot: int,
-) -> dict[str, list[Tensor]]:
+def trial_masks(world: World, stack: Stack, bits: Source, further: Source, size: int, slot: int) -> Usage:
     """The masks over all slots up to the task's own and the spare ones behind it, which draw from generators of their
     own: that there is room for them must not change what the others drop."""
     model: Modular = modular(world)
-    own = masks(world, stack, rngs, model.soft_masks(size, slot + 1))
+    own = dropped(world, stack, bits, model.soft_masks(size, slot + 1))
     if not own or not model.spare:
         return own
-    more = masks(world, stack, further, model.block.shapes(model.spare, size, model.depth))
+    more = dropped(world, stack, further, model.block.shapes(model.spare, size, model.depth))
+    first, behind = own["masks"], more["masks"]
+    if isinstance(first, Undrawn):
+        return {"masks": first._replace(further=behind)}
     axis = model.block.axis + 1
-    return {"masks": [torch.cat(pair, axis) for pair in zip(own["masks"], more["masks"], strict=True)]}
+    return {"masks": [torch.cat(pair, axis) for pair in zip(first, behind, strict=True)]}

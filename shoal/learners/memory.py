@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from shoal.fleet.world import World
 
 OWNER = "memory"
+NAMES = ("x", "y", "rows", "fill")  # what `init` makes
 
 
 def init(world: "World") -> dict[str, Tensor]:

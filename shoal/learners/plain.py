@@ -18,6 +18,11 @@ def plain_only(learner: Learner, settings: "Settings") -> None:
             f"the learner `{learner.method}` is for nets that all tasks use as a whole, got `{settings.model}`, whose "
             f'tasks compose modules; use learner = "modular" or {other}'
         )
+    if settings.frozen:
+        raise SettingsError(
+            f"the learner `{learner.method}` trains the weights of a net, and those of `{settings.model}` are frozen; "
+            'use learner = "frozen", or another model'
+        )
 
 
 KINDS = {"task": "a head for each task", "one": "one head for all tasks", "grow": "one head that grows"}

@@ -15,7 +15,7 @@ from shoal.models.contract import Model, Usage
 
 def relearned(world: World, stack: Stack, parts: Mapping[str, Part], batch: Batch, usage: Usage) -> Tensors:
     """Every lane's gradients of its mean loss on a batch of memories, each by the head of its task."""
-    function = partial(objective, world.model, parts, None, world.engine == "loop", ())
+    function = partial(objective, world.model, parts, None, world.engine == "loop", (), True)
     with unwritten(stack, ~batch.weight.any(1)):
         return gradients(world, stack, function, (batch, usage, []), parts, {})
 

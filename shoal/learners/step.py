@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.compiled import steps as kernel
 from shoal.fleet.engine import each
-from shoal.fleet.stack import MEAN, MODEL, PARAMS, STEPS, VAR, Stack
+from shoal.fleet.stack import BETAS, EPSILON, MEAN, MODEL, PARAMS, RECORD, STEPS, VAR, Stack
 from shoal.fleet.world import World
-from shoal.learners.batches import Batch
+from shoal.learners.batches import Batch, Pick
 from shoal.learners.loss import errors, pull
-from shoal.models import heads
+from shoal.models import dropout, heads
 from shoal.models.contract import Forth, Model, Usage
 from shoal.models.contract import Part as Part
 from shoal.models.params import Params
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from shoal.learners.contract import Learner
     from shoal.sharing.contract import Sharing
 
-BETAS, EPSILON = (0.9, 0.999), 1e-8
 VECTOR = 16  # numbers in the widest vector of a processor
 
 Tensors = dict[str, Tensor]
@@ -71,6 +71,50 @@ def unchanged(gradients: Tensors) -> Tensors:
     return gradients
 
 
+class Steps:
+    """The steps of all lanes in an epoch, one after the other.
+
+    Where the kernel takes them and nobody looks in between, several wait for each other: then it takes them lane by
+    lane, and a lane stays in a core's cache.
+    """
+
+    def __init__(self, world: World, stack: Stack, watched: bool = False) -> None:
+        self.world, self.stack, self.watched = world, stack, watched
+        self.waiting: list[kernel.Described] = []
+
+    def take(
+        self,
+        pick: Pick,
+        parts: Mapping[str, Part],
+        task: int | None,
+        usage: Usage,
+        cuts: Mapping[str, Part] | None = None,
+        active: Mapping[str, Tensor] | None = None,
+        change: Callable[[Tensors], Tensors] = unchanged,
+        present: bool = False,
+        also: Batch | None = None,
+    ) -> None:
+        """One step, as `step` takes it, now or at the end."""
+        world, stack = self.world, self.stack
+        bends = any(hasattr(mode, "bends") for mode in world.settings.sharing)
+        watched = self.watched or bends or not adam_steps(world)
+        resting = any(hasattr(mode, "rests") for mode in world.settings.sharing)
+        if world.compiled and not watched and not resting and not terms_of(world, stack, parts):
+            found = kernel.described(world, stack, pick, parts, task, usage, cuts or {}, active, present)
+            if found is not None:
+                count_steps(stack, pick.deal.weight[:, pick.places].any(1))
+                self.waiting.append(found)
+                return
+        self.finish()
+        step(world, stack, pick.batch, parts, task, usage, cuts, active, change, present, also)
+
+    def finish(self) -> None:
+        """Take the steps that wait."""
+        if self.waiting:
+            kernel.run(self.world, self.stack, self.waiting, kernel.FORTH | kernel.MOVE)
+            self.waiting = []
+
+
 def step(
     world: World,
     stack: Stack,
@@ -81,28 +125,76 @@ def step(
     cuts: Mapping[str, Part] | None = None,
     active: Mapping[str, Tensor] | None = None,
     change: Callable[[Tensors], Tensors] = unchanged,
+    present: bool = False,
+    also: Batch | None = None,
 ) -> None:
     """One Adam step of every lane on the `parts` of its parameters; the rest is frozen.
 
-    `active` [L, units of the part] narrows that to some units of some lanes. `task` says that the whole batch is of
-    that task, the same in all lanes; None that every image is of its own. `cuts` say which part of each tensor is read
-    at all. `change` may alter the gradients before they are used.
+    `active` [L, units of the part] narrows that to some units of some lanes, `present` to the heads that have an image
+    in the batch, or in what is `also` learned: no other is touched, not even by its moments. `task` says that the whole
+    batch is of that task, the same in all lanes; None that every image is of its own. `cuts` say which part of each
+    tensor is read at all. `change` may alter the gradients before they are used.
     """
-    settings = world.settings
-    both: tuple[Learner | Sharing, ...] = (settings.learner, *settings.sharing)
-    terms = [one for one in both if adds(one, world, stack, parts)]
+    terms = terms_of(world, stack, parts)
     states = [dict(stack.of(one.owner)) for one in terms]
+    if present:
+        there = used(world, stack, batch) if also is None else used(world, stack, batch) | used(world, stack, also)
+        active = {**(active or {}), **dict.fromkeys(world.model.heads, there)}
+    active = without_rest(world, stack, parts, active)
     found = partial(slopes, world, stack, batch, parts, task, usage, cuts or {}, terms, states)
     # A lane without an image in this batch takes no step at all.
     busy = batch.weight.any(1)
-    descend = sgd if settings.learner.optimiser == "sgd" else adam
+    count_steps(stack, busy)
+    descend = adam if adam_steps(world) else sgd
     if busy.all():
-        descend(world, stack, parts, change(found()), active)
+        descend(world, stack, parts, bent(world, stack, parts, change(found())), active)
         return
     with unwritten(stack, ~busy):
-        gradient = change(found())
+        gradient = bent(world, stack, parts, change(found()))
     on = {name: busy[:, None].expand(one.shape[:2]) for name, one in gradient.items()}
     descend(world, stack, parts, gradient, {name: one & (active or {}).get(name, one) for name, one in on.items()})
+
+
+def count_steps(stack: Stack, busy: Tensor) -> None:
+    """Note which lanes take a step, where seconds are counted."""
+    if (taken := stack.of(RECORD).get("steps")) is not None:
+        taken += busy.to(taken.device)
+
+
+def bent(world: World, stack: Stack, parts: Mapping[str, Part], found: Tensors) -> Tensors:
+    """Gradients as modes that change them have them, one after the other."""
+    for mode in world.settings.sharing:
+        if hasattr(mode, "bends"):
+            found = mode.bends(world, stack, parts, found)
+    return found
+
+
+def adam_steps(world: World) -> bool:
+    """Is it Adam who takes the steps?"""
+    return world.settings.learner.optimiser == "adam"
+
+
+def terms_of(world: World, stack: Stack, parts: Mapping[str, Part]) -> list[Penalises]:
+    """Who adds to the loss by now."""
+    both: tuple[Learner | Sharing, ...] = (world.settings.learner, *world.settings.sharing)
+    return [one for one in both if adds(one, world, stack, parts)]
+
+
+def used(world: World, stack: Stack, batch: Batch) -> Tensor:
+    """Which heads have an image in the batch: bool [L, heads]."""
+    count = torch.zeros_like(stack.of(STEPS)[world.model.heads[0]], dtype=batch.weight.dtype)
+    return count.scatter_add(1, batch.task.clamp(max=count.shape[1] - 1), batch.weight) > 0
+
+
+def without_rest(
+    world: World, stack: Stack, parts: Mapping[str, Part], active: Mapping[str, Tensor] | None
+) -> Mapping[str, Tensor] | None:
+    """What is active, without what a sharing mode lets rest."""
+    for mode in world.settings.sharing:
+        rests = mode.rests(world, stack, parts) if hasattr(mode, "rests") else {}
+        for name, still in rests.items():
+            active = {**(active or {}), name: ~still & (active or {}).get(name, ~still)}
+    return active
 
 
 def slopes(
@@ -118,13 +210,29 @@ def slopes(
 ) -> Tensors:
     """Every lane's gradients of its objective with respect to the `parts`: of the loss by hand, where the model can,
     and of what `terms` add to it by autograd."""
-    found = by_hand(world, stack, batch, parts, task, usage, cuts)
+    found = compiled(world, stack, batch, parts, task, usage, cuts)
+    usage = dropout.drawn(usage)
+    if found is None:
+        found = by_hand(world, stack, batch, parts, task, usage, cuts)
     if found is not None and not terms:
         return found
-    makes = objective if found is None else additions
-    function = partial(makes, world.model, parts, task, world.engine == "loop", terms)
+    function = partial(objective, world.model, parts, task, world.engine == "loop", terms, found is None)
     more = gradients(world, stack, function, (batch, usage, states), parts, cuts)
     return more if found is None else {name: found[name].add_(more[name]) for name in parts}
+
+
+def compiled(
+    world: World,
+    stack: Stack,
+    batch: Batch,
+    parts: Mapping[str, Part],
+    task: int | None,
+    usage: Usage,
+    cuts: Mapping[str, Part],
+) -> Tensors | None:
+    """Every lane's gradients of its loss by the kernel; None, where it is not used or does not know such a step."""
+    told = kernel.described(world, stack, batch, parts, task, usage, cuts) if world.compiled else None
+    return None if told is None else kernel.gradients(world, stack, told, parts)
 
 
 @torch.no_grad()
@@ -170,6 +278,7 @@ def objective(
     task: int | None,
     trim: bool,
     terms: Sequence[Penalises],
+    whole: bool,
     free: Tensors,
     fixed: Tensors,
     batch: Batch,
@@ -177,7 +286,7 @@ def objective(
     states: Sequence[Tensors],
 ) -> Tensor:
     """One agent's mean loss over the real images of a batch of one task, or of each image's own, and what `terms` add
-    to it. Only `free`, the `parts` of its parameters, has gradients.
+    to it; or, unless `whole`, that alone. Only `free`, the `parts` of its parameters, has gradients.
 
     `trim` leaves out what is not computed, which only an engine can that takes lanes one by one.
     """
@@ -185,32 +294,14 @@ def objective(
     known, usage = heads.parted(usage)
     if trim:
         params, usage = model.trimmed(params, usage, task)
-    which = batch.task if task is None else task
-    logits = heads.closed(model.logits(params, batch.x, which, training=True, **usage), known, which)
-    total = (errors(logits, batch.y) * batch.weight).sum() / batch.weight.sum().clamp(min=1)
+    total = batch.weight.new_zeros(())
+    if whole:
+        which = batch.task if task is None else task
+        logits = heads.closed(model.logits(params, batch.x, which, training=True, **usage), known, which)
+        total = (errors(logits, batch.y) * batch.weight).sum() / batch.weight.sum().clamp(min=1)
     for one, state in zip(terms, states, strict=True):
         total = total + one.penalty(Frame(model, params, free, usage, batch, state, known))
     return total
-
-
-def additions(
-    model: Model,
-    parts: Mapping[str, Part],
-    task: int | None,
-    trim: bool,
-    terms: Sequence[Penalises],
-    free: Tensors,
-    fixed: Tensors,
-    batch: Batch,
-    usage: Usage,
-    states: Sequence[Tensors],
-) -> Tensor:
-    """What `terms` add to one agent's loss."""
-    params = together(model, parts, free, fixed)
-    known, usage = heads.parted(usage)
-    frames = (Frame(model, params, free, usage, batch, state, known) for state in states)
-    added = (one.penalty(frame) for one, frame in zip(terms, frames, strict=True))
-    return sum(added, batch.weight.new_zeros(()))
 
 
 def together(model: Model, parts: Mapping[str, Part], free: Tensors, fixed: Tensors) -> Params:
@@ -286,6 +377,9 @@ def adam(
 
     Units where `active` [L, units] is false keep value, moments and step count: a zero gradient would still move them.
     """
+    if world.compiled and kernel.trained(parts):
+        kernel.adam(world, stack, parts, gradients, active)
+        return
     rate, factors = world.settings.learner.rate, None
     params, means, variances, counts = (stack.of(owner) for owner in (PARAMS, MEAN, VAR, STEPS))
     for name, gradient in gradients.items():

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.fleet.stack import MODEL, STEPS, Stack
+from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
-from shoal.learners.batches import Batch, Pool, balanced, batch_size, batches, generators, passes, pool
-from shoal.learners.step import Part, Tensors, step, unchanged
+from shoal.learners.batches import Batch, Pool, balanced, batch_size, deal, generators, passes, pool, source
+from shoal.learners.step import Part, Steps, Tensors, unchanged
 from shoal.models import dropout
 from shoal.models.contract import Usage
 
@@ -53,10 +53,17 @@ def masks(
         # Ones rather than no mask: such a lane computes the same whether others have dropout or not.
         one = torch.ones((), device=world.device)
         return {"masks": [one.expand(len(stack.lanes), *shape) for shape in shapes]}
-    drawn = dropout.draw(rngs, shapes, rate, world.device)
-    if off.any():
-        drawn = [mask.masked_fill(off.view(-1, *[1] * (mask.ndim - 1)), 1) for mask in drawn]
-    return {"masks": drawn}
+    return {"masks": dropout.silenced(dropout.draw(rngs, shapes, rate, world.device), off)}
+
+
+def dropped(world: World, stack: Stack, source: dropout.Source, shapes: Sequence[tuple[int, ...]]) -> Usage:
+    """The next `masks` of an epoch; where the kernel draws them itself, it is told from where."""
+    rate = world.settings.net.dropout
+    if not world.compiled or rate == 0 or not shapes or 0 in shapes[0]:
+        return {**masks(world, stack, source.live, shapes)}
+    first = source.word
+    source.word += dropout.words(shapes, rate)
+    return {"masks": dropout.Undrawn(source, first, shapes, rate, stack.of(dropout.OWNER)["off"])}
 
 
 def initial_epoch(
@@ -78,21 +85,22 @@ def initial_epoch(
     stack.moved[:] = True
     pools = [pool(world, stack, task, past=False, received=False) for task in range(world.settings.tasks.initial)]
     size = batch_size(world, pools[0])
-    steps, exactly = max(-(-max(held.sizes) // size) for held in pools), world.settings.learner.steps(epoch)
-    rngs = generators(stack, "dropout", "initial", epoch)
+    most, exactly = max(-(-max(held.sizes) // size) for held in pools), world.settings.learner.steps(epoch)
+    bits, steps = source(stack, "dropout", "initial", epoch), Steps(world, stack, act is not as_usual)
     every = [
-        batches(held, generators(stack, "batches", "initial", task, epoch), size, steps, exactly)
+        deal(held, generators(stack, "batches", "initial", task, epoch), size, most, exactly)
         for task, held in enumerate(pools)
     ]
     for number, together in enumerate(zip(*every, strict=True)):
-        for task, batch in enumerate(together):
+        for task, pick in enumerate(together):
             parts: dict[str, Part] = {name: (slice(0, units),) for name, units in model.body.items()}
             head = task if world.settings.tasks.heads == "task" else 0
             parts |= {name: (slice(head, head + 1),) for name in model.heads}
-            turn = act(batch, number * len(together) + task, parts)
-            dropped = masks(world, stack, rngs, shapes(size))
-            step(world, stack, batch, parts, task, usage | dropped | (turn.usage or {}), cuts, change=turn.change)
+            turn = Turn() if act is as_usual else act(pick.batch, number * len(together) + task, parts)
+            masked = usage | dropped(world, stack, bits, shapes(size))
+            steps.take(pick, parts, task, masked | (turn.usage or {}), cuts, change=turn.change)
             turn.after()
+    steps.finish()
 
 
 def usual_epoch(
@@ -116,22 +124,12 @@ def usual_epoch(
     size = batch_size(world, held)
     if balance:
         held = balanced(held, world.train.sizes[:, task].tolist())
-    rngs, shapes = generators(stack, "dropout", task, epoch), model.mask_shapes(size)
+    bits, shapes = source(stack, "dropout", task, epoch), model.mask_shapes(size)
     parts: dict[str, Part] = {name: (slice(0, tensor.shape[1]),) for name, tensor in stack.params.items()}
-    usage = usage_of(world, stack)
-    for number, batch in enumerate(passes(world, held, stack, epoch, size, "replay")):
-        turn = act(batch, number, parts)
-        # A head without an image in the batch is not touched, not even by its moments.
-        there = present(stack, model.heads[0], batch)
-        if turn.also is not None:
-            there = there | present(stack, model.heads[0], turn.also)
-        dropped = masks(world, stack, rngs, shapes)
-        active = dict.fromkeys(model.heads, there)
-        step(world, stack, batch, parts, None, usage | dropped | (turn.usage or {}), active=active, change=turn.change)
+    usage, steps = usage_of(world, stack), Steps(world, stack, act is not as_usual)
+    for number, pick in enumerate(passes(world, held, stack, epoch, size, "replay")):
+        turn = Turn() if act is as_usual else act(pick.batch, number, parts)
+        masked = usage | dropped(world, stack, bits, shapes) | (turn.usage or {})
+        steps.take(pick, parts, None, masked, change=turn.change, present=True, also=turn.also)
         turn.after()
-
-
-def present(stack: Stack, head: str, batch: Batch) -> Tensor:
-    """Which heads have an image in the batch: bool [L, heads]."""
-    count = torch.zeros_like(stack.of(STEPS)[head], dtype=batch.weight.dtype)
-    return count.scatter_add(1, batch.task.clamp(max=count.shape[1] - 1), batch.weight) > 0
+    steps.finish()

@@ -1,0 +1,786 @@
+/* Training steps of MLPs, lane by lane: forth, back and a masked Adam, so that all of a lane stays in a core's cache.
+
+   A lane's numbers depend on that lane alone, never on how lanes are dealt to calls, threads or processes. Activations
+   are feature-major, h[H][P]: P is the batch, filled up to whole vectors with columns of zero weight. `steps.py` has
+   the same structs, field by field. */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#define VL 16 /* numbers in a vector */
+#define MR 8  /* rows of a tile, which has two vectors in each: its sums have to stay in registers */
+#elif defined(__AVX__)
+#define VL 8
+#define MR 6
+#elif defined(__aarch64__)
+#define VL 4
+#define MR 8
+#else
+#define VL 4
+#define MR 6
+#endif
+
+typedef float vec __attribute__((vector_size(4 * VL)));
+typedef int32_t ivec __attribute__((vector_size(4 * VL)));
+typedef float loose __attribute__((vector_size(4 * VL), aligned(4), may_alias));
+typedef int64_t i64;
+
+#define INLINE static inline __attribute__((always_inline))
+#define APART static __attribute__((noinline))
+
+enum { WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS, TENSORS };
+enum { FORTH = 1, MOVE = 2 };                 /* find gradients; take the step */
+enum { NO_DROPOUT, BITS, UNIFORM, GIVEN };    /* where dropout masks come from */
+
+typedef struct {
+    i64 lanes, width, depth, batch, classes, tasks, initial, basis;
+    double rate, beta1, beta2, epsilon;
+    float *value[TENSORS], *mean[TENSORS], *var[TENSORS]; /* [L][units][size] */
+    i64 *steps[TENSORS];                                  /* [L][units] */
+    i64 units[TENSORS], size[TENSORS];
+} Net;
+
+typedef struct {
+    const float *x;             /* [L][N][H] */
+    const i64 *index;           /* [L][B] rows of x, y and task; or none: the first B */
+    const void *y;              /* [L][N] labels, or [L][N][K] numbers */
+    const i64 *task;            /* [L][N] */
+    const float *weight;        /* [L][B] */
+    i64 x_lane, index_lane, y_lane, task_lane, weight_lane;
+    i64 numbers;                /* are y numbers? */
+    i64 whole;                  /* the task of the whole batch; -1: each image has its own */
+    i64 mixes;                  /* every depth mixes modules; else it has one */
+    i64 modules, counted;       /* modules that are computed, slots that take part in the softmax */
+    const i64 *choice;          /* [L][initial][D] the module of an initial task at each depth; none: module k at depth k */
+    const i64 *place;           /* [L][counted] */
+    const uint8_t *takes, *shows, *known; /* [L][counted] in the softmax, and counts; [L][T][K] outputs that count */
+    i64 choice_lane, place_lane, takes_lane, shows_lane, known_lane, known_task;
+    i64 first[TENSORS], last[TENSORS], across; /* the units that train; of a structure's slots the first `across` */
+    const uint8_t *active[TENSORS];            /* [L][last - first]; none: all */
+    i64 active_lane[TENSORS];
+    i64 present;                /* do only heads with an image in the batch train? */
+    i64 drops, plain, own;      /* masks from where; modules without dropout; modules whose masks are of `key` */
+    double dropout;
+    const uint64_t *key, *further; /* [L][2] of the generators */
+    i64 word, further_word;        /* what they have drawn before, in words of 32 bits */
+    const uint8_t *off;            /* [L] lanes without dropout */
+    const float *const *masks;     /* of each depth, [L][modules - plain][H][B] */
+    const i64 *masks_lane;
+    float *gradient[TENSORS];      /* [L][last - first][size]: to find, or found */
+} Step;
+
+/* ---- vectors ---------------------------------------------------------------------------------------------------- */
+
+INLINE vec load(const float *p) { return *(const loose *)p; }
+INLINE void store(float *p, vec v) { *(loose *)p = v; }
+INLINE vec all(float one) { return one - (vec){0}; }
+INLINE i64 filled(i64 count) { return (count + VL - 1) / VL * VL; }
+INLINE vec choose(ivec where, vec v) { return (vec)(where & (ivec)v); }
+
+INLINE float sum(vec v) {
+    float found = 0;
+    for (int i = 0; i < VL; i++) found += v[i];
+    return found;
+}
+
+/* e to a power of at most zero: 2^n e^r with r within half a log of 2, by its series. */
+INLINE vec power(vec x) {
+    ivec there = x > -87.0f;
+    x = choose(there, x);
+    vec n = x * 1.44269504f;
+    ivec whole = __builtin_convertvector(n - 0.5f, ivec);
+    n = __builtin_convertvector(whole, vec);
+    vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    vec found = all(1.0f / 5040);
+    found = found * r + 1.0f / 720;
+    found = found * r + 1.0f / 120;
+    found = found * r + 1.0f / 24;
+    found = found * r + 1.0f / 6;
+    found = found * r + 0.5f;
+    found = found * r + 1.0f;
+    found = found * r + 1.0f;
+    return choose(there, found * (vec)((whole + 127) << 23));
+}
+
+/* ---- matrix products -------------------------------------------------------------------------------------------- */
+
+/* A tile of c[M][N] = or += a[M][K] b[K][N]; `turned`: a is [K][M]. Rows of c begin with `bias`, if there is one. */
+INLINE void tile(const int rows, const int wide, const int turned, i64 inner, const float *a, i64 lda, const float *b,
+                 i64 ldb, float *c, i64 ldc, const float *bias, int more) {
+    vec held[MR][2];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < wide; j++)
+            held[i][j] = bias ? all(bias[i]) : more ? load(c + i * ldc + j * VL) : (vec){0};
+    for (i64 k = 0; k < inner; k++) {
+        vec right[2];
+        for (int j = 0; j < wide; j++) right[j] = load(b + k * ldb + j * VL);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            vec left = all(turned ? a[k * lda + i] : a[i * lda + k]);
+            for (int j = 0; j < wide; j++) held[i][j] += left * right[j];
+        }
+    }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < wide; j++) store(c + i * ldc + j * VL, held[i][j]);
+}
+
+#define ROWS(count)                                                                                                     \
+    for (; i + count <= rows; i += count)                                                                               \
+        tile(count, wide, turned, inner, turned ? a + i : a + i * lda, lda, b, ldb, c + i * ldc, ldc,                  \
+             bias ? bias + i : bias, more)
+
+INLINE void panel(const int wide, const int turned, i64 rows, i64 inner, const float *a, i64 lda, const float *b,
+                  i64 ldb, float *c, i64 ldc, const float *bias, int more) {
+    i64 i = 0;
+    ROWS(MR);
+#if MR > 4
+    ROWS(4);
+#endif
+    ROWS(2);
+    ROWS(1);
+}
+
+/* c[M][N] (+)= a b, N a whole number of vectors. */
+#define PRODUCT(name, turned)                                                                                          \
+    APART void name(i64 rows, i64 columns, i64 inner, const float *a, i64 lda, const float *b, i64 ldb, float *c,      \
+                    i64 ldc, const float *bias, int more) {                                                            \
+        i64 j = 0;                                                                                                     \
+        for (; j + 2 * VL <= columns; j += 2 * VL)                                                                     \
+            panel(2, turned, rows, inner, a, lda, b + j, ldb, c + j, ldc, bias, more);                                 \
+        if (j < columns) panel(1, turned, rows, inner, a, lda, b + j, ldb, c + j, ldc, bias, more);                    \
+    }
+
+PRODUCT(product, 0)
+PRODUCT(turned_product, 1)
+
+/* out[C][R] of in[R][C]. */
+APART void turn(i64 rows, i64 columns, const float *in, i64 ldi, float *out, i64 ldo) {
+    for (i64 i = 0; i < rows; i += 8)
+        for (i64 j = 0; j < columns; j += 8)
+            if (i + 8 <= rows && j + 8 <= columns)
+                for (int p = 0; p < 8; p++)
+                    for (int q = 0; q < 8; q++) out[(j + p) * ldo + i + q] = in[(i + q) * ldi + j + p];
+            else
+                for (i64 p = i; p < rows && p < i + 8; p++)
+                    for (i64 q = j; q < columns && q < j + 8; q++) out[q * ldo + p] = in[p * ldi + q];
+}
+
+/* ---- random numbers: Philox 4x64 of ten rounds (Salmon et al. 2011), in numpy's order --------------------------- */
+
+INLINE void block(uint64_t key0, uint64_t key1, uint64_t number, uint64_t out[4]) {
+    uint64_t c0 = number + 1, c1 = 0, c2 = 0, c3 = 0; /* numpy counts up before it draws */
+    for (int round = 0; round < 10; round++) {
+        unsigned __int128 a = (unsigned __int128)0xD2E7470EE14C6C93ULL * c0;
+        unsigned __int128 b = (unsigned __int128)0xCA5A826395121157ULL * c2;
+        c0 = (uint64_t)(b >> 64) ^ c1 ^ key0;
+        c2 = (uint64_t)(a >> 64) ^ c3 ^ key1;
+        c1 = (uint64_t)b;
+        c3 = (uint64_t)a;
+        key0 += 0x9E3779B97F4A7C15ULL;
+        key1 += 0xBB67AE8584CAA73BULL;
+    }
+    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+/* Words of 32 bits of a generator, from its `word`-th on. */
+APART void words(const uint64_t *key, i64 word, i64 count, uint32_t *out) {
+    i64 at = 0;
+    uint64_t drawn[4];
+    for (i64 number = word / 8; at < count; number++) {
+        block(key[0], key[1], (uint64_t)number, drawn);
+        for (i64 i = at ? 0 : word % 8; i < 8 && at < count; i++) out[at++] = (uint32_t)(drawn[i / 2] >> (i % 2 * 32));
+    }
+}
+
+/* ---- a lane's scratch ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    i64 P, F;            /* the batch and the width, in whole vectors */
+    float *x, *xT;       /* [H][P] of the images; [B][F] */
+    float *hidden;       /* [D][H][P] what comes out of each depth */
+    float *turned;       /* [B][F] */
+    float *outs;         /* [D][modules][H][P], mixed */
+    float *slope, *next, *gate; /* [H][P] */
+    float *share;        /* [D][modules][P], mixed */
+    float *pulls;        /* [modules][P] */
+    float *softs;        /* [tasks][counted][D] */
+    float *taken;        /* [tasks][counted][D] */
+    float *rows;         /* [R][H] of heads */
+    float *rows_bias;    /* [R] */
+    float *logits, *pull;/* [R][P] */
+    float *wide;         /* [max(R, H)][F] */
+    float *part;         /* [K][P] */
+    float *weight;       /* [P] */
+    float *gradient[TENSORS];
+    uint8_t *bits;       /* [D][modules - plain][H][P / 8] */
+    uint32_t *drawn;
+    i64 *task, *rank;    /* [P] of each image: its task, and the number of that among those present; [T] of each task */
+    i64 *here;           /* [T] tasks that are present */
+    i64 present;
+    uint8_t *touched[TENSORS];
+    uint8_t *runs;       /* [D][modules] */
+} Lane;
+
+static i64 most(i64 a, i64 b) { return a > b ? a : b; }
+
+/* Lays a lane's scratch out from `base` on, and tells how many bytes it is. */
+static i64 laid(const Net *net, const Step *steps, i64 count, Lane *s, char *base) {
+    i64 H = net->width, D = net->depth, B = net->batch, P = filled(B), F = filled(H), K = net->classes;
+    i64 tasks = net->tasks, rows = net->units[HEAD] * K;
+    i64 modules = 0, counted = 0, drawn = 0, parts[TENSORS] = {0};
+    for (i64 i = 0; i < count; i++) {
+        const Step *step = steps + i;
+        modules = most(modules, step->mixes ? step->modules : 1);
+        counted = most(counted, step->mixes ? step->counted : 0);
+        drawn = most(drawn, step->drops == UNIFORM ? modules * D * H * B : 0);
+        for (int t = 0; t < TENSORS; t++) parts[t] = most(parts[t], step->last[t] - step->first[t]);
+    }
+    i64 total = 0;
+    s->P = P, s->F = F;
+#define FLOATS(name, numbers)                                                                                          \
+    s->name = (float *)(base + total);                                                                                 \
+    total += ((numbers) * 4 + 127) / 64 * 64
+#define OTHERS(name, type, numbers)                                                                                    \
+    s->name = (type *)(base + total);                                                                                  \
+    total += ((i64)sizeof(type) * (numbers) + 127) / 64 * 64
+    FLOATS(x, H * P);
+    FLOATS(xT, B * F);
+    FLOATS(hidden, D * H * P);
+    FLOATS(turned, B * F);
+    FLOATS(outs, D * modules * H * P);
+    FLOATS(slope, H * P);
+    FLOATS(next, H * P);
+    FLOATS(gate, H * P);
+    FLOATS(share, D * modules * P);
+    FLOATS(pulls, modules * P);
+    FLOATS(softs, tasks * counted * D);
+    FLOATS(taken, tasks * counted * D);
+    FLOATS(rows, rows * H);
+    FLOATS(rows_bias, rows);
+    FLOATS(logits, rows * P);
+    FLOATS(pull, rows * P);
+    FLOATS(wide, most(rows, H) * F);
+    FLOATS(part, K * P);
+    FLOATS(weight, P);
+    for (int t = 0; t < TENSORS; t++) {
+        FLOATS(gradient[t], parts[t] * net->size[t]);
+        OTHERS(touched[t], uint8_t, parts[t]);
+    }
+    OTHERS(bits, uint8_t, D * modules * H * (P / 8 + 1));
+    OTHERS(drawn, uint32_t, most(drawn, D * modules * H * B / 32 + 4));
+    OTHERS(task, i64, P);
+    OTHERS(rank, i64, tasks);
+    OTHERS(here, i64, tasks);
+    OTHERS(runs, uint8_t, D * modules);
+    return total;
+}
+
+/* ---- dropout ---------------------------------------------------------------------------------------------------- */
+
+/* Bits from `from`, `count` rows of B after the `skip`-th, to rows that begin with a whole byte, highest bit first. */
+static void spread(const uint8_t *from, i64 skip, i64 count, i64 B, uint8_t *to, i64 stride) {
+    if (B % 8 == 0 && skip % 8 == 0) {
+        for (i64 i = 0; i < count; i++) memcpy(to + i * stride, from + skip / 8 + i * (B / 8), B / 8);
+        return;
+    }
+    for (i64 i = 0; i < count; i++)
+        for (i64 j = 0; j < B; j += 8) {
+            i64 bit = skip + i * B + j;
+            to[i * stride + j / 8] = (uint8_t)((from[bit / 8] << 8 | from[bit / 8 + 1]) >> (8 - bit % 8));
+        }
+}
+
+/* The masks of one generator: modules `first` to `last` of those that drop, `every` in all, at all depths. */
+static void draw(const Net *net, const Step *step, Lane *s, const uint64_t *key, i64 word, i64 first, i64 last,
+                 i64 every) {
+    i64 H = net->width, B = net->batch, stride = s->P / 8 + 1, size = (last - first) * H * B;
+    if (step->drops == BITS) {
+        i64 count = (size * net->depth + 31) / 32;
+        words(key, word, count, s->drawn);
+        s->drawn[count] = 0;
+        for (i64 k = 0; k < net->depth; k++)
+            spread((const uint8_t *)s->drawn, k * size, (last - first) * H, B,
+                   s->bits + (k * every + first) * H * stride, stride);
+        return;
+    }
+    words(key, word, size * net->depth, s->drawn);
+    float rate = (float)step->dropout;
+    for (i64 k = 0; k < net->depth; k++)
+        for (i64 i = 0; i < (last - first) * H; i++) {
+            uint8_t *row = s->bits + ((k * every + first) * H + i) * stride;
+            const uint32_t *numbers = s->drawn + k * size + i * B;
+            memset(row, 0, stride);
+            for (i64 j = 0; j < B; j++)
+                row[j / 8] |= (uint8_t)(((float)(numbers[j] >> 8) * 0x1p-24f >= rate) << (7 - j % 8));
+        }
+}
+
+/* A vector that is one where bits from column j on are set. */
+INLINE ivec set(const uint8_t *row, i64 j) {
+#if VL == 16
+    int32_t word = row[j / 8] << 8 | row[j / 8 + 1];
+    const ivec place = {1 << 15, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9, 1 << 8,
+                        1 << 7,  1 << 6,  1 << 5,  1 << 4,  1 << 3,  1 << 2,  1 << 1, 1 << 0};
+#elif VL == 8
+    int32_t word = row[j / 8];
+    const ivec place = {128, 64, 32, 16, 8, 4, 2, 1};
+#else
+    int32_t word = j % 8 ? row[j / 8] : row[j / 8] >> 4;
+    const ivec place = {8, 4, 2, 1};
+#endif
+    return ((word - (ivec){0}) & place) != 0;
+}
+
+typedef struct {
+    const uint8_t *bits; /* [H][stride], or */
+    const float *mask;   /* [H][B], or neither */
+    i64 stride;
+    float scale;
+} Drop;
+
+/* What drops outputs of a module at a depth. */
+INLINE Drop drop_of(const Net *net, const Step *step, const Lane *s, i64 lane, i64 k, i64 module) {
+    Drop found = {0, 0, s->P / 8 + 1, 1};
+    if (step->drops == NO_DROPOUT || module < step->plain) return found;
+    i64 every = (step->mixes ? step->modules : 1) - step->plain, at = module - step->plain;
+    if (step->drops == GIVEN)
+        found.mask = step->masks[k] + lane * step->masks_lane[k] + at * net->width * net->batch;
+    else if (!(step->off && step->off[lane])) {
+        found.bits = s->bits + (k * every + at) * net->width * found.stride;
+        found.scale = 1.0f / (float)(1 - step->dropout);
+    }
+    return found;
+}
+
+/* A mask's factors of row i from column j on: ones behind the batch. */
+INLINE vec factors(const float *mask, i64 B, i64 i, i64 j) {
+    if (j + VL <= B) return load(mask + i * B + j);
+    vec found = all(1);
+    for (i64 b = j; b < B; b++) found[b - j] = mask[i * B + b];
+    return found;
+}
+
+/* ReLU and dropout of what a module gives, in place. */
+INLINE void fold(i64 rows, i64 P, i64 B, float *out, Drop drop) {
+    for (i64 i = 0; i < rows; i++)
+        for (i64 j = 0; j < P; j += VL) {
+            vec v = load(out + i * P + j);
+            v = choose(~(v < 0), v);
+            if (drop.bits) v = choose(set(drop.bits + i * drop.stride, j), v * drop.scale);
+            if (drop.mask) v *= factors(drop.mask, B, i, j);
+            store(out + i * P + j, v);
+        }
+}
+
+/* The gradient before ReLU and dropout, from that behind them; where `share` [P] is there, also before mixing. */
+INLINE void unfold(i64 rows, i64 P, i64 B, const float *slope, const float *out, const float *share, Drop drop,
+                   float *to) {
+    for (i64 i = 0; i < rows; i++)
+        for (i64 j = 0; j < P; j += VL) {
+            vec v = load(slope + i * P + j);
+            if (share) v *= load(share + j);
+            v = choose(~(load(out + i * P + j) <= 0), v);
+            v = drop.mask ? v * factors(drop.mask, B, i, j) : v * drop.scale;
+            store(to + i * P + j, v);
+        }
+}
+
+/* ---- heads and loss --------------------------------------------------------------------------------------------- */
+
+/* The task of each image that counts, and the tasks that there are. */
+static void look(const Net *net, const Step *step, Lane *s, i64 lane) {
+    const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
+    for (i64 t = 0; t < net->tasks; t++) s->rank[t] = -1;
+    s->present = 0;
+    for (i64 b = 0; b < s->P; b++) {
+        i64 t = step->whole;
+        if (t < 0) t = b < net->batch ? step->task[lane * step->task_lane + (index ? index[b] : b)] : s->task[0];
+        s->task[b] = t;
+        if (s->rank[t] < 0 && b < net->batch && s->weight[b] != 0) s->rank[t] = s->present, s->here[s->present++] = t;
+    }
+}
+
+/* From what heads read, [H][P] and [B][F], to the gradient at it, and those of the heads. */
+static void answer(const Net *net, const Step *step, Lane *s, i64 lane, const float *h, float *const g[TENSORS]) {
+    i64 H = net->width, P = s->P, B = net->batch, K = net->classes, F = s->F, one = net->units[HEAD] == 1;
+    i64 heads = one ? 1 : s->present, R = heads * K;
+    const float *weight = net->value[HEAD] + lane * net->units[HEAD] * net->size[HEAD];
+    const float *bias = net->value[HEAD_BIAS] + lane * net->units[HEAD] * K;
+    for (i64 r = 0; r < heads; r++) {
+        i64 t = one ? 0 : s->here[r];
+        memcpy(s->rows + r * K * H, weight + t * K * H, 4 * K * H);
+        memcpy(s->rows_bias + r * K, bias + t * K, 4 * K);
+    }
+    product(R, P, H, s->rows, H, h, P, s->logits, P, s->rows_bias, 0);
+    float *own = s->part;
+    const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
+    for (i64 b = 0; b < P; b++) {
+        i64 t = s->task[b], rank = one ? 0 : s->rank[t];
+        if (rank < 0) rank = 0; /* an image that does not count */
+        for (i64 c = 0; c < K; c++) own[c * P + b] = s->logits[(rank * K + c) * P + b];
+        if (step->known) {
+            const uint8_t *known = step->known + lane * step->known_lane + t * step->known_task;
+            for (i64 c = 0; c < K; c++)
+                if (!known[c]) own[c * P + b] = -1e9f;
+        }
+    }
+    if (!step->numbers) {
+        for (i64 j = 0; j < P; j += VL) {
+            vec high = load(own + j), all_ = {0};
+            for (i64 c = 1; c < K; c++) {
+                vec v = load(own + c * P + j);
+                ivec more = v > high;
+                high = (vec)((more & (ivec)v) | (~more & (ivec)high));
+            }
+            for (i64 c = 0; c < K; c++) {
+                vec v = power(load(own + c * P + j) - high);
+                store(own + c * P + j, v);
+                all_ += v;
+            }
+            vec share = load(s->weight + j) / all_;
+            for (i64 c = 0; c < K; c++) store(own + c * P + j, load(own + c * P + j) * share);
+        }
+        const i64 *y = (const i64 *)step->y + lane * step->y_lane;
+        for (i64 b = 0; b < B; b++) own[y[index ? index[b] : b] * P + b] -= s->weight[b];
+    } else {
+        const float *y = (const float *)step->y + lane * step->y_lane;
+        float two = (float)(2.0 / (double)K);
+        for (i64 c = 0; c < K; c++)
+            for (i64 b = 0; b < P; b++)
+                own[c * P + b] = b < B ? (own[c * P + b] - y[(index ? index[b] : b) * K + c]) * (s->weight[b] * two) : 0;
+    }
+    if (step->known)
+        for (i64 b = 0; b < P; b++)
+            for (i64 c = 0; c < K; c++)
+                if (!step->known[lane * step->known_lane + s->task[b] * step->known_task + c]) own[c * P + b] = 0;
+    float *pull = own;
+    if (heads > 1) {
+        pull = s->pull;
+        memset(pull, 0, 4 * R * P);
+        for (i64 b = 0; b < B; b++)
+            if (s->weight[b] != 0)
+                for (i64 c = 0; c < K; c++) pull[(s->rank[s->task[b]] * K + c) * P + b] = own[c * P + b];
+    }
+    i64 first = step->first[HEAD], last = step->last[HEAD];
+    if (first < last) {
+        memset(s->touched[HEAD], 0, last - first);
+        memset(s->touched[HEAD_BIAS], 0, last - first);
+        product(R, F, B, pull, P, s->turned, F, s->wide, F, 0, 0);
+        for (i64 r = 0; r < heads; r++) {
+            i64 t = (one ? 0 : s->here[r]) - first;
+            if (t < 0 || t >= last - first) continue;
+            s->touched[HEAD][t] = s->touched[HEAD_BIAS][t] = 1;
+            for (i64 c = 0; c < K; c++) {
+                memcpy(g[HEAD] + (t * K + c) * H, s->wide + (r * K + c) * F, 4 * H);
+                vec total_ = {0};
+                for (i64 j = 0; j < P; j += VL) total_ += load(pull + (r * K + c) * P + j);
+                g[HEAD_BIAS][t * K + c] = sum(total_);
+            }
+        }
+    }
+    turned_product(H, P, R, s->rows, H, pull, P, s->slope, P, 0, 0);
+}
+
+/* ---- modules ---------------------------------------------------------------------------------------------------- */
+
+/* Adds the gradients of a module that trains: slope[H][P] of what comes before its ReLU, and what it read, [B][F]. */
+static void learn(const Net *net, const Step *step, Lane *s, i64 module, const float *slope, const float *read,
+                  float *const g[TENSORS]) {
+    i64 H = net->width, P = s->P, F = s->F, at = module - step->first[WEIGHT];
+    int more = s->touched[WEIGHT][at];
+    s->touched[WEIGHT][at] = s->touched[BIAS][at] = 1;
+    float *into = g[WEIGHT] + at * H * H, *bias = g[BIAS] + at * H;
+    if (F == H)
+        product(H, F, net->batch, slope, P, read, F, into, H, 0, more);
+    else {
+        product(H, F, net->batch, slope, P, read, F, s->wide, F, 0, 0);
+        for (i64 i = 0; i < H; i++)
+            for (i64 j = 0; j < H; j++) into[i * H + j] = (more ? into[i * H + j] : 0) + s->wide[i * F + j];
+    }
+    for (i64 i = 0; i < H; i++) {
+        vec total = {0};
+        for (i64 j = 0; j < P; j += VL) total += load(slope + i * P + j);
+        bias[i] = (more ? bias[i] : 0) + sum(total);
+    }
+}
+
+INLINE int trains(const Step *step, i64 module) { return step->first[WEIGHT] <= module && module < step->last[WEIGHT]; }
+
+/* One module after the other. */
+static void chain(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS]) {
+    i64 H = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F;
+    const float *weight = net->value[WEIGHT] + lane * net->units[WEIGHT] * H * H;
+    const float *bias = net->value[BIAS] + lane * net->units[BIAS] * H;
+    const i64 *choice = step->choice ? step->choice + lane * step->choice_lane + step->whole * D : 0;
+    const float *h = s->x;
+    for (i64 k = 0; k < D; k++) {
+        i64 c = choice ? choice[k] : k;
+        float *out = s->hidden + k * H * P;
+        product(H, P, H, weight + c * H * H, H, h, P, out, P, bias + c * H, 0);
+        fold(H, P, B, out, drop_of(net, step, s, lane, k, 0));
+        h = out;
+    }
+    turn(H, B, h, P, s->turned, F);
+    answer(net, step, s, lane, h, g);
+    i64 low = D; /* the first depth that learns */
+    for (i64 k = D - 1; k >= 0; k--)
+        if (trains(step, choice ? choice[k] : k)) low = k;
+    float *slope = s->slope, *next = s->next;
+    for (i64 k = D - 1; k >= low; k--) {
+        i64 c = choice ? choice[k] : k;
+        unfold(H, P, B, slope, s->hidden + k * H * P, 0, drop_of(net, step, s, lane, k, 0), slope);
+        if (trains(step, c)) {
+            const float *read = s->xT;
+            if (k) turn(H, B, s->hidden + (k - 1) * H * P, P, s->turned, F), read = s->turned;
+            learn(net, step, s, c, slope, read, g);
+        }
+        if (k > low) {
+            turned_product(H, P, H, weight + c * H * H, H, slope, P, next, P, 0, 0);
+            float *swap = slope;
+            slope = next, next = swap;
+        }
+    }
+}
+
+/* How much of each module each task that is present takes, [tasks][counted][D], and each image, [D][modules][P]. */
+static void shares(const Net *net, const Step *step, Lane *s, i64 lane) {
+    i64 D = net->depth, P = s->P, C = step->counted, M = step->modules;
+    const i64 *place = step->place + lane * step->place_lane;
+    const uint8_t *takes = step->takes + lane * step->takes_lane, *shows = step->shows + lane * step->shows_lane;
+    const float *structure = net->value[STRUCTURE] + lane * net->units[STRUCTURE] * net->size[STRUCTURE];
+    memset(s->runs, 0, D * M);
+    for (i64 r = 0; r < s->present; r++) {
+        i64 t = s->here[r], youngest = net->basis + t - net->initial;
+        float *soft = s->softs + r * C * D;
+        for (i64 k = 0; k < D; k++) {
+            if (t < net->initial) {
+                for (i64 c = 0; c < C; c++)
+                    soft[c * D + k] = place[c] == step->choice[lane * step->choice_lane + t * D + k];
+                continue;
+            }
+            const float *logits = structure + t * net->size[STRUCTURE];
+            float high = -INFINITY, total = 0;
+            for (i64 c = 0; c < C; c++)
+                if (takes[c] && place[c] <= youngest && logits[c * D + k] > high) high = logits[c * D + k];
+            for (i64 c = 0; c < C; c++) {
+                int there = takes[c] && place[c] <= youngest;
+                soft[c * D + k] = there ? expf(logits[c * D + k] - high) : 0;
+                total += soft[c * D + k];
+            }
+            for (i64 c = 0; c < C; c++) soft[c * D + k] /= total;
+        }
+        for (i64 c = 0; c < M; c++)
+            for (i64 k = 0; k < D; k++)
+                if (soft[c * D + k] != 0 && (t < net->initial || shows[c])) s->runs[k * M + c] = 1;
+    }
+    for (i64 k = 0; k < D; k++)
+        for (i64 c = 0; c < M; c++) {
+            if (!s->runs[k * M + c]) continue;
+            float *share = s->share + (k * M + c) * P;
+            for (i64 b = 0; b < P; b++) {
+                i64 t = s->task[b], rank = s->rank[t];
+                share[b] = rank < 0 || (t >= net->initial && !shows[c]) ? 0 : s->softs[(rank * C + c) * D + k];
+            }
+        }
+}
+
+/* The gradients of the structures from what each module's share gains at a depth, `taken` [tasks][counted][D]. */
+static void restructure(const Net *net, const Step *step, Lane *s, i64 lane, float *g) {
+    i64 D = net->depth, C = step->counted, first = step->first[STRUCTURE], size = step->across * D;
+    const uint8_t *shows = step->shows + lane * step->shows_lane;
+    memset(s->touched[STRUCTURE], 0, step->last[STRUCTURE] - first);
+    for (i64 r = 0; r < s->present; r++) {
+        i64 t = s->here[r];
+        if (t < net->initial || t < first || t >= step->last[STRUCTURE]) continue;
+        const float *soft = s->softs + r * C * D, *taken = s->taken + r * C * D;
+        s->touched[STRUCTURE][t - first] = 1;
+        for (i64 k = 0; k < D; k++) {
+            float mean = 0;
+            for (i64 c = 0; c < C; c++)
+                if (shows[c]) mean += taken[c * D + k] * soft[c * D + k];
+            for (i64 c = 0; c < step->across; c++)
+                g[(t - first) * size + c * D + k] = soft[c * D + k] * ((shows[c] ? taken[c * D + k] : 0) - mean);
+        }
+    }
+}
+
+/* Every depth mixes modules. */
+static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS]) {
+    i64 H = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F, M = step->modules, C = step->counted;
+    const float *weight = net->value[WEIGHT] + lane * net->units[WEIGHT] * H * H;
+    const float *bias = net->value[BIAS] + lane * net->units[BIAS] * H;
+    shares(net, step, s, lane);
+    const float *h = s->x;
+    for (i64 k = 0; k < D; k++) {
+        float *to = s->hidden + k * H * P;
+        memset(to, 0, 4 * H * P);
+        for (i64 c = 0; c < M; c++) {
+            if (!s->runs[k * M + c]) continue;
+            float *out = s->outs + (k * M + c) * H * P;
+            const float *share = s->share + (k * M + c) * P;
+            product(H, P, H, weight + c * H * H, H, h, P, out, P, bias + c * H, 0);
+            fold(H, P, B, out, drop_of(net, step, s, lane, k, c));
+            for (i64 i = 0; i < H; i++)
+                for (i64 j = 0; j < P; j += VL)
+                    store(to + i * P + j, load(to + i * P + j) + load(out + i * P + j) * load(share + j));
+        }
+        h = to;
+    }
+    turn(H, B, h, P, s->turned, F);
+    answer(net, step, s, lane, h, g);
+    i64 learns = step->first[WEIGHT] < step->last[WEIGHT], structured = step->first[STRUCTURE] < step->last[STRUCTURE];
+    if (structured) memset(s->taken, 0, 4 * s->present * C * D);
+    float *slope = s->slope, *next = s->next;
+    for (i64 k = D - 1; k >= 0 && (learns || structured); k--) {
+        int turned = 0;
+        if (k) memset(next, 0, 4 * H * P);
+        for (i64 c = 0; c < M; c++) {
+            if (!s->runs[k * M + c]) continue;
+            const float *out = s->outs + (k * M + c) * H * P, *share = s->share + (k * M + c) * P;
+            if (structured) {
+                float *gain = s->pulls;
+                for (i64 j = 0; j < P; j += VL) {
+                    vec total = {0};
+                    for (i64 i = 0; i < H; i++) total += load(slope + i * P + j) * load(out + i * P + j);
+                    store(gain + j, total);
+                }
+                for (i64 b = 0; b < B; b++)
+                    if (s->weight[b] != 0) s->taken[(s->rank[s->task[b]] * C + c) * D + k] += gain[b];
+            }
+            if (!k && !trains(step, c)) continue;
+            unfold(H, P, B, slope, out, share, drop_of(net, step, s, lane, k, c), s->gate);
+            if (trains(step, c)) {
+                const float *read = s->xT;
+                if (k) {
+                    if (!turned) turn(H, B, s->hidden + (k - 1) * H * P, P, s->turned, F);
+                    turned = 1;
+                    read = s->turned;
+                }
+                learn(net, step, s, c, s->gate, read, g);
+            }
+            if (k) turned_product(H, P, H, weight + c * H * H, H, s->gate, P, next, P, 0, 1);
+        }
+        float *swap = slope;
+        slope = next, next = swap;
+    }
+    if (structured) restructure(net, step, s, lane, g[STRUCTURE]);
+}
+
+/* ---- Adam ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    i64 count;
+    float root, size;
+} Pace;
+
+/* One Adam step (Kingma & Ba 2015) of numbers that lie together. */
+APART void move(i64 count, float *restrict value, float *restrict mean, float *restrict var,
+                const float *restrict gradient, float blend, float decay, float fresh, float root, float size,
+                float epsilon) {
+    for (i64 i = 0; i < count; i++) {
+        float g = gradient[i], m = mean[i] + (g - mean[i]) * blend, v = var[i] * decay + g * g * fresh;
+        mean[i] = m;
+        var[i] = v;
+        value[i] -= size * m / (sqrtf(v) * root + epsilon);
+    }
+}
+
+/* The step of every unit that trains and is active. Gradients lie as the part does: of a structure that is cut, less. */
+static void descend(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS], int found) {
+    Pace pace = {-1, 0, 0};
+    for (int t = 0; t < TENSORS; t++) {
+        i64 units = net->units[t], size = net->size[t], cut = t == STRUCTURE ? step->across * net->depth : size;
+        for (i64 u = step->first[t]; u < step->last[t]; u++) {
+            i64 at = u - step->first[t];
+            if (step->active[t] && !step->active[t][lane * step->active_lane[t] + at]) continue;
+            if (found && step->present && t >= HEAD && !s->touched[t][at]) continue;
+            if (found && !s->touched[t][at]) memset(g[t] + at * cut, 0, 4 * cut);
+            i64 *steps = net->steps[t] + lane * units + u, from = (lane * units + u) * size;
+            if (*steps + 1 != pace.count) {
+                pace.count = *steps + 1;
+                pace.root = (float)(1 / sqrt(1 - pow(net->beta2, (double)pace.count)));
+                pace.size = (float)(net->rate / (1 - pow(net->beta1, (double)pace.count)));
+            }
+            move(cut, net->value[t] + from, net->mean[t] + from, net->var[t] + from, g[t] + at * cut,
+                 (float)(1 - net->beta1), (float)net->beta2, (float)(1 - net->beta2), pace.root, pace.size,
+                 (float)net->epsilon);
+            ++*steps;
+        }
+    }
+}
+
+/* ---- a step of a lane ------------------------------------------------------------------------------------------- */
+
+/* The images of the batch, both ways round, and how much each counts; 0, if none does. */
+static int enter(const Net *net, const Step *step, Lane *s, i64 lane) {
+    i64 H = net->width, B = net->batch, P = s->P, F = s->F;
+    const float *weight = step->weight + lane * step->weight_lane, *x = step->x + lane * step->x_lane;
+    const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
+    float total = 0;
+    for (i64 b = 0; b < B; b++) total += weight[b];
+    if (total == 0) return 0;
+    for (i64 b = 0; b < P; b++) s->weight[b] = b < B ? weight[b] / (total < 1 ? 1 : total) : 0;
+    for (i64 b = 0; b < B; b++) memcpy(s->xT + b * F, x + (index ? index[b] : b) * H, 4 * H);
+    if (P > B)
+        for (i64 i = 0; i < H; i++) memset(s->x + i * P + B, 0, 4 * (P - B));
+    turn(B, H, s->xT, F, s->x, P);
+    return 1;
+}
+
+static void take(const Net *net, const Step *step, Lane *s, i64 lane, int mode) {
+    float *g[TENSORS];
+    for (int t = 0; t < TENSORS; t++) {
+        i64 size = (step->last[t] - step->first[t]) * (t == STRUCTURE ? step->across * net->depth : net->size[t]);
+        g[t] = step->gradient[t] ? step->gradient[t] + lane * size : s->gradient[t];
+        if (step->first[t] < step->last[t]) memset(s->touched[t], 0, step->last[t] - step->first[t]);
+    }
+    if (mode & FORTH) {
+        if (!enter(net, step, s, lane)) {
+            if (!(mode & MOVE))
+                for (int t = 0; t < TENSORS; t++)
+                    memset(g[t], 0, 4 * (step->last[t] - step->first[t]) *
+                                        (t == STRUCTURE ? step->across * net->depth : net->size[t]));
+            return;
+        }
+        look(net, step, s, lane);
+        if ((step->drops == BITS || step->drops == UNIFORM) && !(step->off && step->off[lane])) {
+            i64 every = (step->mixes ? step->modules : 1) - step->plain;
+            draw(net, step, s, step->key + 2 * lane, step->word, 0, step->own, every);
+            if (step->own < every)
+                draw(net, step, s, step->further + 2 * lane, step->further_word, step->own, every, every);
+        }
+        (step->mixes ? mix : chain)(net, step, s, lane, g);
+    }
+    if (mode & MOVE) {
+        descend(net, step, s, lane, g, mode & FORTH);
+        return;
+    }
+    for (int t = 0; t < TENSORS; t++) {
+        i64 size = t == STRUCTURE ? step->across * net->depth : net->size[t];
+        for (i64 at = 0; at < step->last[t] - step->first[t]; at++)
+            if (!s->touched[t][at]) memset(g[t] + at * size, 0, 4 * size);
+    }
+}
+
+/* Some steps of every lane, one lane after the other. Gives 0, or 1 where there is no memory. */
+int shoal_steps(const Net *net, const Step *steps, i64 count, int mode) {
+    Lane s;
+    i64 bytes = laid(net, steps, count, &s, 0);
+    char *memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    if (!memory) return 1;
+    laid(net, steps, count, &s, memory);
+    /* Columns behind the width are read as part of a vector, and never written. */
+    if (s.F > net->width) {
+        memset(s.xT, 0, 4 * net->batch * s.F);
+        memset(s.turned, 0, 4 * net->batch * s.F);
+    }
+    for (i64 lane = 0; lane < net->lanes; lane++)
+        for (i64 i = 0; i < count; i++) take(net, steps + i, &s, lane, mode);
+    free(memory);
+    return 0;
+}
+
+int shoal_version(void) { return 1; }

@@ -1,0 +1,271 @@
+"""What the kernel is told: steps of a stack, described by where their tensors lie."""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from shoal.compiled.build import kernel
+from shoal.fleet.stack import BETAS, EPSILON, MEAN, PARAMS, STEPS, VAR, Stack
+from shoal.learners.batches import Batch, Pick
+from shoal.models import heads
+from shoal.models.contract import Part, Usage
+from shoal.models.dropout import Undrawn
+from shoal.models.modular import Modular
+from shoal.models.monolithic import Monolithic
+from shoal.models.params import MODULE, STRUCTURE
+
+if TYPE_CHECKING:
+    from shoal.fleet.world import World
+
+WEIGHT, BIAS = MODULE
+HEAD, HEAD_BIAS = heads.NAMES
+TENSORS = (WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS)
+PAIRS = ((WEIGHT, BIAS), heads.NAMES)
+FORTH, MOVE = 1, 2  # find gradients; take the step
+NO_DROPOUT, BITS, UNIFORM, GIVEN = range(4)
+
+Int, Float, Pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+Ints, Pointers = Int * len(TENSORS), Pointer * len(TENSORS)
+Held = list[object]  # what must stay as long as something points to it
+
+
+class Net(ctypes.Structure):
+    """The nets of a stack, as `Net` in steps.c."""
+
+    _fields_ = (
+        *((name, Int) for name in ("lanes", "width", "depth", "batch", "classes", "tasks", "initial", "basis")),
+        *((name, Float) for name in ("rate", "beta1", "beta2", "epsilon")),
+        *((name, Pointers) for name in ("value", "mean", "var", "steps")),
+        *((name, Ints) for name in ("units", "size")),
+    )
+
+
+class Step(ctypes.Structure):
+    """One step of all lanes, as `Step` in steps.c."""
+
+    _fields_ = (
+        *((name, Pointer) for name in ("x", "index", "y", "task", "weight")),
+        *((name, Int) for name in ("x_lane", "index_lane", "y_lane", "task_lane", "weight_lane")),
+        *((name, Int) for name in ("numbers", "whole", "mixes", "modules", "counted")),
+        *((name, Pointer) for name in ("choice", "place", "takes", "shows", "known")),
+        *(
+            (name, Int)
+            for name in ("choice_lane", "place_lane", "takes_lane", "shows_lane", "known_lane", "known_task")
+        ),
+        ("first", Ints),
+        ("last", Ints),
+        ("across", Int),
+        ("active", Pointers),
+        ("active_lane", Ints),
+        *((name, Int) for name in ("present", "drops", "plain", "own")),
+        ("dropout", Float),
+        *((name, Pointer) for name in ("key", "further")),
+        *((name, Int) for name in ("word", "further_word")),
+        *((name, Pointer) for name in ("off", "masks", "masks_lane")),
+        ("gradient", Pointers),
+    )
+
+
+class Described:
+    """A step, and the tensors that it points to."""
+
+    def __init__(self, step: Step, batch: int, held: Held) -> None:
+        self.step, self.batch, self.held = step, batch, held
+
+
+def described(
+    world: "World",
+    stack: Stack,
+    batch: Batch | Pick,
+    parts: Mapping[str, Part],
+    task: int | None,
+    usage: Usage,
+    cuts: Mapping[str, Part],
+    active: Mapping[str, Tensor] | None = None,
+    present: bool = False,
+) -> Described | None:
+    """A step for the kernel; None, where it does not know such a step. Nothing but what all lanes have in common may
+    decide that."""
+    model, params = world.model, stack.params
+    if not usage.keys() <= {"slots", "masks", heads.OPEN} or not trained(parts):
+        return None
+    step, held = Step(), Held()
+    images(step, batch, held)
+    step.whole = -1 if task is None else task
+    plain = 0
+    if isinstance(model, Modular):
+        slots, choice = usage["slots"], usage["slots"].choice
+        step.choice, step.choice_lane = pointer(choice, held), choice.stride(0)
+        step.mixes = task is None or task >= model.initial
+        step.modules = length(cuts.get(WEIGHT, (slice(None),))[0], params[WEIGHT].shape[1])
+        if step.mixes:
+            plain = 0 if model.dropout_basis else min(model.basis, step.modules)
+            step.counted = slots.counted.shape[1]
+            step.place, step.place_lane = lanes(slots.place, held)
+            step.takes, step.takes_lane = lanes(slots.counted, held)
+            step.shows, step.shows_lane = lanes(slots.visible, held)
+    if heads.OPEN in usage:
+        known = usage[heads.OPEN]
+        step.known, step.known_lane, step.known_task = pointer(known, held), known.stride(0), known.stride(1)
+    if not dropped(step, usage.get("masks"), plain, (step.modules if step.mixes else 1) - plain, held):
+        return None
+    narrowed(step, parts, params, active, held)
+    step.present = present
+    return Described(step, batch.deal.size if isinstance(batch, Pick) else batch.weight.shape[1], held)
+
+
+def trained(parts: Mapping[str, Part]) -> bool:
+    """Does the kernel know how to train these parts: whole units, weights and biases together?"""
+    if not parts.keys() <= set(TENSORS) or any(parts.get(one) != parts.get(other) for one, other in PAIRS):
+        return False
+    wide = parts.get(STRUCTURE, ())[1:]
+    plain = all(len(part) == 1 for name, part in parts.items() if name != STRUCTURE)
+    return plain and len(wide) <= 1 and all(one.start in (None, 0) and one.step is None for one in wide)
+
+
+def images(step: Step, batch: Batch | Pick, held: Held) -> None:
+    """Where the images of a batch lie, or those that it is picked from."""
+    if isinstance(batch, Pick):
+        x, y, task, _, _ = batch.deal.pool
+        index, weight = batch.deal.index, batch.deal.weight
+        step.index, step.index_lane = pointer(index, held) + batch.first * index.itemsize, index.stride(0)
+        step.weight, step.weight_lane = pointer(weight, held) + batch.first * weight.itemsize, weight.stride(0)
+    else:
+        x, y, weight, task = batch
+        step.weight, step.weight_lane = rows(weight, held)
+    step.x, step.x_lane = rows(x, held)
+    step.y, step.y_lane = rows(y, held)
+    step.task, step.task_lane = rows(task, held)
+    step.numbers = y.is_floating_point()
+
+
+def dropped(step: Step, masks: Undrawn | Sequence[Tensor] | None, plain: int, every: int, held: Held) -> bool:
+    """Tell where masks come from, of which there must be `every` at each depth."""
+    step.plain, step.own = plain, every
+    if masks is None or not every:
+        return True
+    if isinstance(masks, Undrawn):
+        step.drops, step.dropout = BITS if masks.dropout == 0.5 else UNIFORM, masks.dropout
+        step.key, step.word, step.own = masks.source.address, masks.word, masks.shapes[0][0]
+        step.off = pointer(masks.off, held)
+        held.append(masks)
+        more = masks.further
+        if more is not None:
+            step.further, step.further_word = more.source.address, more.word
+        return int(step.own) + (more.shapes[0][0] if more else 0) == every
+    step.drops = GIVEN
+    packed = [mask if mask[0].is_contiguous() else mask.contiguous() for mask in masks]
+    step.masks = address((Pointer * len(packed))(*(mask.data_ptr() for mask in packed)), held)
+    step.masks_lane = address((Int * len(packed))(*(mask.stride(0) for mask in packed)), held)
+    held.append(packed)
+    return all(mask.shape[1] == every for mask in masks)
+
+
+def narrowed(
+    step: Step,
+    parts: Mapping[str, Part],
+    params: Mapping[str, Tensor],
+    active: Mapping[str, Tensor] | None,
+    held: Held,
+) -> None:
+    """Tell what trains."""
+    for at, name in enumerate(TENSORS):
+        if name not in parts:
+            continue
+        step.first[at], step.last[at] = parts[name][0].indices(params[name].shape[1])[:2]
+        if name == STRUCTURE:
+            wide = parts[name][1] if len(parts[name]) > 1 else slice(None)
+            step.across = length(wide, params[name].shape[2])
+        if active is not None and name in active:
+            step.active[at], step.active_lane[at] = lanes(active[name], held)
+
+
+def length(part: slice, whole: int) -> int:
+    """How many of the first units a slice takes."""
+    return part.indices(whole)[1]
+
+
+def pointer(tensor: Tensor, held: Held) -> int:
+    held.append(tensor)
+    return tensor.data_ptr()
+
+
+def address(array: Any, held: Held) -> int:
+    held.append(array)
+    return ctypes.addressof(array)
+
+
+def rows(tensor: Tensor, held: Held) -> tuple[int, int]:
+    """Where a stacked tensor lies whose rows lie one after the other in each lane, and the stride between lanes."""
+    if not tensor.is_contiguous() and not tensor[0].is_contiguous():
+        tensor = tensor.contiguous()
+    return pointer(tensor, held), tensor.stride(0)
+
+
+def lanes(tensor: Tensor, held: Held) -> tuple[int, int]:
+    """Where a stacked tensor [L, n] lies, and the stride between lanes."""
+    if tensor.stride(1) != 1:
+        tensor = tensor.contiguous()
+    return pointer(tensor, held), tensor.stride(0)
+
+
+def net(world: "World", stack: Stack, batch: int) -> Net:
+    """The nets of a stack."""
+    model, params = world.model, stack.params
+    assert isinstance(model, Monolithic | Modular)
+    made = Net(
+        len(stack.lanes), model.read, model.depth, batch, model.classes, world.settings.tasks.count,
+        getattr(model, "initial", 0), getattr(model, "basis", 0), world.settings.learner.rate, *BETAS, EPSILON,
+    )  # fmt: skip
+    for at, name in enumerate(TENSORS):
+        if name not in params:
+            continue
+        made.units[at], made.size[at] = params[name].shape[1], params[name][0, 0].numel()
+        for field, owner in ((made.value, PARAMS), (made.mean, MEAN), (made.var, VAR), (made.steps, STEPS)):
+            tensor = stack.of(owner)[name]
+            if not tensor.is_contiguous():
+                raise ValueError(f"`{name}` of `{owner}` must lie in one piece")
+            field[at] = tensor.data_ptr()
+    return made
+
+
+def run(world: "World", stack: Stack, steps: Sequence[Described], mode: int) -> None:
+    """Take steps of all lanes that have one batch size; other threads go on meanwhile."""
+    library = kernel().library
+    assert library is not None
+    made, every = net(world, stack, steps[0].batch), (Step * len(steps))(*(one.step for one in steps))
+    if library.shoal_steps(ctypes.byref(made), every, len(steps), mode):
+        raise MemoryError("there is no memory for the activations of one agent")
+
+
+def gradients(world: "World", stack: Stack, described: Described, parts: Mapping[str, Part]) -> dict[str, Tensor]:
+    """Every lane's gradients of its loss with respect to the `parts`; zeros, where a lane has no image."""
+    found = {name: torch.empty(stack.params[name][(slice(None), *part)].shape) for name, part in parts.items()}
+    point(described, found)
+    run(world, stack, [described], FORTH)
+    return found
+
+
+def adam(
+    world: "World",
+    stack: Stack,
+    parts: Mapping[str, Part],
+    gradients: Mapping[str, Tensor],
+    active: Mapping[str, Tensor] | None,
+) -> None:
+    """An Adam step on the `parts`; units where `active` is false keep value, moments and step count."""
+    step, held = Step(), Held()
+    narrowed(step, parts, stack.params, active, held)
+    made = Described(step, 1, held)
+    point(made, {name: one.contiguous() for name, one in gradients.items()})
+    run(world, stack, [made], MOVE)
+
+
+def point(described: Described, gradients: Mapping[str, Tensor]) -> None:
+    """Tell where gradients are."""
+    for at, name in enumerate(TENSORS):
+        if name in gradients:
+            described.step.gradient[at] = pointer(gradients[name], described.held)
