@@ -1,31 +1,46 @@
 """Members: stacks behind a handle. The one loop speaks to handles; where the stacks are is their affair.
 
-`Here` has its stacks in this process. `processes` has handles on others, each of which runs a `Here` of its own: the
-same verbs, the same mail, the same ledger, the same bits.
+`Here` has its stacks in this process. `workers` are handles on stacks elsewhere, in processes or Ray actors, each of
+which runs a `Here` of its own: the same verbs, the same mail, the same ledger, the same bits.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol
 
-from shoal.data.tasks import Lane
+import torch
+
+from shoal.data.tasks import JOINT, Lane
 from shoal.errors import SettingsError, Stopped, UserError
-from shoal.fleet.health import SILENT, ends, examine
-from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure
+from shoal.fleet import events
+from shoal.fleet.health import ENDED, ends, examine
+from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure, stamp
 from shoal.fleet.stack import PARAMS, RECORD, Stack, grid, joined, start
 from shoal.fleet.state import guarded
 from shoal.fleet.world import World, joint_lanes, world
 from shoal.learners import memory
 from shoal.mail.bundle import Bundle
-from shoal.mail.ledger import Ledger
-from shoal.mail.mail import Mail
+from shoal.mail.ledger import Ledger, Settled
+from shoal.mail.mail import NO_TASK, Mail
 from shoal.mail.post import Post
 from shoal.study.health import End
 
+if TYPE_CHECKING:
+    from shoal.fleet.workers import Workers
+
 Posted = tuple[Any, str]  # a mail, here or elsewhere, and its verdict so far
 Health = tuple[list[End], int]  # the lanes of a member that have ended, and how many go on
+
+
+LOSSES = 3  # so often may workers end before a run gets further
+
+
+class LostError(UserError):
+    """A worker has ended in the middle of its work; the message says which, and how."""
 
 
 class Member(Protocol):
@@ -50,6 +65,9 @@ class Here:
         self.result: Any = None
         self.posts: list[Post] = []
         self.questions: list[Sequence[Mail]] = []
+        self.lasted: dict[Lane, float] = {}  # how many seconds the last epoch took each lane, where they are counted
+        self.lease = ExitStack()  # pieces of stacks that posts have
+        self.waits: dict[Lane, float] = {}  # until when lanes wait for answers, before they learn on
         for _, stack in self.fleet:  # what an earlier version saved may be no numbers
             examine(stack)
 
@@ -61,11 +79,10 @@ class Here:
         if lanes not in (first, whole.lanes):
             raise ValueError(f"the stack is of other lanes ({lanes[0]}, ...) than the fleet ({whole.lanes[0]}, ...)")
         here = whole if lanes == whole.lanes else world(whole.settings, whole.bank, lanes)
-        fresh = start(here)
         if stack is None:
-            return here, fresh
+            return here, start(here)
         # What is recorded can begin later, and so can what others send; what is learned from cannot.
-        if absent := [name for name in fresh.of(memory.OWNER) if name not in stack.of(memory.OWNER)]:
+        if absent := [name for name in memory.NAMES if name not in stack.of(memory.OWNER)]:
             raise UserError(
                 f"the checkpoint lacks `{memory.OWNER}.{absent[0]}`: another version of shoal has made it; continue it "
                 "with that version, or start the run again in another folder"
@@ -96,13 +113,11 @@ class Here:
 
     def learn(self, epoch: int) -> "Health":
         """One epoch, and a measurement if the grid has one there. Lanes that have diverged end."""
+        before = steps(self.fleet)
         learn_epoch(self.fleet, epoch)
-        labels = grid(self.fleet[0][0].settings.learner.epochs)[:-1]
-        for here, stack in self.fleet:
-            stack.epoch = epoch + 1
-            examine(stack)
-            if stack.epoch in labels:
-                measure(here, stack, labels.index(stack.epoch), during=True)
+        self.lasted = lasting(self.fleet, before)
+        for one in self.fleet:
+            learned(*one)
         return self.health()
 
     def end(self) -> None:
@@ -116,6 +131,114 @@ class Here:
             stack.task, stack.epoch = stack.task + 1, 0
         return self.health()
 
+    # The verbs of lanes with clocks of their own (shoal/fleet/events.py), for those whose moment is now
+
+    @contextmanager
+    def pieces(self, now: float, phase: str) -> Iterator[list[tuple[World, Stack]]]:
+        """The lanes that act at a moment, those at the same point of their streams together."""
+        with ExitStack() as lease:
+            yield [
+                lease.enter_context(stack.lent(here, rows))
+                for here, stack in self.fleet
+                for rows in events.together(acting(here, stack, now, phase), stack.clock).values()
+            ]
+
+    def soonest(self) -> float:
+        """The next moment at which a lane acts; never, if all have learned their streams."""
+        return min(float(stack.clock["moment"].min()) for _, stack in self.fleet)
+
+    def point(self) -> tuple[int, int]:
+        """The task and epoch of the lane that is behind all others."""
+        last = []
+        for here, stack in self.fleet:
+            clock = zip(stack.clock["task"].tolist(), stack.clock["epoch"].tolist(), strict=True)
+            over = stack.clock["moment"].isinf().tolist()
+            last += [(here.settings.tasks.count, 0) if gone else point for point, gone in zip(clock, over, strict=True)]
+        return min(last)
+
+    def end_some(self, now: float) -> None:
+        """The end of tasks whose last epoch is learned."""
+        with self.pieces(now, events.AFTER) as pieces:
+            for here, stack in pieces:
+                if stack.epoch == here.settings.learner.epochs:
+                    end(here, stack)
+
+    def turn(self, now: float) -> "Health":
+        """Who has learned a task goes on to the next if it is there, and else rests until it comes."""
+        for here, stack in self.fleet:
+            clock, epochs = stack.clock, here.settings.learner.epochs
+            rows = ((clock["moment"] == now) & (clock["epoch"] == epochs)).nonzero().flatten().tolist()
+            if rows:
+                examine(stack, whole=True)
+            for row in rows:
+                comes = events.turned(here, stack, row, now)
+                clock["rests"][row] = comes > now
+                clock["moment"][row] = max(comes, self.waits.get(stack.lanes[row], comes)) if comes > now else now
+                if comes == now:
+                    clock["task"][row] += 1
+                    clock["epoch"][row] = 0
+        return self.health()
+
+    def begin_some(self, now: float) -> None:
+        """The beginning of tasks."""
+        with self.pieces(now, events.BEFORE) as pieces:
+            for here, stack in pieces:
+                if stack.epoch == 0:
+                    begin(here, stack)
+
+    def skip(self, now: float) -> bool:
+        """Initial tasks before the last of them are only met. Are there any?"""
+        with self.pieces(now, events.SHORT) as pieces:
+            for here, stack in pieces:
+                begin(here, stack)
+                end(here, stack)
+                examine(stack, whole=True)
+                stack.task = stack.task + 1
+        return bool(pieces)
+
+    def learn_some(self, now: float) -> "Health":
+        """One epoch. Who has learned it acts again when it has taken its time."""
+        own = self.whole[0].fleet.clock.pace == "asynchronous"
+        with self.pieces(now, events.BEFORE) as pieces:
+            before = steps(pieces)
+            learn_epoch(pieces)
+            self.lasted = lasting(pieces, before)
+            for here, stack in pieces:
+                clock, lasted = stack.clock, [self.lasted[lane] if own else 1.0 for lane in stack.lanes]
+                begun = [max(now, self.waits.get(lane, now)) for lane in stack.lanes]
+                clock["moment"].copy_(torch.tensor([begun, lasted], dtype=torch.float64).sum(0))
+                if own:
+                    clock["seconds"].copy_(clock["moment"])
+                learned(here, stack)
+        for _, stack in self.fleet:
+            stack.clock["moment"][stack.gone] = inf
+        self.waits.clear()
+        return self.health()
+
+    def close(self) -> None:
+        """All streams are learned."""
+        for here, stack in self.fleet:
+            examine(stack, whole=True)
+            stack.task, stack.epoch = here.settings.tasks.count, 0
+
+    def longest(self) -> dict[int, float]:
+        """How many seconds the last epoch took the slowest lane of each seed that learned."""
+        found: dict[int, float] = {}
+        for lane, took in self.lasted.items():
+            found[lane.seed] = max(took, found.get(lane.seed, 0.0))
+        return found
+
+    def spend(self, seconds: Mapping[int, float], measured: bool = False) -> None:
+        """Time passes for all lanes of a seed; what was `measured` in the epoch that took it was so at its end."""
+        for here, stack in self.fleet:
+            passed = torch.tensor([seconds.get(lane.seed, 0.0) for lane in stack.lanes], dtype=torch.float64)
+            stack.clock["seconds"] += passed
+            labels = grid(here.settings.learner.epochs)[:-1]
+            for (_, epoch), rows in events.together(range(len(stack.lanes)), stack.clock).items():
+                if measured and epoch in labels[1:]:
+                    with stack.lent(here, rows) as piece:
+                        stamp(*piece, labels.index(epoch))
+
     def health(self) -> "Health":
         """Which lanes have ended, and how many go on."""
         found = [end for _, stack in self.fleet for end in ends(stack)]
@@ -126,11 +249,48 @@ class Here:
 
     # The verbs of an exchange
 
-    def ask(self, mode: int) -> Sequence[Posted]:
+    def dues(self, now: float, phase: str) -> set[int]:
+        """The modes, by their places in the settings, that act for any lane at a moment."""
+        found = set()
+        for here, stack in self.fleet:
+            for point in events.together(acting(here, stack, now, phase), stack.clock):
+                modes = enumerate(here.settings.sharing)
+                found |= {at for at, mode in modes if events.is_due(here.settings, mode, *point, phase)}
+        return found
+
+    def opened(self, mode: int, now: float, phase: str) -> list[Post]:
+        """A post for lanes at the same point of their streams: those that act now, and those that only receive and
+        answer. Who has not begun has none."""
+        posts = []
+        for here, stack in self.fleet:
+            ready, settings = set(acting(here, stack, now, phase)), here.settings
+            there = [row for row, lane in enumerate(stack.lanes) if here.begins[lane] <= now]
+            for point, rows in events.together(there, stack.clock).items():
+                due = events.is_due(settings, settings.sharing[mode], *point, phase)
+                for acts in (True, False):
+                    mine = [row for row in rows if (due and row in ready) == acts]
+                    if mine:
+                        piece = self.lease.enter_context(stack.lent(here, mine))
+                        posts.append(Post(*piece, settings.sharing[mode], time=now, acts=acts))
+        # Where all lanes act, they can send bundles.
+        every = sum(len(post.world.lanes) for post in posts) == len(self.whole[0].peers)
+        every &= not any(stack.inbox for _, stack in self.fleet)
+        for post in posts:
+            post.whole = every and post.acts and post.world.instant and len(posts) == len(self.fleet)
+        return posts
+
+    def ask(self, mode: int, now: float | None = None, phase: str = "") -> Sequence[Posted]:
         """What leaves as questions, by the mode at a place in the settings."""
-        self.posts = [Post(here, stack, here.settings.sharing[mode]) for here, stack in self.fleet]
+        if now is None:
+            self.posts = [
+                Post(here.at(stack.task, stack.epoch), stack, here.settings.sharing[mode]) for here, stack in self.fleet
+            ]
+        else:
+            self.posts = self.opened(mode, now, phase)
         found = []
         for post in self.posts:
+            if not post.acts:
+                continue
             post.asking, post.verb = True, "ask"
             mails, silent = spoken(post)
             post.asking = False
@@ -145,28 +305,78 @@ class Here:
         verdicts: dict[int, str] = {}
         for post in self.posts:
             mine = [at for at, mail in enumerate(mails) if mail.receiver in post.world.row]
-            verdicts |= {at: SILENT for at in mine if mails[at].receiver in post.silent}
+            verdicts |= {at: ENDED for at in mine if mails[at].receiver in post.silent}
+            mine = [at for at in mine if at not in verdicts]
+            over = learned_all(post)
+            sent = [at for at in mine if mails[at].kind not in post.mode.asking]
+            verdicts |= {at: NO_TASK for at in sent if mails[at].receiver in over}
             mine = [at for at in mine if at not in verdicts]
             verdicts |= zip(mine, post.receive([mails[at] for at in mine]), strict=True)
-        return [verdicts[at] for at in range(len(mails))]
+        return [verdicts.get(at, NO_TASK) for at in range(len(mails))]
 
     def answer(self) -> Sequence[Posted]:
         """What leaves as answers."""
-        self.questions = [post.collect(asked=True) for post in self.posts]
+        self.questions = [post.collect(asked=True) if post.acts or post.mode.both_ways else () for post in self.posts]
         found = []
         for post, questions in zip(self.posts, self.questions, strict=True):
             post.verb = "answer"
+            if not post.acts and not questions:
+                continue
             mails, silent = spoken(post, questions)
             found.append(silent or post.send(going(post, mails)))
         return together(found)
 
-    def absorb(self) -> None:
-        """Make use of what has come."""
+    def absorb(self) -> list[Settled]:
+        """Make use of what has come, and tell what receivers said of what had been under way."""
         for post, questions in zip(self.posts, self.questions, strict=True):
-            mode, answers = post.mode, post.collect(asked=False)
+            if not post.acts and not questions:
+                continue
+            mode, answers = post.mode, post.collect(asked=False) if post.acts else ()
             with guarded(post.stack, f"the mode `{mode.mode}`", (PARAMS, RECORD, mode.owner, *mode.writes)):
                 mode.absorb(post, questions, answers)
             post.audit()
+            self.waits |= {lane: max(until, self.waits.get(lane, until)) for lane, until in post.waits.items()}
+        self.lease.close()
+        return [one for post in self.posts for one in post.settled]
+
+
+def acting(world: World, stack: Stack, now: float, phase: str) -> list[int]:
+    """The rows of lanes that act at a moment."""
+    found: list[int] = events.acting(world.settings, stack.clock, now, phase).nonzero().flatten().tolist()
+    return found
+
+
+def learned_all(post: Post) -> set[Lane]:
+    """The lanes of a post that have learned all their tasks by their own clocks; they go on answering."""
+    if post.time is None:
+        return set()
+    over = post.stack.clock["moment"].isinf().tolist()
+    return {lane for lane, done in zip(post.stack.lanes, over, strict=True) if done}
+
+
+def steps(fleet: Sequence[tuple[World, Stack]]) -> dict[Lane, int]:
+    """How many steps each lane has taken, where seconds are counted."""
+    if not fleet or not fleet[0][0].fleet.clock.counts:
+        return {}
+    every = (zip(stack.lanes, stack.of(RECORD)["steps"].tolist(), strict=True) for _, stack in fleet)
+    return {lane: taken for stack in every for lane, taken in stack if lane.agent != JOINT}
+
+
+def lasting(fleet: Sequence[tuple[World, Stack]], before: Mapping[Lane, int]) -> dict[Lane, float]:
+    """How many seconds the steps since then have taken each lane; those of one step at least, so that time goes on."""
+    clock = fleet[0][0].fleet.clock if fleet else None
+    now = steps(fleet)
+    return {lane: max(1, now[lane] - was) / clock.of("speed", lane.agent) for lane, was in before.items() if clock}
+
+
+def learned(world: World, stack: Stack) -> None:
+    """What comes after an epoch: the clock goes on, lanes that have diverged end, and the grid may have a measurement
+    there."""
+    labels = grid(world.settings.learner.epochs)[:-1]
+    stack.epoch = stack.epoch + 1
+    examine(stack)
+    if stack.epoch in labels:
+        measure(world, stack, labels.index(stack.epoch), during=True)
 
 
 def together(found: Sequence[Sequence[Posted]]) -> Sequence[Posted]:
@@ -192,8 +402,11 @@ def spoken(post: Post, *questions: Sequence[Mail]) -> tuple[Sequence[Mail], list
 
 
 def going(post: Post, mails: Sequence[Mail]) -> Sequence[Mail]:
-    """The mail of lanes that go on; one that has ended is silent."""
-    return [mail for mail in mails if mail.sender not in post.silent] if post.silent else mails
+    """The mail of lanes that go on and are there; one that has ended, or is absent, is silent."""
+    quiet = post.silent | post.away
+    if not quiet or (not post.silent and isinstance(mails, Bundle) and mails.links.within(post.links)):
+        return mails
+    return [mail for mail in mails if mail.sender not in quiet]
 
 
 def known_kinds(post: Post, mails: Sequence[Mail]) -> None:
@@ -215,15 +428,43 @@ class Crew:
     ledger: Ledger
     joint: bool  # do joint agents still learn for all?
     ended: tuple[End, ...] = ()  # the lanes that have diverged, as far as members have told
+    workers: "Workers | None" = None  # where members are elsewhere
+    losses: Counter[tuple[int, int]] = field(default_factory=Counter)  # how often it began again, by task and epoch
 
     @cached_property
     def place(self) -> dict[Lane, int]:
         """Where every lane is in the fleet."""
         return {lane: at for at, lane in enumerate(self.whole[0].peers)}
 
+    def restart(self, stacks: Sequence[Stack] | None) -> None:
+        """Let workers, new ones where some have ended, go on from some stacks, or begin."""
+        assert self.workers is not None
+        self.joint, self.ended = joint(self.whole, stacks), ()
+        self.ledger = Ledger() if stacks is None else stacks[0].ledger.copy()
+        self.workers.restart(stacks, self.ledger)
+        self.members = self.workers.members
+
+    def recover(self, loss: LostError, stacks: Sequence[Stack] | None) -> None:
+        """Go on from some stacks after a worker has ended, but not if that has come to nothing several times."""
+        while True:
+            clock = (stacks[0].task, stacks[0].epoch) if stacks else (0, 0)
+            self.losses[clock] += 1
+            if self.losses[clock] >= LOSSES:
+                raise UserError(
+                    f"{loss}, and {LOSSES} times in all since task {clock[0] + 1}, epoch {clock[1]}; what was saved is "
+                    "whole: see that workers have enough memory, or take fewer, and start the run again to go on from "
+                    "there"
+                )
+            try:
+                self.restart(stacks)
+            except LostError as another:
+                loss = another
+            else:
+                return
+
     def every(self, verb: str, *arguments: Any) -> list[Any]:
         """What all members make of a verb."""
-        if isinstance(self.members[0], Here):
+        if self.workers is None:
             return [getattr(member, verb)(*arguments) for member in self.members]
         for member in self.members:
             member.tell(verb, *arguments)
@@ -246,7 +487,7 @@ class Crew:
     def stacks(self) -> tuple[Stack, ...]:
         """The stacks of all members, one for each kind of agents, as if they were here."""
         found = self.every("stacks")
-        if isinstance(self.members[0], Here):
+        if self.workers is None:
             here: tuple[Stack, ...] = found[0]
             return here
         kinds: list[list[Stack]] = [[] for _ in self.whole]
@@ -266,17 +507,24 @@ def crew_of(whole: Sequence[World], stacks: Sequence[Stack]) -> Crew:
     return Crew(tuple(whole), [here], here.ledger, joint=False)
 
 
+def joint(whole: Sequence[World], stacks: Sequence[Stack] | None) -> bool:
+    """Do joint agents learn for all where a run goes on from some stacks, or begins?"""
+    return whole[0].fleet.tasks.common and (stacks is None or stacks[0].lanes != whole[0].lanes)
+
+
 @contextmanager
 def mustered(whole: Sequence[World], stacks: Sequence[Stack] | None) -> Iterator[Crew]:
-    """The members of a fleet, as `machine.members` says; processes end with the run."""
-    from shoal.fleet.processes import started
-
-    settings = whole[0].fleet
-    joint = settings.tasks.common and (stacks is None or stacks[0].lanes != whole[0].lanes)
-    if settings.machine.members == "here":
+    """The members of a fleet, as `machine.members` says; processes and actors end with the run."""
+    where = whole[0].fleet.machine.members
+    if where == "here":
         here = Here(whole, stacks)
-        yield Crew(tuple(whole), [here], here.ledger, joint)
+        yield Crew(tuple(whole), [here], here.ledger, joint(whole, stacks))
         return
-    ledger = Ledger() if stacks is None else stacks[0].ledger
-    with started(whole, stacks, ledger) as members:
-        yield Crew(tuple(whole), members, ledger, joint)
+    if where == "ray":
+        from shoal.fleet.actors import started
+    else:
+        from shoal.fleet.processes import started
+    with started(whole) as workers:
+        crew = Crew(tuple(whole), [], Ledger(), joint=False, workers=workers)
+        crew.restart(stacks)
+        yield crew

@@ -1,5 +1,6 @@
 """Which lanes a worker gets: as little mail as can be goes from one worker to another."""
 
+import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -81,12 +82,24 @@ def cut(agents: Sequence[int], links: Traffic, parts: int) -> list[list[int]]:
 
 def crossing(whole: Sequence[World], deals: Sequence[Sequence[Lane]]) -> float:
     """The bytes that go from one worker to another in a run, at most."""
+    return sum(crossings(whole, deals)[0])
+
+
+def crossings(whole: Sequence[World], deals: Sequence[Sequence[Lane]]) -> tuple[list[float], list[float]]:
+    """The bytes that leave each worker for others in a run, at most, and that come to it."""
     weights, home = traffic(whole), {lane: at for at, lanes in enumerate(deals) for lane in lanes}
-    return sum(
-        weights[sender.agent, receiver.agent] - 1
-        for sender, receiver in whole[0].edges
-        if home[sender] != home[receiver]
-    )
+    leaves, arrives = [0.0] * len(deals), [0.0] * len(deals)
+    for sender, receiver in whole[0].edges:
+        if home[sender] != home[receiver]:
+            bytes_ = weights[sender.agent, receiver.agent] - 1
+            leaves[home[sender]] += bytes_
+            arrives[home[receiver]] += bytes_
+    return leaves, arrives
+
+
+def planned(whole: Sequence[World]) -> list[tuple[Lane, ...]]:
+    """The deals of a run as `machine` says, with no cluster asked how many CPUs it has."""
+    return deal(whole, whole[0].fleet.machine.workers or os.cpu_count() or 1)
 
 
 def shared_out(things: Sequence[int], count: int) -> list[list[int]]:

@@ -1,59 +1,84 @@
-"""Members in processes of their own, one or several stacks in each.
+"""Workers in processes of their own, on this machine.
 
 They are started anew, not forked, because torch's threads do not survive a fork. What goes through a pipe is pickled:
-both ends are ours. Mail between lanes of one process never leaves it.
+both ends are ours. The data lies in one file that all of them map into their memory, so that it is there once.
 """
 
 import os
 import pickle
 import signal
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.fleet.engine import THREADS, keep_memory
-from shoal.fleet.members import Here
-from shoal.fleet.placement import deal
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World, joint_lanes, worlds
-from shoal.mail.ledger import Ledger
-from shoal.mail.mail import ACCEPTED, Envelope, Mail, pack, unpack
-from shoal.settings.groups import Settings
+from shoal.fleet.members import LostError
+from shoal.fleet.placement import planned
+from shoal.fleet.workers import SENDING, Handle, Served, Workers, addressed, letters
+from shoal.fleet.world import World
+
+ALIGNED = 64  # bytes: where an array may begin in a file
 
 
-@dataclass
-class Parcel:
-    """A mail that is in another process, as far as it must be known here: its address and its weight. `content` is the
-    packed payload, if its receiver is elsewhere."""
+@dataclass(frozen=True)
+class Shared:
+    """An object whose arrays lie in a file."""
 
-    envelope: Envelope
-    content: bytes | None
-    floats: int
-    bytes: int
+    file: Path
+    content: bytes  # the object but for its arrays, pickled
+    sizes: list[int]  # of the arrays, in bytes; each begins at a multiple of ALIGNED
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in Envelope._fields:  # before it is unpickled it has no envelope either
-            raise AttributeError(name)
-        return getattr(self.envelope, name)
+    def opened(self) -> Any:
+        """The object; its arrays are the file's, and what is written to them stays here."""
+        memory = np.memmap(self.file, np.uint8, "c") if sum(self.sizes) else np.zeros(0, np.uint8)
+        buffers, first = [], 0
+        for size in self.sizes:
+            buffers.append(memory[first : first + size].data)
+            first += padded(size)
+        return pickle.loads(self.content, buffers=buffers)
 
-    def opened(self) -> Mail:
-        assert self.content is not None
-        return unpack(self.envelope, self.content)
+
+def padded(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED
+
+
+@contextmanager
+def shared(thing: Bank) -> Iterator[Shared]:
+    """An object in a file that is there until the end, for processes to map into their memory."""
+    buffers: list[pickle.PickleBuffer] = []
+    content = pickle.dumps(thing, 5, buffer_callback=buffers.append)
+    handle, name = tempfile.mkstemp(prefix="shoal-bank-")
+    try:
+        sizes = []
+        with os.fdopen(handle, "wb") as file:
+            for buffer in buffers:
+                with buffer.raw() as raw:
+                    sizes.append(raw.nbytes)
+                    file.write(raw)
+                    file.write(bytes(padded(raw.nbytes) - raw.nbytes))
+        yield Shared(Path(name), content, sizes)
+    finally:
+        with suppress(OSError):
+            Path(name).unlink()
 
 
 class Process:
     """A handle on stacks in a process of their own. It ends with the process that made it, however that ends."""
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
-        self.lanes, self.opened = frozenset(lanes), False
+        self.lanes, self.verb = frozenset(lanes), ""
+        self.pending = self.gone = self.opened = False
         context = get_context("spawn")
         self.pipe, there = context.Pipe()
         self.process = context.Process(target=serve, args=(there,), daemon=True)
@@ -61,23 +86,29 @@ class Process:
         there.close()
 
     def tell(self, verb: str, *arguments: Any) -> None:
-        if verb == "receive":  # letters of its own come back to it by their name alone
-            arguments = ([parcel(mail, mail.sender in self.lanes) for mail in arguments[0]],)
+        if verb == "receive":
+            places, parcels = addressed(arguments[0])
+            arguments = (places, *parcels)
+        self.verb = verb
         try:
             self.pipe.send_bytes(pickle.dumps((verb, arguments)))
         except (BrokenPipeError, ConnectionError):
             raise self.lost() from None
+        self.pending = True
 
     def told(self) -> Any:
+        self.pending = False
         try:
             fine, value = pickle.loads(self.pipe.recv_bytes())
         except (EOFError, ConnectionError):
             raise self.lost() from None
         if not fine:
             raise value
-        return value
+        self.opened = True
+        return letters(*value) if self.verb in SENDING else value
 
     def lost(self) -> UserError:
+        self.gone = True
         self.process.join(5)
         code = f"(exit code {self.process.exitcode})"
         if not self.opened:
@@ -85,10 +116,7 @@ class Process:
                 f"a worker process has ended before it could begin {code}; what it said stands above. A script that "
                 'trains in processes does so below `if __name__ == "__main__":`, because each process imports it'
             )
-        return UserError(
-            f"a worker process has ended in the middle of its work {code}; what was saved before is whole: start the "
-            "run again to go on from there"
-        )
+        return LostError(f"worker process {self.process.pid} has ended in the middle of its work {code}")
 
     def close(self) -> None:
         """End the process."""
@@ -99,54 +127,6 @@ class Process:
             self.process.join()
 
 
-def parcel(mail: "Mail | Parcel", known: bool) -> Parcel:
-    """A mail as it goes into another process, or, if it is `known` there, its address alone."""
-    if isinstance(mail, Parcel):
-        return Parcel(mail.envelope, None if known else mail.content, mail.floats, mail.bytes)
-    envelope, content = pack(mail)
-    return Parcel(envelope, content, mail.floats, mail.bytes)
-
-
-class Served:
-    """A `Here` that is told what to do through a pipe. Mail between its own lanes never leaves it."""
-
-    here: Here
-    kept: dict[str, Mail]
-
-    def open(
-        self,
-        settings: Settings,
-        bank: Bank,
-        lanes: Sequence[Lane],
-        peers: Sequence[Lane],
-        stacks: Sequence[Stack] | None,
-        ledger: Ledger,
-    ) -> None:
-        self.here, self.kept = Here(worlds(settings, bank, lanes, peers), stacks), {}
-        self.here.ledger = ledger  # its rows are written where the run is driven; limits hold where mail leaves
-        self.here.bind()
-
-    def act(self, verb: str, arguments: Sequence[Any]) -> Any:
-        if verb == "open":
-            return self.open(*arguments)
-        if verb == "receive":
-            mails = [self.kept.pop(one.id) if one.content is None else one.opened() for one in arguments[0]]
-            return self.here.receive(mails)
-        value = getattr(self.here, verb)(*arguments)
-        if verb in ("ask", "answer"):
-            return [(self.posted(mail, verdict), verdict) for mail, verdict in value]
-        return value
-
-    def posted(self, mail: Mail, verdict: str) -> Parcel:
-        """What goes out of the process of a mail: its address alone, if nobody elsewhere will open it."""
-        if verdict == ACCEPTED and mail.receiver not in self.here.lanes:
-            return parcel(mail, known=False)
-        if verdict == ACCEPTED:
-            self.kept[mail.id] = mail
-        envelope = Envelope(*(getattr(mail, name) for name in Envelope._fields))
-        return Parcel(envelope, None, mail.floats, mail.bytes)
-
-
 def serve(pipe: Connection) -> None:
     """What a process of its own does: verbs come, results go, until nobody is there any more."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # whoever drives the run decides when it stops
@@ -154,14 +134,22 @@ def serve(pipe: Connection) -> None:
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_memory()
-    served = Served()
+    served, bank = Served(), Path()
     while True:
         try:
             verb, arguments = pickle.loads(pipe.recv_bytes())
         except (EOFError, ConnectionError):
-            return
+            break
         try:
+            if verb == "open":
+                settings, data, *rest = arguments
+                bank, arguments = data.file, (settings, data.opened(), *rest)
+            if verb == "receive":
+                arguments = (arguments[0], *map(pickle.loads, arguments[1:]))
             answer = True, served.act(verb, arguments)
+            if verb in SENDING:  # parcels are not opened on their way
+                receipt, parcels = answer[1]
+                answer = True, (receipt, [None if parcel is None else pickle.dumps(parcel, 5) for parcel in parcels])
         except Exception as error:  # whatever it is, it is raised where the run is driven
             answer = False, error
         try:
@@ -171,30 +159,45 @@ def serve(pipe: Connection) -> None:
         try:
             pipe.send_bytes(content)
         except ConnectionError:  # whoever drove the run has ended, or given it up
-            return
+            break
+    with suppress(OSError):  # that of a run whose driver was killed
+        bank.unlink()
 
 
 @contextmanager
-def started(whole: Sequence[World], stacks: Sequence[Stack] | None, ledger: Ledger) -> Iterator[list[Process]]:
+def started(whole: Sequence[World]) -> Iterator[Workers]:
     """Processes with all lanes of a fleet, as many as `machine.workers` says. They end with what is done inside."""
     settings, peers = whole[0].fleet, whole[0].peers
-    deals = deal(whole, settings.machine.workers or os.cpu_count() or 1)
-    members: list[Process] = []
-    try:
-        with few_threads(len(deals)):
-            members.extend(Process(mine) for mine in deals)
-        for member, mine in zip(members, deals, strict=True):
-            known = ledger.sent_by(member.lanes)
-            member.tell("open", settings, whole[0].bank, mine, peers, dealt(whole, stacks, mine), known)
-        for member in members:
-            member.told()
-            member.opened = True
-        yield members
-    finally:
-        for member in members:  # all at once, so that none waits for another to end
-            member.pipe.close()
-        for member in members:
-            member.close()
+    deals = planned(whole)
+    with shared(whole[0].bank) as bank:
+
+        def hire(places: Sequence[int]) -> list[Handle]:
+            members: list[Process] = []
+            try:
+                with few_threads(len(deals)):
+                    members.extend(Process(deals[at]) for at in places)
+                for member, at in zip(members, places, strict=True):
+                    member.tell("open", settings, bank, peers, deals, at)
+                for member in members:
+                    member.told()
+            except BaseException:
+                close(members)
+                raise
+            return list(members)
+
+        workers = Workers(whole, deals, hire)
+        try:
+            yield workers
+        finally:
+            close(workers.members)
+
+
+def close(members: Sequence[Any]) -> None:
+    """End processes, all at once, so that none waits for another to end."""
+    for member in members:
+        member.pipe.close()
+    for member in members:
+        member.close()
 
 
 @contextmanager
@@ -209,17 +212,3 @@ def few_threads(processes: int) -> Iterator[None]:
             del os.environ["OMP_NUM_THREADS"]
         else:
             os.environ["OMP_NUM_THREADS"] = before
-
-
-def dealt(whole: Sequence[World], stacks: Sequence[Stack] | None, lanes: Sequence[Lane]) -> list[Stack] | None:
-    """What a member with some lanes gets of the stacks of a fleet."""
-    if stacks is None:
-        return None
-    found = []
-    for one, stack in zip(whole, stacks, strict=True):
-        mine = [lane for lane in one.lanes if lane in lanes]
-        if not mine:
-            continue
-        wanted = mine if stack.lanes == one.lanes else list(joint_lanes(mine))
-        found.append(stack.take([stack.lanes.index(lane) for lane in wanted], wanted))
-    return found

@@ -43,6 +43,14 @@ class Size(NamedTuple):
         return f"{shown(self.bytes)} of memory ({parts}) and {lasting(self.seconds)}"
 
 
+def share(settings: Settings, bank: Bank, part: float) -> int:
+    """Bytes that a worker with a part of all lanes needs: it holds all links, and none of what is written of mail."""
+    whole = size(settings, bank).parts
+    links = edges.count(settings.network, settings.agents) * settings.seeds * EDGE if settings.sharing else 0
+    own = sum(one for name, one in whole.items() if name not in ("program", "links"))
+    return min(int(whole["program"] + links + part * min(own, MOST)), MOST)
+
+
 def size(settings: Settings, bank: Bank) -> Size:
     """What a run of these settings on this data needs. No graph is drawn, no net is made but one of somebody else."""
     parts = {

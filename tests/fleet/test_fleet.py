@@ -308,7 +308,7 @@ def test_without_kinds_a_run_has_the_name_it_always_had() -> None:
         ("deep", "`kinds` cannot be 'deep'; write a [[kinds]] table with name and agents for each kind"),
         ([{"name": "a"}], "`kinds[0].agents` is missing"),
         ([{"agents": [1]}], "`kinds[0].name` is missing"),
-        ([{"name": "a b", "agents": [1]}], "`kinds[0].name` cannot be 'a b'; allowed: a word"),
+        ([{"name": "a b", "agents": [1]}], "`kinds[0].name` cannot be 'a b'; allowed: a unique name without spaces"),
         ([{"name": "rest", "agents": [1]}], "`kinds[0].name` cannot be 'rest', which is what agents of no kind"),
         (
             [{"name": "a", "agents": [1]}, {"name": "a", "agents": [2]}],
@@ -395,7 +395,7 @@ def test_a_mixed_fleet_is_checked_run_and_reported(tmp_path: Path, monkeypatch: 
     for part in (
         "rest 0, 2 modular-mlp 16 4 4", "flat 1 mlp 16 4 deep", "deep 3 modular-mlp 16 3 4",
         "rest flat deep rest recv, fedavg recv recv flat recv - recv deep recv recv -",
-        "10 edges: no limit", "2 edges: no limit",
+        "10 links: no limit", "2 links: no limit",
     ):  # fmt: skip
         assert part in said, done.out
     done = call("run", "mixed.toml", *words, "--out", "run")

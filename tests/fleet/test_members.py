@@ -2,9 +2,11 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,13 @@ import torch
 from shoal.contracts.fleets import difference
 from shoal.data import load
 from shoal.errors import UserError
-from shoal.fleet.processes import Process
+from shoal.fleet.members import LostError
+from shoal.fleet.processes import Process, shared
 from shoal.fleet.run import Moment, train
 from shoal.fleet.stack import Stack, start
 from shoal.fleet.world import worlds
-from shoal.runs.record import Record
+from shoal.runs.execute import carry_out, prepare
+from shoal.runs.record import Record, create
 from shoal.settings.groups import Settings
 from shoal.settings.reading import resolve
 from shoal.sharing.modes import MODES
@@ -93,20 +97,91 @@ def test_a_fleet_that_is_dealt_to_processes_ends_as_in_one(name: str, tmp_path: 
         assert nobody_is_left()
 
 
-def test_a_worker_that_is_killed_is_one_sentence() -> None:
+def kill_a_worker() -> None:
+    worker = multiprocessing.active_children()[0]
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_is_replaced_and_the_run_ends_the_same(tmp_path: Path) -> None:
+    """Twice: before anything was saved, and from the stacks that were saved last."""
+    want, record = train(worlds(settings_of(0), load("digits"))), Record(tmp_path, settings_of(2))
+    losses: list[str] = []
+    killed: set[tuple[int, int]] = set()
+
+    def watch(moment: Moment) -> None:
+        now = moment.task, moment.epoch
+        if now == (3, 0):
+            record.save(moment.stacks)
+        if now in ((1, 1), (3, 2)) and now not in killed:
+            killed.add(now)
+            kill_a_worker()
+
+    def lost(loss: LostError) -> tuple[Stack, ...] | None:
+        losses.append(str(loss))
+        return record.load(torch.device("cpu"))
+
+    same(train(worlds(settings_of(2), load("digits")), watch=watch, lost=lost), want)
+    assert len(losses) == 2
+    assert all(
+        re.fullmatch(r"worker process \d+ has ended in the middle of its work \(exit code -9\)", one) for one in losses
+    )
+    assert nobody_is_left()
+
+
+def test_a_run_whose_worker_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    settings = settings_of(2)
+    said: list[str] = []
+    here, there = create(tmp_path / "here", settings_of(0)), create(tmp_path / "there", settings)
+    carry_out(prepare(settings_of(0)), here)
+    there.tell = said.append
+
+    def show(moment: Moment) -> None:
+        if (moment.task, moment.epoch) == (3, 1) and not said:
+            kill_a_worker()
+
+    carry_out(prepare(settings), there, show)
+    assert len(said) == 1
+    assert said[0].endswith("(exit code -9); going on from the last checkpoint with a new one")
+    for name in ("accuracy", "ledger", "training", "growth", "candidates"):
+        assert (here.folder / f"{name}.parquet").read_bytes() == (there.folder / f"{name}.parquet").read_bytes()
+    found, want = (one.load(torch.device("cpu")) for one in (there, here))
+    assert found is not None
+    assert want is not None
+    same(found, want)
+
+
+def test_a_worker_that_is_killed_again_and_again_is_one_sentence() -> None:
     def kill(moment: Moment) -> None:
         if moment.task == 2:
-            worker = multiprocessing.active_children()[0]
-            assert worker.pid is not None
-            os.kill(worker.pid, signal.SIGKILL)
+            kill_a_worker()
 
     with pytest.raises(UserError) as caught:
         train(worlds(settings_of(2), load("digits")), watch=kill)
-    assert str(caught.value) == (
-        "a worker process has ended in the middle of its work (exit code -9); what was saved before is whole: start "
-        "the run again to go on from there"
+    assert re.fullmatch(
+        r"worker process \d+ has ended in the middle of its work \(exit code -9\), and 3 times in all since task 1, "
+        r"epoch 0; what was saved is whole: see that workers have enough memory, or take fewer, and start the run "
+        r"again to go on from there",
+        str(caught.value),
     )
     assert nobody_is_left()
+
+
+def test_more_workers_than_lanes_are_one_sentence() -> None:
+    with pytest.raises(UserError, match=r"machine.workers = 9 .* 4 agents x 2 seeds = 8; say 8 or fewer"):
+        prepare(settings_of(9, seeds=2))
+
+
+def test_the_data_is_in_one_file_that_goes_with_the_run() -> None:
+    bank, there = load("digits"), Path(tempfile.gettempdir())
+    with shared(bank) as found:
+        assert found.file.parent == there
+        assert len(found.content) < 2000
+        again = found.opened()
+        for name in ("images", "labels", "source", "test"):
+            assert np.array_equal(getattr(again, name), getattr(bank, name))
+            assert getattr(again, name).flags.writeable
+    assert not found.file.exists()
 
 
 def test_what_goes_wrong_in_a_worker_is_said_as_here() -> None:
@@ -173,7 +248,7 @@ def test_a_worker_that_cannot_begin_leaves_nobody_behind(monkeypatch: pytest.Mon
         honest(self, verb, *(arguments[:-1] if count[0] == 2 and verb == "open" else arguments))
 
     monkeypatch.setattr(Process, "tell", tell)
-    with pytest.raises(TypeError, match="ledger"):
+    with pytest.raises(TypeError, match="own"):
         train(worlds(settings_of(2), load("digits")))
     assert nobody_is_left()
     assert os.environ.get("OMP_NUM_THREADS") == before

@@ -1,0 +1,471 @@
+"""Workers in Ray actors, on this machine or on a cluster: one for each deal of lanes.
+
+Ray is an extra, and imported here and nowhere else. A run starts a Ray of its own, or joins the cluster whose address
+it is told; it never joins one by accident, sends no statistics of use, and has no dashboard. A Ray of its own asks for
+a token that only its own processes know.
+
+Whoever drives the run calls actors, and no actor calls another. Parcels go from actor to actor through the object
+store: the driver holds references, and never fetches one (Ray sends what is smaller than 100 kB along with the calls).
+"""
+
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import FunctionType
+from typing import Any, cast
+
+from shoal.data.tasks import Lane
+from shoal.errors import UserError
+from shoal.fleet.members import LostError
+from shoal.fleet.placement import deal
+from shoal.fleet.size import size
+from shoal.fleet.workers import SENDING, Handle, Served, Workers, addressed, letters
+from shoal.fleet.world import World
+from shoal.machine import free
+from shoal.settings.groups import Machine, Settings
+
+# What Ray would do unasked: count its use, rebuild environments, end actors where another program fills the memory.
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_memory_monitor_refresh_ms": "0"}
+POLL = 0.1  # seconds; in between, Ctrl-C is heard
+STORE = 128 * 10**6  # bytes of the object store, at least
+TRIES = 2  # a machine that is busy may start Ray too slowly for Ray's own patience
+NAMES = ("shoal", "torch", "ray", "python")  # what must be the same everywhere
+PREFIX = "shoal-ray-"
+
+
+@cache
+def imported() -> Any:
+    """Ray, if it is installed."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise UserError(
+            "workers in Ray need the package `ray`, which is not installed; `pip install 'shoal[ray]'` brings it, and "
+            "--workers 2 works without"
+        ) from None
+    return ray
+
+
+class Session:
+    """A connection to Ray, and actors that have nothing to do."""
+
+    def __init__(self, address: str) -> None:
+        self.ray, self.address = imported(), address
+        self.idle: dict[Any, list[Any]] = {}
+        self.checked = not address  # a Ray of this machine has what this machine has
+
+    @property
+    def where(self) -> str:
+        return f"the Ray cluster at {self.address}" if self.address else "this machine"
+
+    def hire(self, kind: type, count: int, machine: Machine, **options: Any) -> list[Any]:
+        """So many actors of a kind, those first that have nothing to do."""
+        if not self.checked:
+            self.check()
+        name = kind, machine.cpus, machine.gpus
+        make = self.ray.remote(kind).options(
+            num_cpus=machine.cpus,
+            num_gpus=machine.gpus,
+            max_restarts=0,  # whoever has ended is replaced, and goes on from a checkpoint
+            max_task_retries=0,
+            scheduling_strategy="SPREAD",
+            **options,
+        )
+        idle = self.idle.setdefault(name, [])
+        found = [idle.pop() if idle else make.remote() for _ in range(count)]
+        limit = time.monotonic() + machine.patience
+        try:
+            for at, actor in enumerate(found):
+                try:
+                    fetched(self.ray, actor.about.remote(), limit)
+                except LostError:  # one that was idle has ended meanwhile, or its node has no room for it any more
+                    found[at] = make.remote()
+                    fetched(self.ray, found[at].about.remote(), limit)
+        except BaseException as error:
+            for actor in found:
+                self.ray.kill(actor)
+            if isinstance(error, TimeoutError):
+                raise UserError(
+                    f"{self.where} has had no room for {count} worker{'s' * (count > 1)} with {machine.cpus:g} CPUs "
+                    f"{f'and {machine.gpus:g} GPUs ' * bool(machine.gpus)}each for {machine.patience:g} seconds; what "
+                    "was saved is whole: bring back the node, free CPUs or take fewer workers (--stacks), then start "
+                    "the run again to go on from there"
+                ) from None
+            raise
+        return found
+
+    def room(self, count: int, machine: Machine) -> None:
+        """Raise if so many actors can never be: Ray would wait for ever."""
+        there = self.ray.cluster_resources()
+        for name, each, key in (("CPU", machine.cpus, "cpus"), ("GPU", machine.gpus, "gpus")):
+            have = there.get(name, 0)
+            if count * each > have + 1e-9:
+                raise UserError(
+                    f"{count} workers with {each:g} {name}{'s' * (each != 1)} each need {count * each:g}, and "
+                    f"{self.where} has {have:g}; say --stacks {int(have / each)}"
+                    f"{' or fewer' * (have >= 2 * each)}, or lower machine.{key}"
+                )
+
+    def default(self, lanes: int, machine: Machine) -> int:
+        """How many workers there are if nobody says it: as many as there is room for, and no more than lanes."""
+        there = self.ray.cluster_resources()
+        most = [there.get("CPU", 0) / machine.cpus] + [there.get("GPU", 0) / machine.gpus] * bool(machine.gpus)
+        return max(1, min(lanes, int(min(most))))
+
+    def check(self) -> None:
+        """Raise if a node of the cluster has another shoal, torch, Ray or Python than this one."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        probe = self.ray.remote(num_cpus=0, max_retries=0)(carried(cast(FunctionType, facts)))
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        asked = {
+            node["NodeManagerAddress"]: probe.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ).remote()
+            for node in nodes
+        }
+        own, limit = facts(), time.monotonic() + 120
+        for node, ref in asked.items():
+            try:
+                there = fetched(self.ray, ref, limit)
+            except (LostError, TimeoutError) as error:
+                raise UserError(
+                    f"node {node} does not say which versions it has ({error}); see that it is well"
+                ) from None
+            differs(own, there, node)
+        self.checked = True
+
+    def release(self, kind: type, machine: Machine, actors: Sequence[Any]) -> None:
+        """Actors have nothing to do any more."""
+        self.idle.setdefault((kind, machine.cpus, machine.gpus), []).extend(actors)
+
+
+def facts() -> dict[str, str]:
+    """The versions of what must be the same everywhere. It runs where there may be no shoal."""
+    import sys
+    from importlib import metadata
+
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in ("shoal", "torch", "ray"):
+        try:
+            found[name] = metadata.version(name).partition("+")[0]
+        except metadata.PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def carried(function: FunctionType) -> Callable[[], Any]:
+    """A function that is sent as it is, not by the name of its module, which may not be there."""
+    copy = FunctionType(function.__code__, {"__builtins__": __builtins__}, function.__name__)
+    copy.__module__ = "__main__"
+    return copy
+
+
+def differs(own: Mapping[str, str], there: Mapping[str, str], node: str) -> None:
+    """Raise if a node has another version of something."""
+    for name in NAMES:
+        if there[name] != own[name]:
+            has = f"{name} {there[name]}" if there[name] else f"no {name}"
+            raise UserError(
+                f"node {node} has {has}, and this machine has {name} {own[name]}; a run needs the same versions of "
+                f"{', '.join(NAMES[:-1])} and {NAMES[-1]} on all nodes"
+            )
+
+
+BEFORE: dict[str, str] = {}  # what the user's environment said of tokens
+OPEN: list[Session] = []  # the session that is open, if one is
+
+
+@contextmanager
+def session(machine: Machine, wanted: int = STORE) -> Iterator[Session]:
+    """Ray, for what is done inside: a fresh one with an object store of about so many bytes, or the cluster at
+    `machine.address`. One inside another is the same."""
+    if OPEN:
+        if OPEN[0].address != machine.address:
+            raise UserError(
+                f"this program uses {OPEN[0].where} already, and cannot use {machine.address or 'another'} beside it; "
+                "close that one first"
+            )
+        yield OPEN[0]
+        return
+    ray, address, folder = imported(), machine.address, None
+    mine = not ray.is_initialized()  # else the program around has chosen its Ray
+    if mine and address:
+        join(ray, address)
+    elif mine:
+        folder = begin(ray, wanted)
+    found = Session(address)
+    OPEN.append(found)
+    try:
+        yield found
+    finally:
+        OPEN.clear()
+        for actors in found.idle.values():
+            for actor in actors:
+                with suppress(Exception):
+                    ray.kill(actor)
+        if mine:
+            with hearing():
+                ray.shutdown()
+        if folder:
+            with_token(None)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def begin(ray: Any, wanted: int) -> Path:
+    """Start a Ray of this process's own; gives the folder that it works in."""
+    with_token(secrets.token_hex(32))
+    for at in range(TRIES):
+        folder = working_folder()
+        try:
+            with hearing():
+                ray.init(
+                    address="local",
+                    num_cpus=os.cpu_count(),
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    object_store_memory=store(wanted),
+                    namespace="shoal",
+                    _temp_dir=str(folder),
+                )
+            return folder
+        except Exception as error:
+            with hearing():
+                ray.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+            if at == TRIES - 1:
+                why = str(error).partition("\n")[0]
+                raise UserError(
+                    f"Ray could not be started here ({type(error).__name__}: {why}); --workers 2 works without it"
+                ) from None
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    raise AssertionError
+
+
+def with_token(token: str | None) -> None:
+    """Let Ray in this process and those that it starts ask for a token; None: what the user's environment says. Else it
+    would write one into the home folder, for all to read."""
+    compiled = import_module("ray._raylet")
+    for name, value in {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}.items():
+        if token is None and name in BEFORE:
+            os.environ[name] = BEFORE[name]
+        elif token is None:
+            os.environ.pop(name, None)
+        else:
+            if name in os.environ:
+                BEFORE.setdefault(name, os.environ[name])
+            os.environ[name] = str(value)
+    compiled.Config.initialize("")  # it has read the environment when it was imported
+    compiled.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def working_folder() -> Path:
+    """A new folder of ours alone for Ray's files. Those of processes that were killed are removed. The path is short:
+    that of a socket has 107 letters at most."""
+    root = Path("/tmp") if os.access("/tmp", os.W_OK) else Path(tempfile.gettempdir())
+    for left in root.glob(f"{PREFIX}*"):
+        number = left.name.removeprefix(PREFIX).partition("-")[0]
+        with suppress(OSError, ValueError):
+            if left.stat().st_uid == os.getuid() and not Path(f"/proc/{int(number)}").exists():
+                shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root))
+
+
+def store(wanted: int) -> int:
+    """Bytes of the object store: what is wanted, within a third of what is free."""
+    return max(80 * 10**6, min(max(STORE, wanted), (free() or 10**10) // 3))
+
+
+def join(ray: Any, address: str) -> None:
+    """Connect to a cluster that is there."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        raise UserError(
+            f"machine.address cannot be {address!r}; say HOST:PORT, as `ray start --head` prints it, and run the "
+            "command on a machine of the cluster"
+        )
+    try:
+        with socket.create_connection((host, int(port)), timeout=5):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"there is no Ray cluster at {address} ({error.strerror or error}); start one with `ray start --head "
+            "--port=6379`, or leave out --address for a Ray of the run's own"
+        ) from None
+    try:
+        with hearing():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="shoal")
+    except Exception as error:
+        with hearing():
+            ray.shutdown()
+        why = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"cannot join the Ray cluster at {address} ({type(error).__name__}: {why}); all its machines and this one "
+            f"need the same versions of {', '.join(NAMES[:-1])} and {NAMES[-1]}, and the same token (RAY_AUTH_TOKEN)"
+        ) from None
+
+
+@contextmanager
+def hearing() -> Iterator[None]:
+    """Let those hear signals afterwards who did before: Ray puts its own handler in their place."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+def fetched(ray: Any, ref: Any, limit: float | None = None) -> Any:
+    """What an actor says. It is waited for in short turns, so that signals are heard; a time limit is a TimeoutError,
+    and whatever keeps the actor from saying anything a LostError."""
+    while not ray.wait([ref], timeout=POLL)[0]:
+        if limit is not None and time.monotonic() > limit:
+            raise TimeoutError
+    try:
+        return ray.get(ref)
+    except ray.exceptions.RayError as error:
+        raise LostError(" ".join(str(error).split())[:200]) from None
+
+
+class Worker:
+    """What runs in an actor."""
+
+    def __init__(self) -> None:
+        import torch
+
+        from shoal.fleet.engine import keep_memory
+
+        torch.set_num_threads(1)
+        keep_memory()
+        self.served = Served()
+
+    def about(self) -> str:
+        """On which node it is."""
+        found: str = imported().util.get_node_ip_address()
+        return f"process {os.getpid()} on node {found}"
+
+    def act(self, verb: str, *arguments: Any) -> Any:
+        """Do as told, and say if it went well, or what went wrong; parcels come behind that."""
+        try:
+            value = self.served.act(verb, arguments)
+        except Exception as error:
+            answer: tuple[bool, Any] = False, portable(error)
+            return (answer, *[None] * self.served.count) if verb in SENDING else answer
+        return ((True, value[0]), *value[1]) if verb in SENDING else (True, value)
+
+
+def portable(error: Exception) -> Exception:
+    """An error as it can be sent."""
+    from ray import cloudpickle
+
+    try:
+        cloudpickle.loads(cloudpickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+class Actor:
+    """A handle on stacks in an actor."""
+
+    def __init__(self, ray: Any, actor: Any, lanes: Sequence[Lane], parcels: int) -> None:
+        self.ray, self.actor, self.lanes, self.parcels = ray, actor, frozenset(lanes), parcels
+        self.pending = self.gone = False
+        self.verb, self.refs = "", [actor.about.remote()]
+        self.about: str = fetched(ray, self.refs[0])
+
+    def tell(self, verb: str, *arguments: Any) -> None:
+        if verb == "receive":
+            places, parcels = addressed(arguments[0])
+            arguments = (places, *parcels)
+        self.verb, self.pending = verb, True
+        count = 1 + self.parcels if verb in SENDING else 1
+        refs = self.actor.act.options(num_returns=count).remote(verb, *arguments)
+        self.refs = refs if count > 1 else [refs]
+
+    def told(self) -> Any:
+        self.pending = False
+        try:
+            fine, value = fetched(self.ray, self.refs[0])
+        except LostError as error:
+            self.gone = True
+            why = str(error).partition(".")[0]
+            raise LostError(f"the worker in {self.about} has ended in the middle of its work ({why})") from None
+        if not fine:
+            raise value
+        return letters(value, self.refs[1:]) if self.verb in SENDING else value
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self.ray.kill(self.actor)
+
+
+def needed(settings: Settings, world: World) -> int:
+    """Bytes of the object store that a run would like: its data once, and stacks on their way twice."""
+    bank = world.bank
+    arrays = (getattr(bank, name) for name in ("images", "labels", "source", "test", "task", "time", "targets"))
+    nets = size(settings, bank).parts
+    return sum(int(one.nbytes) for one in arrays if one is not None) + 2 * (nets["nets"] + nets["memories"])
+
+
+@contextmanager
+def started(whole: Sequence[World]) -> Iterator[Workers]:
+    """Actors with all lanes of a fleet, as many as `machine.workers` says. They end with what is done inside."""
+    settings, peers = whole[0].fleet, whole[0].peers
+    machine = settings.machine
+    with session(machine, needed(settings, whole[0])) as open_:
+        count = machine.workers or open_.default(len(peers), machine)
+        open_.room(count, machine)
+        deals, bank = deal(whole, count), open_.ray.put(whole[0].bank)
+        there = settings
+        if machine.gpus:  # it is Ray that says which
+            there = settings.model_copy(update={"machine": machine.model_copy(update={"device": "cuda"})})
+
+        def hire(places: Sequence[int]) -> list[Handle]:
+            actors = open_.hire(Worker, len(places), machine)
+            members = [Actor(open_.ray, actor, deals[at], len(deals)) for actor, at in zip(actors, places, strict=True)]
+            try:
+                for member, at in zip(members, places, strict=True):
+                    member.tell("open", there, bank, peers, deals, at)
+                for member in members:
+                    member.told()
+            except BaseException:
+                for member in members:
+                    member.close()
+                raise
+            return list(members)
+
+        workers = Workers(whole, deals, hire)
+        fine = False
+        try:
+            yield workers
+            fine = True
+        finally:
+            for member in workers.members:
+                if not fine or member.gone or member.pending:
+                    member.close()
+            if fine:
+                idle = [member for member in workers.members if not (member.gone or member.pending)]
+                open_.release(Worker, machine, [member.actor for member in idle])  # type: ignore[attr-defined]

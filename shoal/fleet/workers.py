@@ -1,0 +1,204 @@
+"""Workers: stacks that learn elsewhere, in processes (`processes`) or in Ray actors (`actors`), and the mail between.
+
+A worker has a `Served`: it is told the verbs of a `Here`. Mail between lanes of one worker never leaves it. What goes
+to another worker is packed, a parcel for each of those that get any, and every payload is in it once, however many it
+is for; whoever drives the run sees addresses and weights, and hands parcels on unopened.
+
+A worker that ends in the middle of its work is replaced. All go on from the same stacks then, those of the last
+checkpoint; because a run is a function of its state, it ends bit for bit as if nobody had ended.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from shoal.data import Bank
+from shoal.data.tasks import Lane
+from shoal.errors import UserError
+from shoal.fleet.members import Here, Member
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World, joint_lanes, worlds
+from shoal.mail.ledger import Ledger
+from shoal.mail.mail import ACCEPTED, Envelope, Mail, envelope_of, pack, unpack
+from shoal.settings.groups import Settings
+
+SENDING = ("ask", "answer")  # verbs by which mail leaves
+OWN = -1  # stands for the worker itself where parcels are counted
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """The mail of one worker for another, packed; which payload each mail has."""
+
+    envelopes: list[Envelope]
+    which: list[int]
+    payloads: list[np.ndarray]  # uint8, a safetensors file each
+
+    def opened(self) -> list[Mail]:
+        """All mails; those that were sent the same payload share it."""
+        blank = [unpack(self.envelopes[0], content.tobytes()).payload for content in self.payloads]
+        return [Mail(**one._asdict(), payload=blank[at]) for one, at in zip(self.envelopes, self.which, strict=True)]
+
+
+class Letter:
+    """A mail that is elsewhere, as far as it must be known here: its address and weight, and where it lies, as the
+    so-many-th in a parcel, or among what its worker keeps for lanes of its own."""
+
+    def __init__(self, envelope: Envelope, floats: int, bytes_: int, at: int, parcel: Any = None) -> None:
+        self.envelope, self.floats, self.bytes, self.at, self.parcel = envelope, floats, bytes_, at, parcel
+        self.sender, self.receiver, self.mode, self.kind, self.items = envelope[:5]
+        self.id, self.task, self.epoch = envelope.id, envelope.task, envelope.epoch
+
+
+# Of every mail: its address, its weight in floats and bytes, the worker that it is for, its place there, its verdict.
+Receipt = list[tuple[Envelope, int, int, int, int, str]]
+
+
+def letters(receipt: Receipt, parcels: Sequence[Any]) -> list[tuple[Letter, str]]:
+    """What a worker has sent, for whoever drives the run. A parcel is whatever leads to it."""
+    return [
+        (Letter(envelope, floats, bytes_, at, None if worker == OWN else parcels[worker]), verdict)
+        for envelope, floats, bytes_, worker, at, verdict in receipt
+    ]
+
+
+def addressed(mails: Sequence[Letter]) -> tuple[list[tuple[int, int]], list[Any]]:
+    """Where letters lie, in which of some parcels and where in it, and those parcels."""
+    parcels: dict[int, tuple[int, Any]] = {}
+    found = []
+    for one in mails:
+        if one.parcel is None:
+            found.append((OWN, one.at))
+        else:
+            found.append((parcels.setdefault(id(one.parcel), (len(parcels), one.parcel))[0], one.at))
+    return found, [parcel for _, parcel in parcels.values()]
+
+
+class Served:
+    """The stacks of a worker, which is told verbs from elsewhere."""
+
+    here: Here
+
+    def open(
+        self, settings: Settings, bank: Bank, peers: Sequence[Lane], deals: Sequence[Sequence[Lane]], own: int
+    ) -> None:
+        """Make the world of one of some deals of all lanes."""
+        self.worlds = worlds(settings, bank, deals[own], peers)
+        self.home = {lane: OWN if at == own else at for at, mine in enumerate(deals) for lane in mine}
+        self.count = len(deals)
+        self.kept: list[Mail] = []
+
+    def restore(self, stacks: Sequence[Stack] | None, ledger: Ledger) -> None:
+        """Go on from some stacks, or begin. The rows of the ledger are written where the run is driven; limits hold
+        where mail leaves."""
+        self.here = Here(self.worlds, stacks)
+        self.here.ledger = ledger
+        self.here.bind()
+
+    def act(self, verb: str, arguments: Sequence[Any]) -> Any:
+        """Do as told; of mail that leaves, a receipt and the parcels."""
+        if verb in ("open", "restore"):
+            return getattr(self, verb)(*arguments)
+        if verb == "receive":
+            return self.receive(*arguments)
+        value = getattr(self.here, verb)(*arguments)
+        return self.sent(value) if verb in SENDING else value
+
+    def sent(self, posted: Sequence[tuple[Mail, str]]) -> tuple[Receipt, list[Parcel | None]]:
+        """What has left, as whoever drives the run may know it, and a parcel for each worker that gets any of it."""
+        receipt: Receipt = []
+        parcels = [Parcel([], [], []) for _ in range(self.count)]
+        packed: dict[tuple[int, int], int] = {}  # where a payload is in a parcel
+        self.kept = []
+        for mail, verdict in posted:
+            envelope, worker, at = envelope_of(mail), OWN, OWN
+            if verdict == ACCEPTED:
+                worker = self.home.get(mail.receiver, OWN)  # to nobody: that it has no edge is found where it is driven
+            if verdict == ACCEPTED and worker == OWN:
+                at = len(self.kept)
+                self.kept.append(mail)
+            elif verdict == ACCEPTED:
+                parcel, name = parcels[worker], (worker, id(mail.payload))
+                if name not in packed:
+                    packed[name] = len(parcel.payloads)
+                    parcel.payloads.append(np.frombuffer(pack(mail)[1], np.uint8))
+                at = len(parcel.envelopes)
+                parcel.envelopes.append(envelope)
+                parcel.which.append(packed[name])
+            receipt.append((envelope, mail.floats, mail.bytes, worker, at, verdict))
+        return receipt, [parcel if parcel.envelopes else None for parcel in parcels]
+
+    def receive(self, places: Sequence[tuple[int, int]], *parcels: Parcel) -> list[str]:
+        """What receivers say of mail that has come for them, each given by its place in a parcel."""
+        found = {OWN: self.kept} | {at: parcel.opened() for at, parcel in enumerate(parcels)}
+        return self.here.receive([found[parcel][at] for parcel, at in places])
+
+
+class Handle(Member, Protocol):
+    """A member that is a worker."""
+
+    pending: bool  # has it been told something of which it has not been asked what came of it?
+    gone: bool  # has it been found to have ended?
+
+    def close(self) -> None: ...
+
+
+class Workers:
+    """All workers of a run."""
+
+    def __init__(
+        self, whole: Sequence[World], deals: Sequence[tuple[Lane, ...]], hire: Callable[[Sequence[int]], list[Handle]]
+    ) -> None:
+        self.whole, self.deals, self.hire = whole, deals, hire
+        self.members: list[Handle] = []  # one for each deal, in their order
+
+    def restart(self, stacks: Sequence[Stack] | None, ledger: Ledger) -> None:
+        """Let all workers go on from some stacks, or begin; `hire` finds one for each deal that has none."""
+        there = [member for member in self.members if drained(member)]
+        for member in self.members:
+            if member not in there:
+                member.close()
+        lanes = {member.lanes for member in there}
+        self.members = there
+        self.members += self.hire([at for at, mine in enumerate(self.deals) if frozenset(mine) not in lanes])
+        self.members.sort(key=lambda member: [frozenset(mine) for mine in self.deals].index(member.lanes))
+        for member, mine in zip(self.members, self.deals, strict=True):
+            member.tell("restore", dealt(self.whole, stacks, mine), ledger.sent_by(member.lanes))
+        for member in self.members:
+            member.told()
+
+
+def drained(member: Handle) -> bool:
+    """Is a worker still there? What it was still at is waited for and forgotten."""
+    if member.pending and not member.gone:
+        with suppress(Exception):  # what it was still at is no concern any more
+            member.told()
+    return not member.gone
+
+
+def dealt(whole: Sequence[World], stacks: Sequence[Stack] | None, lanes: Sequence[Lane]) -> list[Stack] | None:
+    """What a member with some lanes gets of the stacks of a fleet."""
+    if stacks is None:
+        return None
+    found, wanted_lanes = [], set(lanes)
+    for one, stack in zip(whole, stacks, strict=True):
+        mine = [lane for lane in one.lanes if lane in wanted_lanes]
+        if not mine:
+            continue
+        wanted = mine if stack.lanes == one.lanes else list(joint_lanes(mine))
+        place = {lane: at for at, lane in enumerate(stack.lanes)}
+        found.append(stack.take([place[lane] for lane in wanted], wanted))
+    return found
+
+
+def too_many(settings: Settings) -> None:
+    """Raise if there are more workers than lanes."""
+    lanes = settings.agents * settings.seeds
+    if settings.machine.members != "here" and settings.machine.workers > lanes:
+        raise UserError(
+            f"machine.workers = {settings.machine.workers} (--workers, --stacks) is more than there are lanes to deal: "
+            f"{settings.agents} agents x {settings.seeds} seeds = {lanes}; say {lanes} or fewer"
+        )

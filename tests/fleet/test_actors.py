@@ -1,0 +1,205 @@
+"""Workers in Ray actors: the same bits and the same ledger, whoever is killed, and nothing left running.
+
+One Ray serves all tests of this file that need no other; it has as many actors as the largest of them.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from shoal.data import load
+from shoal.errors import UserError
+from shoal.fleet import actors
+from shoal.fleet.members import LostError
+from shoal.fleet.run import Moment, train
+from shoal.fleet.stack import Stack
+from shoal.fleet.workers import Letter
+from shoal.fleet.world import worlds
+from shoal.runs.execute import prepare
+from shoal.runs.record import Record
+from shoal.settings.groups import Settings
+from shoal.settings.reading import resolve
+from shoal.sharing.modes import MODES
+from tests.command import ROOT
+from tests.fleet.test_members import FLAT, RAW, same, settings_of
+
+pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+OWN = {"tasks": {**RAW["tasks"], "common": False}}  # every agent begins for itself, so that there is less to learn
+
+
+def ray_of(count: int, machine: dict[str, Any] | None = None, **changes: Any) -> Settings:
+    """A fleet in so many actors."""
+    own = {"members": "ray", "workers": count, "cpus": 0.5, "patience": 90.0, **(machine or {})}
+    return resolve({**RAW, **changes, "machine": own})
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[None]:
+    """A Ray of this machine with room for four actors."""
+    with actors.session(ray_of(4).machine):
+        yield
+
+
+@pytest.mark.usefixtures("ray")
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_fleet_in_actors_ends_as_in_one_process(count: int) -> None:
+    """A hybrid over links with limits, with a common start. Whoever drives the run never sees a payload."""
+    want = train(worlds(settings_of(0), load("digits")))
+    seen: list[Any] = []
+    found = train(worlds(ray_of(count), load("digits")), observe=lambda mail, verdict: seen.append(mail))
+    same(found, want)
+    assert len(seen) == len(want[0].ledger) > 0
+    assert all(isinstance(mail, Letter) for mail in seen)
+    parcels = [mail.parcel for mail in seen if mail.parcel is not None]
+    assert bool(parcels) == (count > 1)
+    assert {type(one).__name__ for one in parcels} <= {"ObjectRef"}
+
+
+@pytest.mark.usefixtures("ray")
+def test_an_actor_that_is_killed_is_replaced_and_the_run_ends_the_same(tmp_path: Path) -> None:
+    here = settings_of(0, **OWN, kinds=[FLAT])
+    want, record = train(worlds(here, load("digits"))), Record(tmp_path, here)
+    losses: list[str] = []
+
+    def watch(moment: Moment) -> None:
+        if (moment.task, moment.epoch) == (2, 0):
+            record.save(moment.stacks)
+        if (moment.task, moment.epoch) == (2, 1) and not losses:
+            (process,) = re.findall(r"process (\d+)", moment.crew.members[0].about)  # type: ignore[attr-defined]
+            os.kill(int(process), signal.SIGKILL)
+
+    def lost(loss: LostError) -> tuple[Stack, ...] | None:
+        losses.append(str(loss))
+        return record.load(torch.device("cpu"))
+
+    same(train(worlds(ray_of(2, **OWN, kinds=[FLAT]), load("digits")), watch=watch, lost=lost), want)
+    (loss,) = losses
+    assert re.match(r"the worker in process \d+ on node \S+ has ended in the middle of its work", loss)
+
+
+@pytest.mark.usefixtures("ray")
+def test_what_goes_wrong_in_an_actor_is_said_as_here() -> None:
+    said = []
+    for settings in (settings_of(0, **OWN, sharing=[]), ray_of(2, **OWN, sharing=[])):
+        diverging = settings.model_copy(update={"learner": settings.learner.model_copy(update={"rate": 1e30})})
+        with pytest.raises(UserError, match=r"diverged in task .* learner\.rate \(1e\+30\)") as caught:
+            train(worlds(diverging, load("digits")))
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
+@pytest.mark.usefixtures("ray")
+def test_more_actors_than_there_is_room_for_are_one_sentence() -> None:
+    cpus = os.cpu_count() or 1
+    with pytest.raises(UserError) as caught:
+        train(worlds(ray_of(4, {"cpus": float(cpus)}), load("digits")))
+    assert str(caught.value) == (
+        f"4 workers with {cpus} CPU{'s' * (cpus > 1)} each need {4 * cpus}, and this machine has {cpus}; say --stacks "
+        "1, or lower machine.cpus"
+    )
+    with pytest.raises(UserError, match=r"2 workers with 0.5 GPUs each need 1, and this machine has 0;"):
+        train(worlds(ray_of(2, {"gpus": 0.5}), load("digits")))
+    with pytest.raises(UserError, match=r"this program uses this machine already, and cannot use 127.0.0.1:1 beside"):
+        train(worlds(ray_of(2, {"address": "127.0.0.1:1"}), load("digits")))
+
+
+@pytest.mark.usefixtures("ray")
+def test_a_cluster_that_has_no_room_is_not_waited_for_for_ever() -> None:
+    """All CPUs are taken by somebody else."""
+    ray, cpus = actors.imported(), os.cpu_count() or 1
+    busy = ray.remote(num_cpus=cpus)(Idle).remote()
+    for left in actors.OPEN[0].idle.values():
+        while left:
+            ray.kill(left.pop())
+    assert actors.fetched(ray, busy.about.remote(), time.monotonic() + 60)
+    with pytest.raises(UserError) as caught:
+        train(worlds(ray_of(2, {"patience": 1.0}), load("digits")))
+    ray.kill(busy)
+    assert str(caught.value).startswith(
+        "this machine has had no room for 2 workers with 0.5 CPUs each for 1 seconds; what was saved is whole:"
+    )
+
+
+class Idle:
+    def about(self) -> bool:
+        return True
+
+
+def test_a_node_with_other_versions_is_named() -> None:
+    own = actors.facts()
+    assert own.keys() == set(actors.NAMES)
+    actors.differs(own, own, "10.0.0.7")
+    with pytest.raises(UserError, match=r"^node 10.0.0.7 has torch 1.0, and this machine has torch .*; a run needs"):
+        actors.differs(own, {**own, "torch": "1.0"}, "10.0.0.7")
+    with pytest.raises(UserError, match=r"^node 10.0.0.7 has no shoal, and this machine has shoal "):
+        actors.differs(own, {**own, "shoal": ""}, "10.0.0.7")
+
+
+@pytest.mark.usefixtures("ray")
+def test_every_node_is_asked_for_its_versions_where_there_may_be_no_shoal(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = actors.OPEN[0]
+    session.check()
+    honest = actors.differs
+    monkeypatch.setattr(actors, "differs", lambda own, there, node: honest({**own, "python": "2.7.18"}, there, node))
+    with pytest.raises(UserError, match=r"^node \S+ has python 3.* and this machine has python 2.7.18;"):
+        session.check()
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("127.0.0.1:1", r"there is no Ray cluster at 127.0.0.1:1 \(Connection refused\); start one with `ray start"),
+        ("ray://somewhere:10001", r"machine.address cannot be 'ray://somewhere:10001'; say HOST:PORT"),
+        ("auto", r"machine.address cannot be 'auto'; say HOST:PORT"),
+    ],
+)
+def test_an_address_without_a_cluster_is_one_sentence(address: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actors, "OPEN", [])
+    with pytest.raises(UserError, match=why):
+        actors.join(actors.imported(), address)
+
+
+def test_more_actors_than_lanes_are_one_sentence() -> None:
+    with pytest.raises(UserError, match=r"machine.workers = 5 .* 4 agents x 1 seeds = 4; say 4 or fewer"):
+        prepare(ray_of(5))
+
+
+def test_without_the_extra_it_is_one_sentence_and_nothing_else_imports_ray() -> None:
+    code = (
+        "import sys; sys.modules['ray'] = None\n"
+        "import shoal.cli.commands, shoal.fleet.run, shoal.fleet.processes, shoal.fleet.actors as actors\n"
+        "from shoal.settings.groups import Machine\n"
+        "try: actors.session(Machine()).__enter__()\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == (
+        "UserError workers in Ray need the package `ray`, which is not installed; `pip install 'shoal[ray]'` brings "
+        "it, and --workers 2 works without\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray")
+@pytest.mark.parametrize("name", sorted(MODES))
+def test_every_mode_ends_in_actors_as_here(name: str) -> None:
+    modular = MODES[name].offers or name == "modmod"
+    changes: dict[str, Any] = {"sharing": [{"mode": name, **MODES[name].example}], **OWN, "network": {"graph": "ring"}}
+    changes["model"] = "modular-mlp" if modular else "mlp"
+    changes["learner"] = {**RAW["learner"]} if modular else {"epochs": 3, "batch": 16, "memory": 4}
+    want = train(worlds(settings_of(0, **changes), load("digits")))
+    assert len(want[0].ledger)
+    same(train(worlds(ray_of(2, **changes), load("digits"))), want)
