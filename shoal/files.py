@@ -20,34 +20,45 @@ def save(file: Path, content: bytes | str, advice: str, mark: Mark | None = None
     cannot be written: "give --out another place".
     """
     replaceable(file, mark)
-    part = file.with_name(f"{file.name}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with fresh(part) as target:
-            # A folder's name may be no text at all.
-            target.write(content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
-            target.flush()
-            os.fsync(target.fileno())
-        part.replace(file)
-        settle(file.parent)
+        # A folder's name may be no text at all.
+        settle(put(file, content if isinstance(content, bytes) else content.encode("utf-8", "replace")), file)
     except (OSError, ValueError) as error:  # no file can have such a name
         with suppress(OSError, ValueError):
-            part.unlink()
+            beside(file).unlink()
         raise UserError(f"cannot write {file}: {getattr(error, 'strerror', None) or error}; {advice}") from None
     return file
 
 
+def beside(file: Path) -> Path:
+    """Where a file is written before it is moved to its place."""
+    return file.with_name(f"{file.name}.part")
+
+
+def put(file: Path, content: bytes) -> Path:
+    """Write a file beside its place, and say where it is; `settle` moves it there."""
+    part = beside(file)
+    with fresh(part) as target:
+        target.write(content)
+        target.flush()
+        os.fsync(target.fileno())
+    return part
+
+
 def fresh(part: Path) -> BinaryIO:
-    """A new file to write to. What is left there of an earlier one is removed; a link is removed and never followed."""
+    """A new file to write to. What a kill has left there is removed; a link is removed and never followed."""
     part.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     return os.fdopen(os.open(part, flags, 0o666), "wb")
 
 
-def settle(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system can do that."""
+def settle(part: Path, file: Path) -> None:
+    """Move a file to its place for good: the folder too is on the disk when this is done, where the system can do
+    that."""
+    part.replace(file)
     with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(file.parent, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

@@ -1,8 +1,9 @@
-"""Amounts of data as people write them: `20 kB` is 20,000 bytes, `20 kB/task` what a link carries in a task."""
+"""Amounts as people write them: `20 kB` is 20,000 bytes, `20 kB/task` what a link carries in a task."""
 
 import re
 from fractions import Fraction
 from functools import cache
+from math import inf
 from typing import Literal, NamedTuple
 
 from shoal.errors import SettingsError
@@ -14,6 +15,12 @@ NAMES = {name.lower(): size for name, size in UNITS.items()} | {
     "byte": 1, "bytes": 1, **dict.fromkeys(FLOATS, FLOAT),
 }  # fmt: skip
 AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]+)\s*")
+RATE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]+)\s*(?:/\s*s|ps|per second)\s*")
+TIME = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|min|h)\s*")
+BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+LONG = {"ms": Fraction(1, 1000), "s": Fraction(1), "min": Fraction(60), "h": Fraction(3600)}
+RATES = 'a number of bytes above 0, or an amount per second such as "1 Mbit/s" or "50 kB/s"'
+DURATIONS = 'a number of seconds from 0, or a time such as "20 ms"'
 UNLIMITED = "unlimited"
 PERIODS: dict[str, Literal["exchange", "task"]] = {"exchange": "exchange", "task": "task"}
 SECONDS = ("s", "sec", "second", "seconds", "min", "minute", "h", "hour", "day")
@@ -21,6 +28,11 @@ BUDGETS = (
     'a whole number of floats per exchange from 0, an amount such as "20 kB" (per exchange), "20 kB/task" or '
     '"500 floats/task", or "unlimited"'
 )
+
+
+def plural(number: int, word: str) -> str:
+    """So many of something: `1 link`, `64 links`."""
+    return f"{number:,} {word}{'s' * (number != 1)}"
 
 
 def size(said: str) -> int:
@@ -89,8 +101,8 @@ def limit(said: int | str | None) -> Limit | None:
         raise SettingsError(f"a budget cannot be {said!r}; allowed: {BUDGETS}")
     if per in SECONDS:
         raise SettingsError(
-            f"a budget cannot be {said!r}: agents have a clock of tasks and epochs, and none of seconds yet; say what "
-            f'a link carries per task, "{text.strip()}/task", or per exchange, "{text.strip()}"'
+            f"a budget cannot be {said!r}: it is per exchange or per task; say what a link carries per second as "
+            f'network.bandwidth = "{text.strip()}/s", or as a budget per task, "{text.strip()}/task"'
         )
     if slash and per not in PERIODS:
         raise SettingsError(
@@ -104,6 +116,44 @@ def limit(said: int | str | None) -> Limit | None:
         unit = "floats" if floats else "bytes"
         raise SettingsError(f"a budget cannot be {said!r}, which is no whole number of {unit}; allowed: {BUDGETS}")
     return Limit(amount, "floats" if floats else "bytes", PERIODS.get(per, "exchange"))
+
+
+def rate(said: float | str) -> float:
+    """The bytes per second that are said.
+
+    >>> rate("1 Mbit/s")
+    125000.0
+    """
+    wrong = SettingsError(f"cannot be {said!r}; allowed: {RATES}")
+    if isinstance(said, bool) or not isinstance(said, int | float | str):
+        raise wrong
+    found = float(said) if isinstance(said, int | float) else 0.0
+    if isinstance(said, str) and (words := RATE.fullmatch(said)):
+        unit = words[2].lower()
+        if unit in BITS:
+            found = float(Fraction(words[1]) * BITS[unit] / 8)
+        elif unit in NAMES:
+            found = float(Fraction(words[1]) * NAMES[unit])
+    if not 0 < found < inf:
+        raise wrong
+    return found
+
+
+def duration(said: float | str) -> float:
+    """The seconds that are said.
+
+    >>> duration("20 ms")
+    0.02
+    """
+    wrong = SettingsError(f"cannot be {said!r}; allowed: {DURATIONS}")
+    if isinstance(said, bool) or not isinstance(said, int | float | str):
+        raise wrong
+    found = float(said) if isinstance(said, int | float) else -1.0
+    if isinstance(said, str) and (words := TIME.fullmatch(said)):
+        found = float(Fraction(words[1]) * LONG[words[2]])
+    if not 0 <= found < inf:
+        raise wrong
+    return found
 
 
 def plain(said: int | str) -> int | str:

@@ -69,7 +69,7 @@ BAD = [
     ("-5 kB", "allowed: a whole number"),
     (-5, "allowed: a whole number"),
     ("20 kB/fortnight", 'it is per exchange or per task; say "20 kB" or "20 kB/task"'),
-    ("20 kB/s", "agents have a clock of tasks and epochs, and none of seconds yet; say what a link carries per task"),
+    ("20 kB/s", "it is per exchange or per task; say what a link carries per second as network.bandwidth"),
     ("1e999", "allowed: a whole number"),
     ("true", "allowed: a whole number"),
     ("2.5", "allowed: a whole number"),

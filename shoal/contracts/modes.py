@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from shoal.contracts.fleets import (
+    TASKS,
     Run,
     bank_of,
     difference,
@@ -32,7 +33,22 @@ from shoal.fleet.stack import PARAMS, Stack
 from shoal.fleet.world import World, worlds
 from shoal.learners import received
 from shoal.mail.ledger import COLUMNS
-from shoal.mail.mail import ACCEPTED, LOST, OVER_BUDGET, SILENT, TOO_MUCH, UNSENT, Expected, Mail, pack
+from shoal.mail.mail import (
+    ABSENT,
+    ACCEPTED,
+    DOWN,
+    EXPIRED,
+    LOST,
+    OVER_BUDGET,
+    OVERTAKEN,
+    SILENT,
+    TOO_MUCH,
+    UNDER_WAY,
+    UNSENT,
+    Expected,
+    Mail,
+    pack,
+)
 from shoal.mail.quote import Room
 from shoal.models.table import MODELS
 from shoal.sharing.clock import due
@@ -416,15 +432,14 @@ class Intercepted:
     """A member whose mail is changed, or lost, after it has left."""
 
     def __init__(self, here: Here, change: Callable[[Mail], Mail | None]) -> None:
-        self.here, self.lanes, self.change, self.verb = here, here.lanes, change, ""
+        self.here, self.lanes, self.change = here, here.lanes, change
 
-    def tell(self, verb: str, *arguments: Any) -> None:
-        self.verb = verb
-        self.here.tell(verb, *arguments)
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        def act(*arguments: Any) -> Any:
+            value = getattr(self.here, verb)(*arguments)
+            return [self.under_way(*one) for one in value] if verb in ("ask", "answer") else value
 
-    def told(self) -> Any:
-        value = self.here.told()
-        return [self.under_way(*one) for one in value] if self.verb in ("ask", "answer") else value
+        return act
 
     def under_way(self, mail: Mail, verdict: str) -> Posted:
         changed = self.change(mail) if verdict == ACCEPTED else mail
@@ -544,6 +559,159 @@ HARM: dict[str, Callable[[Payload, Wanted], Payload | None]] = {
 }
 
 
+# The laws of bad days: for each, what the network and the agents are like, and a verdict that must be seen there.
+
+LOSSY: dict[str, Any] = {"loss": 0.4}
+BURSTY: dict[str, Any] = {"loss": {"share": 0.4, "length": 2}}
+SLOW: dict[str, Any] = {"delay": {"least": 0, "most": 2}}
+AWAY: dict[str, Any] = {"absent": [{"agents": [1], "epochs": [[5, 7], [9, 10]]}, {"agents": [3], "tasks": [2]}]}
+DAYS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
+    "loss": (LOSSY, {}, (LOST,)),
+    "loss in bursts": (BURSTY, {}, (LOST,)),
+    "delay": (SLOW, {}, (UNDER_WAY, EXPIRED, OVERTAKEN, ACCEPTED)),
+    "absence": ({}, AWAY, (ABSENT,)),
+    "all of it": (
+        LOSSY | SLOW | {"down": [[6, 7]]},
+        AWAY | {"mail": "waits", "joins": [{"agents": [0], "epoch": 5}], "leaves": [{"agents": [2], "epoch": 11}]},
+        (LOST, DOWN),
+    ),
+}
+
+
+def a_bad_day(case: Case, name: str) -> Run:
+    """A run under conditions, in which mail flowed and met them."""
+    network, presence, verdicts = DAYS[name]
+    if name not in case.runs:
+        case.runs[name] = ran(case.small(LANES, network=edges(PAIRS, **network), presence=presence))
+    run = case.runs[name]
+    said = run.stack.ledger.column("verdict").tolist()
+    law(ACCEPTED in said, f"{case.what}: under {name} no mail was accepted, so there is nothing to test")
+    law(any(word in said for word in verdicts), f"{case.what}: under {name} no mail was {' or '.join(verdicts)}")
+    return run
+
+
+def on_a_bad_day_strangers_do_not_leak(case: Case) -> None:
+    for name in DAYS:
+        run, sentence = a_bad_day(case, name), f"under {name} agents learn as if strangers were not there"
+        network, presence, _ = DAYS[name]
+        apart = simulate(case.small(FIRST, network=edges(PAIRS, **network), presence=presence))
+        case.same(run.rows(FIRST), apart, sentence, ledger=False)
+        law(rows(run.stack, FIRST) == rows(apart), f"{case.what}: {sentence}, but the ledger differs")
+        if not presence:
+            case.as_alone(run.stack, [LONELY], f"under {name} an agent without edges learns as alone")
+
+
+def lost_mail_is_paid_for_and_never_absorbed(case: Case) -> None:
+    """Where everything is lost, all learn as alone, and pay as if nothing were."""
+    stack = simulate(case.small(FIRST, network=edges(PAIRS, loss=1.0)))
+    case.as_alone(stack, FIRST, "where all mail is lost all learn as alone")
+    verdicts = set(stack.ledger.column("verdict").tolist())
+    law(verdicts == {LOST}, f"{case.what}: where all mail is lost, the ledger says {verdicts}")
+    paid = sum(use.total.bytes for use in stack.ledger.uses.values())
+    law(0 < paid == int(stack.ledger.column("bytes").sum()), f"{case.what}: lost mail is paid for")
+
+
+def without_loss_and_delay_it_is_the_same_run(case: Case) -> None:
+    calm = {"loss": 0.0, "delay": 0, "down": [[1000, 1001]]}
+    stack = simulate(case.small(FIRST, network=edges(PAIRS, **calm), presence={"mail": "waits"}))
+    case.same(stack, case.first.stack, "without loss, delay and absence a run is as without conditions, bit for bit")
+
+
+def late_mail_is_absorbed_at_most_once(case: Case) -> None:
+    absorbed: Counter[str] = Counter()
+
+    def noting(mode: Sharing) -> Sharing:
+        honest = type(mode).absorb
+
+        class Noting(type(mode)):  # type: ignore[misc]
+            def absorb(self, post: Any, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+                absorbed.update(mail.id for mail in answers)
+                honest(self, post, questions, answers)
+
+        found: Sharing = Noting.model_construct(_fields_set=mode.model_fields_set, **dict(mode))
+        return found
+
+    network = edges(PAIRS, **SLOW)
+    stack = simulate(case.small(LANES, network=network, sharing=tuple(map(noting, case.modes))))
+    ledger = stack.ledger
+    used = any(set(mode.late.values()) != {"never"} for mode in case.modes)
+    late = ledger.column("late").any() or ledger.among("verdict", [UNDER_WAY]).any()
+    law(bool(late), f"{case.what}: under delay no mail was late")
+    law(bool(absorbed) or not used, f"{case.what}: under delay nothing was absorbed")
+    law(max(absorbed.values(), default=1) == 1, f"{case.what}: late mail is absorbed at most once")
+    told = ledger.among("verdict", [ACCEPTED]) & ~ledger.among("kind", [k for one in case.modes for k in one.asking])
+    law(int(told.sum()) == len(absorbed), f"{case.what}: what the ledger calls accepted is what was absorbed")
+
+
+def on_a_bad_day_stopped_and_resumed_it_ends_the_same(case: Case) -> None:
+    for name in DAYS:
+        run = a_bad_day(case, name)
+        flying = [state for state in run.states if state.inbox] or run.states
+        state = flying[len(flying) // 2]
+        (stack,) = saved(run.world.settings, [state])
+        sentence = f"under {name}, stopped at task {state.task}, epoch {state.epoch}, it ends where it would have"
+        law(stack.ledger.uses == state.ledger.uses, f"{case.what}: {sentence}, but edges forget what they carried")
+        case.same(simulate(run.world, stack), run.stack, sentence)
+
+
+def on_a_bad_day_cut_into_stacks_it_ends_the_same(case: Case) -> None:
+    for name in ("loss", "all of it"):
+        network, presence, _ = DAYS[name]
+        run, kinds = a_bad_day(case, name), [dict(kind) for kind in KINDS]
+        raw = case.raw(kinds=kinds, network=edges(PAIRS, **network), presence=presence)
+        settings = settings_of(case.model, **raw)
+        parts = worlds(settings, bank_of(case.model), LANES)
+        found = train(parts)
+        sentence = f"under {name} a fleet that is cut into several stacks ends as in one"
+        for part, stack in zip(parts, found, strict=True):
+            case.same(stack, run.rows(part.lanes), sentence, ledger=False)
+        law(rows(found[0]) == rows(run.stack), f"{case.what}: {sentence}, but the ledger differs")
+
+
+# Steps in a task, so that received images make no epoch longer, and clocks that differ with every agent.
+ITERATIONS = {"iterations": 8}
+SPEEDS = {"pace": "asynchronous", "speed": [100.0, 61.0, 100.0, 47.0, 83.0]}
+WIRES = {"bandwidth": "400 kB/s", "latency": "10 ms"}
+
+
+def equal_clocks_are_lock_step(case: Case) -> None:
+    together = simulate(case.small(FIRST, learner=ITERATIONS))
+    case.flowed(together, "between two agents")
+    for clock in ({"pace": "asynchronous", "speed": 100.0}, {"arrivals": [0.0] * TASKS["count"]}):
+        apart = simulate(case.small(FIRST, learner=ITERATIONS, clock=clock))
+        sentence = "with equal speeds and nothing under way, clocks of their own come to lock-step"
+        name = difference(together, apart, lambda name: name.startswith("clock/") or name in COUNTED)
+        law(not name, f"{case.what}: {sentence}, but `{name}` differs")
+        law(rows(together) == rows(apart), f"{case.what}: {sentence}, but the ledger differs")
+
+
+COUNTED = ("record/steps", "record/spent")
+
+
+def with_clocks_of_their_own_strangers_do_not_leak(case: Case) -> None:
+    timed: dict[str, Any] = {"clock": SPEEDS, "network": edges(PAIRS, **WIRES)}
+    every = ran(case.small(LANES, **timed))
+    case.flowed(every.stack, "between agents with clocks of their own")
+    apart = simulate(case.small(FIRST, **timed))
+    sentence = "with clocks of their own, agents learn the same whoever else is there"
+    case.same(every.rows(FIRST), apart, sentence, ledger=False)
+    law(rows(every.stack, FIRST) == rows(apart), f"{case.what}: {sentence}, but the ledger differs")
+    own = ran(case.small([LONELY], shared=False, clock=SPEEDS))
+    skip = shared_only(case.owners)
+    name = difference(every.rows([LONELY]), own.stack, lambda name: skip(name) or name == "clock/busy")
+    law(not name, f"{case.what}: an agent without edges learns as alone by a clock of its own, but `{name}` differs")
+
+
+def with_clocks_of_their_own_it_resumes(case: Case) -> None:
+    run = ran(case.small(FIRST, clock=SPEEDS, network=edges(PAIRS, **WIRES)))
+    case.flowed(run.stack, "between agents with clocks of their own")
+    late = [state for state in run.states[:-1] if state.inbox]
+    for state in [*late[len(late) // 2 :][:1], run.states[len(run.states) // 2]]:
+        (stack,) = saved(run.world.settings, [state])
+        sentence = f"stopped with {len(state.inbox)} mails under way, saved and resumed it ends where it would have"
+        case.same(simulate(run.world, stack), run.stack, sentence)
+
+
 def loop_and_vmap_agree(case: Case) -> None:
     case.flowed(case.first.stack, "between two agents")
     owners = (PARAMS, received.OWNER, *case.owners)
@@ -565,5 +733,14 @@ LAWS: tuple[Callable[[Case], None], ...] = (
     quotes_are_upper_bounds,
     budgets_in_bytes_and_per_task_hold,
     bad_mail_is_as_if_it_had_never_come,
+    on_a_bad_day_strangers_do_not_leak,
+    lost_mail_is_paid_for_and_never_absorbed,
+    without_loss_and_delay_it_is_the_same_run,
+    late_mail_is_absorbed_at_most_once,
+    on_a_bad_day_stopped_and_resumed_it_ends_the_same,
+    on_a_bad_day_cut_into_stacks_it_ends_the_same,
+    equal_clocks_are_lock_step,
+    with_clocks_of_their_own_strangers_do_not_leak,
+    with_clocks_of_their_own_it_resumes,
     loop_and_vmap_agree,
 )

@@ -1,13 +1,30 @@
 """What a stack does in a task: what comes before, an epoch, a measurement, what comes after."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import torch
+from torch import Tensor
 
+from shoal.data.tasks import JOINT
+from shoal.fleet import events
 from shoal.fleet.engine import THREADS, crew
 from shoal.fleet.evaluate import accuracy
 from shoal.fleet.health import judge
-from shoal.fleet.stack import MEAN, MODEL, PARAMS, RECORD, STEPS, VAR, Stack, class_counts, grid, sharing_state
+from shoal.fleet.stack import (
+    CLOCK,
+    MEAN,
+    MODEL,
+    PARAMS,
+    RECORD,
+    STEPS,
+    VAR,
+    Stack,
+    class_counts,
+    counters,
+    grid,
+    sharing_state,
+)
 from shoal.fleet.state import guarded
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
@@ -25,25 +42,63 @@ def begin(world: World, stack: Stack) -> None:
     if stack.task >= world.settings.tasks.initial:
         if learner.fresh_adam:
             stack.forget_moments()
-        with guarded(stack, f"the learner `{learner.method}`", allowed(learner)):
+        with (
+            spared(stack, world.missed(stack.task)),
+            guarded(stack, f"the learner `{learner.method}`", allowed(learner)),
+        ):
             learner.begin(world, stack)
 
 
 def end(world: World, stack: Stack) -> None:
     """What comes after the last epoch of a task."""
     learner, task = world.settings.learner, stack.task
+    missed = world.missed(task)
     if task >= world.settings.tasks.initial - 1:
-        with guarded(stack, f"the learner `{learner.method}`", allowed(learner)):
+        with spared(stack, missed), guarded(stack, f"the learner `{learner.method}`", allowed(learner)):
             learner.end(world, stack)
         judge(world, stack)
+        if missed:
+            stack.of(RECORD)["training"][missed, task] = torch.nan
     measure(world, stack, len(grid(learner.epochs)) - 1, during=False)
-    remember(world, stack, task)
+    with spared(stack, missed):
+        remember(world, stack, task)
 
 
-def learn_epoch(fleet: Fleet, epoch: int) -> None:
-    """One epoch of every lane, pieces of the stacks side by side."""
+def learn_epoch(fleet: Fleet, epoch: int | None = None) -> None:
+    """An epoch, or the next by the clock of each stack, of every lane that is there, pieces of stacks side by side."""
     pieces = [piece for world, stack in fleet for piece in stack.pieces(world)]
-    crew(pieces, lambda piece: learn_piece(*piece, epoch), fleet[0][0].settings.machine.threads or THREADS)
+    threads = fleet[0][0].settings.machine.threads or THREADS if fleet else 1
+    with ExitStack() as all_:
+        for world, stack in fleet:
+            all_.enter_context(spared(stack, away(world, stack, stack.epoch if epoch is None else epoch)))
+        crew(pieces, lambda piece: learn_piece(*piece, piece[1].epoch if epoch is None else epoch), threads)
+
+
+def away(world: World, stack: Stack, epoch: int) -> list[int]:
+    """The rows of lanes that are absent in an epoch of the task."""
+    absent = world.absent(stack.task * world.settings.learner.epochs + epoch)
+    return [row for row, lane in enumerate(stack.lanes) if lane in absent]
+
+
+@contextmanager
+def spared(stack: Stack, rows: Sequence[int]) -> Iterator[None]:
+    """Lanes in some rows keep all that is theirs, whatever is done inside; only records go on. They go through the same
+    kernels as all others, because a stack of another shape could give other lanes other bits."""
+    if not rows:
+        yield
+        return
+    at = torch.tensor(rows)
+
+    def theirs() -> Iterator[tuple[tuple[str, str], Tensor]]:
+        for owner, state in stack.states.items():
+            if owner not in (CLOCK, RECORD):
+                yield from (((owner, name), tensor) for name, tensor in state.items())
+
+    before = {name: tensor[at.to(tensor.device)] for name, tensor in theirs()}
+    yield
+    for name, tensor in theirs():
+        old = before.get(name)
+        tensor[at.to(tensor.device)] = 0 if old is None else old  # what is new is as if they had not written it
 
 
 def learn_piece(world: World, stack: Stack, epoch: int) -> None:
@@ -72,6 +127,21 @@ def measure(world: World, stack: Stack, point: int, during: bool) -> None:
     learner = world.settings.learner
     now[:, task] = learner.now(world, stack) if during else accuracy(world, stack, "test", [task])[:, 0]
     now[(world.ends <= task) | stack.gone] = torch.nan  # nothing is measured of a stream or a lane that has ended
+    stamp(world, stack, point)
+
+
+def stamp(world: World, stack: Stack, point: int) -> None:
+    """Note what lanes have spent by the time of a measurement, where seconds are counted."""
+    record, clock = stack.of(RECORD), world.fleet.clock
+    if "spent" not in record or stack.lanes[0].agent == JOINT:
+        return
+    sent, steps = stack.clock["sent"].double(), record["steps"].double()
+    step, byte = (
+        torch.tensor([clock.of(name, lane.agent) for lane in stack.lanes], dtype=torch.float64)
+        for name in ("step_joules", "byte_joules")
+    )
+    told = torch.stack([stack.clock["seconds"], steps * step + sent * byte, sent], 1)
+    record["spent"][:, stack.task, point] = told.masked_fill(stack.gone[:, None], torch.nan)
 
 
 def copies(whole: World, stack: Stack) -> Stack:
@@ -82,7 +152,11 @@ def copies(whole: World, stack: Stack) -> Stack:
     row = {lane.seed: at for at, lane in enumerate(stack.lanes)}
     made = stack.take([row[lane.seed] for lane in whole.lanes], whole.lanes)
     made.renew(sharing_state(whole))
+    for mode in whole.settings.sharing:
+        made.of(mode.owner).update(mode.begins(whole, made))
     made.of(RECORD)["classes"] = class_counts(whole)
+    made.of(RECORD).update(counters(whole))
+    made.clock.update(events.init(whole))
     made.forget_moments()
     for task in range(stack.task):
         remember(whole, made, task)

@@ -1,18 +1,20 @@
-"""The one loop: every lane learns its stream, task after task, all members of a fleet in lock-step."""
+"""The one loop: every lane learns its stream, task after task, all in lock-step or each by a clock of its own."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import torch
 
+from shoal.fleet.events import AFTER, BEFORE, SHORT
 from shoal.fleet.health import gone_all
-from shoal.fleet.members import Crew, Health, mustered
+from shoal.fleet.members import Crew, Health, LostError, mustered
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.mail.post import Observe
-from shoal.sharing.exchange import meet
+from shoal.sharing.exchange import meet, meet_some
 from shoal.study.health import End
 
 
@@ -42,6 +44,8 @@ class Moment:
 
 # Called after every epoch and at the end of every task; it may save, not change anything.
 Watch = Callable[[Moment], None]
+# Called if a worker has ended; it gives the stacks to go on from, None: those with which it began.
+Lost = Callable[[LostError], Sequence[Stack] | None]
 
 
 def simulate(
@@ -70,9 +74,13 @@ def train(
     stacks: Sequence[Stack] | None = None,
     watch: Watch = lambda moment: None,
     observe: Observe | None = None,
+    lost: Lost | None = None,
 ) -> tuple[Stack, ...]:
     """Train a fleet from the start, or on from `stacks`, one for each kind of agents, and return them at the end of
     their streams. They go in lock-step. `observe` is told of every mail and its verdict.
+
+    If a worker ends in the middle of its work (`machine.members`), all go on from the stacks that `lost` gives, or else
+    from where they began, with a new one; then `watch` and `observe` are told again what was done before.
 
     An agent that diverges ends alone (shoal/fleet/health.py); if none is left, that is an error.
 
@@ -90,17 +98,31 @@ def train(
     1 2
     2 0
     """
-    tasks = worlds[0].settings.tasks
-    first, done = (stacks[0].task, stacks[0].epoch) if stacks else (0, 0)
     with one_thread(), mustered(worlds, stacks) as crew:
-        heed(crew, crew.every("health"))
-        for task in range(first, tasks.count):
-            if task == tasks.initial:
-                crew.spread()
-            learn_task(crew, task, done if task == first else 0, watch, observe)
-            watch(Moment(task + 1, 0, crew))
-        crew.spread()
-        return crew.stacks()
+        while True:
+            try:
+                return learn_all(crew, (stacks[0].task, stacks[0].epoch) if stacks else (0, 0), watch, observe)
+            except LostError as loss:
+                stacks = (lost(loss) if lost else None) or stacks
+                crew.recover(loss, stacks)
+
+
+def learn_all(crew: Crew, clock: tuple[int, int], watch: Watch, observe: Observe | None) -> tuple[Stack, ...]:
+    """All tasks that are still to do from a task and so many of its epochs on."""
+    (first, done), tasks = clock, crew.whole[0].settings.tasks
+    heed(crew, crew.every("health"))
+    own = crew.whole[0].fleet.clock.own
+    for task in range(first, tasks.count) if crew.joint or not own else ():
+        if task == tasks.initial:
+            crew.spread()
+            if own:
+                break
+        learn_task(crew, task, done if task == first else 0, watch, observe)
+        watch(Moment(task + 1, 0, crew))
+    crew.spread()
+    if own:
+        go_on(crew, watch, observe)
+    return crew.stacks()
 
 
 def learn_task(crew: Crew, task: int, done: int, watch: Watch, observe: Observe | None) -> None:
@@ -115,10 +137,49 @@ def learn_task(crew: Crew, task: int, done: int, watch: Watch, observe: Observe 
             if epoch:
                 meet(crew, settings, task, epoch, observe=observe)
             heed(crew, crew.every("learn", epoch))
+            wait(crew)
             watch(Moment(task, epoch + 1, crew))
     crew.every("end")
     meet(crew, settings, task, epochs if task >= settings.tasks.initial - 1 else 0, ended=True, observe=observe)
     heed(crew, crew.every("advance"))
+
+
+def go_on(crew: Crew, watch: Watch, observe: Observe | None) -> None:
+    """All lanes by their own clocks, from one moment at which any of them acts to the next (shoal/fleet/events.py).
+
+    At a moment, who has learned a task's last epoch ends it; modes act that come after epochs; who has the next task
+    goes on to it; modes act that come before epochs; tasks begin; and all learn an epoch, which takes them its time. A
+    fleet that is always at one point does just what `learn_task` does.
+    """
+    while (now := min(crew.every("soonest"))) < inf:
+        crew.every("end_some", now)
+        meet_some(crew, now, AFTER, observe)
+        heed(crew, crew.every("turn", now))
+        meeting = True
+        while meeting:
+            meet_some(crew, now, SHORT, observe)
+            meeting = any(crew.every("skip", now))
+        meet_some(crew, now, BEFORE, observe)
+        crew.every("begin_some", now)
+        heed(crew, crew.every("learn_some", now))
+        wait(crew)
+        task, epoch = min(crew.every("point"))
+        if epoch:
+            watch(Moment(task, epoch, crew))
+    crew.every("close")
+    watch(Moment(crew.whole[0].settings.tasks.count, 0, crew))
+
+
+def wait(crew: Crew) -> None:
+    """Let the seconds pass that the slowest lane needed for an epoch, where all wait for it."""
+    clock = crew.whole[0].fleet.clock
+    if not clock.counts or clock.pace == "asynchronous" or crew.joint:
+        return
+    longest: dict[int, float] = {}
+    for member in crew.every("longest"):
+        for seed, took in member.items():
+            longest[seed] = max(took, longest.get(seed, 0.0))
+    crew.every("spend", longest, True)
 
 
 def heed(crew: Crew, told: Sequence[Health]) -> None:

@@ -1,6 +1,7 @@
 """The stack: all that changes in a run, one row per lane. A checkpoint is this object and nothing else."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
+from shoal.fleet import events
 from shoal.fleet.state import State
 from shoal.fleet.world import World
 from shoal.learners import memory, received
@@ -21,6 +23,7 @@ from shoal.rng import key
 GRID = 10  # epochs between two evaluations
 # What every stack has, whoever learns in it: the clock, the parameters, Adam's moments and steps, and the records.
 CLOCK, PARAMS, MEAN, VAR, STEPS, RECORD = CORE = ("clock", "params", "mean", "var", "steps", "record")
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # how Adam blends its moments, and what keeps it from dividing by zero
 MODEL = "model"  # what a model keeps that is not trained
 
 
@@ -73,6 +76,11 @@ class Stack:
     @epoch.setter
     def epoch(self, epoch: int) -> None:
         self.states[CLOCK]["epoch"].fill_(epoch)
+
+    @property
+    def clock(self) -> State:
+        """The clocks of all lanes: their `task` and `epoch`, and what `shoal.fleet.events` keeps."""
+        return self.states[CLOCK]
 
     @property
     def params(self) -> State:
@@ -141,6 +149,27 @@ class Stack:
             first += count
         return found
 
+    @contextmanager
+    def lent(self, world: World, rows: Sequence[int]) -> Iterator[tuple[World, "Stack"]]:
+        """Some rows, wherever they lie, as a stack of their own in their piece of the world. What is written to it is
+        written here, at the latest when it comes back."""
+        piece = world.some(rows)
+        if piece is world:
+            yield world, self
+            return
+        if list(rows) == list(range(rows[0], rows[0] + len(rows))):
+            cut = {owner: state.cut(rows[0], len(rows)) for owner, state in self.states.items()}
+            yield piece, Stack(piece.lanes, Cut(cut, self, rows[0]), self.ledger, self.inbox)
+            return
+        made = Stack(piece.lanes, {owner: state.take(rows) for owner, state in self.states.items()})
+        made.ledger, made.inbox = self.ledger, self.inbox
+        try:
+            yield piece, made
+        finally:
+            for owner, state in made.states.items():
+                for name, tensor in state.items():
+                    self.of(owner).put(name, tensor, rows)
+
     def renew(self, owners: Iterable[tuple[str, Mapping[str, Tensor]]]) -> None:
         """Let owners begin anew."""
         for owner, tensors in owners:
@@ -193,7 +222,7 @@ def start(world: World) -> Stack:
     count, tasks = len(lanes), settings.tasks.count
     points = len(grid(settings.learner.epochs))
     states: dict[str, dict[str, Tensor]] = {
-        CLOCK: {name: torch.zeros(count, dtype=torch.int64) for name in ("task", "epoch")},
+        CLOCK: {name: torch.zeros(count, dtype=torch.int64) for name in ("task", "epoch")} | events.init(world),
         PARAMS: params,
         MEAN: {name: torch.zeros_like(tensor) for name, tensor in params.items()},
         VAR: {name: torch.zeros_like(tensor) for name, tensor in params.items()},
@@ -206,6 +235,7 @@ def start(world: World) -> Stack:
             "ended": torch.zeros(count, 3, dtype=torch.int64),
             "training": torch.full((count, tasks, 3), np.nan),
             "moved": torch.ones(count, dtype=torch.bool),
+            **counters(world),
         },
     }
     owners = [
@@ -228,6 +258,19 @@ def start(world: World) -> Stack:
                 )
         states.setdefault(owner, {}).update(tensors)
     return Stack(lanes, {owner: State(count, tensors) for owner, tensors in states.items()})
+
+
+def counters(world: World) -> dict[str, Tensor]:
+    """Where seconds are counted: how many `steps` each lane has taken, and what it has `spent` at each measurement,
+    [L, T, G, 3]: seconds, joules and bytes that it has sent."""
+    settings, count = world.settings, len(world.lanes)
+    if not world.fleet.clock.counts:
+        return {}
+    points = count, settings.tasks.count, len(grid(settings.learner.epochs)), 3
+    return {
+        "steps": torch.zeros(count, dtype=torch.int64),
+        "spent": torch.full(points, np.nan, dtype=torch.float64),
+    }
 
 
 def class_counts(world: World) -> Tensor:

@@ -57,6 +57,13 @@ class State(MutableMapping[str, Tensor]):
         rows.copy_(tensor)
         return rows
 
+    def put(self, name: str, tensor: Tensor, rows: Sequence[int]) -> None:
+        """Write a tensor of some lanes into their rows; where there was none, room is made for all."""
+        old = self.tensors.get(name)
+        if old is None or (old.shape[1:], old.dtype) != (tensor.shape[1:], tensor.dtype):
+            self[name] = tensor.new_zeros(self.lanes, *tensor.shape[1:])
+        self[name][torch.tensor(rows, device=tensor.device)] = tensor
+
     def cut(self, first: int, lanes: int) -> "State":
         """A view of some lanes that lie together."""
         views = {name: rows_of(tensor, first, lanes) for name, tensor in self.tensors.items()}

@@ -1,5 +1,6 @@
 """The world: all that never changes in a run, stacked over lanes."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,23 +11,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.compiled.build import kernel, unsuited
 from shoal.data import Bank
 from shoal.data.scaling import Scaling, scaling
 from shoal.data.scenarios import even, seen, streams
 from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS
+from shoal.fleet.events import arrivals, first_of
 from shoal.mail.bundle import Links
 from shoal.models.contract import Model, Usage, described
 from shoal.models.heads import OPEN, sizes
 from shoal.models.table import build
-from shoal.network.edges import Edge, edges
+from shoal.network.edges import Edge, edges, version
+from shoal.network.weather import Weather
+from shoal.settings.conditions import Interval
 from shoal.settings.groups import Settings
 
 if TYPE_CHECKING:
     from shoal.sharing.contract import Sharing
 
 NAMES = ("train", "validation", "test")
+PAYS = 2  # lanes for which a thread pays, where the kernel takes the steps
+PICKED = 256  # pieces of a world that are kept
 
 
 class Place(NamedTuple):
@@ -67,6 +74,29 @@ class World:
     train: Split
     validation: Split
     test: Split
+    epoch: int = 0  # since the first task: the graph is as it is then
+
+    def at(self, task: int, epoch: int) -> "World":
+        """This world with the graph that it has when so many epochs of a task are done."""
+        when = version(self.fleet.network, moment(self.settings, task, epoch))
+        if when == self.epoch:
+            return self
+        if when not in self.later:
+            self.later.clear()  # time does not go back
+            self.later[when] = replace(self, epoch=when)
+        return self.later[when]
+
+    @cached_property
+    def later(self) -> "dict[int, World]":
+        """What `at` has found last."""
+        return {}
+
+    @cached_property
+    def most_heard(self) -> int:
+        """How many agents can send to one at the start of a task, at most."""
+        starts = {self.at(task, 0).epoch: task for task in range(self.settings.tasks.count)}
+        found = [Counter(receiver for _, receiver in self.at(task, 0).edges) for task in sorted(starts.values())]
+        return max((max(heard.values(), default=0) for heard in found), default=0)
 
     @cached_property
     def even(self) -> bool:
@@ -85,6 +115,16 @@ class World:
         away = [] if self.even else [lane for lane in self.peers if lane not in here]
         there = zip(away, streams(self.bank, self.fleet, away), strict=True)
         return dict.fromkeys(self.peers, self.settings.tasks.count) | here | {lane: one.end for lane, one in there}
+
+    @cached_property
+    def arrivals(self) -> np.ndarray:
+        """float64 [L, T]: when each task of each lane comes (shoal/fleet/events.py)."""
+        return np.stack([arrivals(self.fleet, lane) for lane in self.lanes])
+
+    @cached_property
+    def begins(self) -> dict[Lane, float]:
+        """When every lane of the fleet begins, here or elsewhere."""
+        return {lane: first_of(self.fleet, lane) for lane in self.peers}
 
     @cached_property
     def open(self) -> Tensor:
@@ -123,9 +163,27 @@ class World:
         return self.model.engine if self.device.type == "cpu" or self.model.bound else "vmap"
 
     @cached_property
+    def uncompiled(self) -> str:
+        """Why torch takes the steps, and not the compiled kernel; empty: the kernel does."""
+        if self.settings.machine.kernel == "torch":
+            return "machine.kernel says so"
+        return unsuited(self.model, self.engine, self.device.type) or ("" if kernel().library else kernel().about)
+
+    @cached_property
+    def compiled(self) -> bool:
+        """Does the compiled kernel take the steps?"""
+        return not self.uncompiled
+
+    @property
+    def kernel(self) -> str:
+        """What takes the steps, as far as their last bits depend on it."""
+        return f"compiled by {kernel().about}" if self.compiled else "torch"
+
+    @cached_property
     def about(self) -> str:
-        """What its model is and which engine runs it, in a sentence."""
-        return described(self.model, self.settings.model, self.engine)
+        """What its model is and what runs it, in a sentence."""
+        steps = f"are {self.kernel}" if self.compiled else f"go through torch: {self.uncompiled}"
+        return f"{described(self.model, self.settings.model, self.engine)}; its steps {steps}"
 
     @cached_property
     def row(self) -> dict[Lane, int]:
@@ -147,7 +205,7 @@ class World:
         """The directed edges, by (sender, receiver), between all lanes of the fleet. Seeds never meet."""
         seeds, there = sorted({lane.seed for lane in self.peers}), set(self.peers)
         network, agents = self.fleet.network, self.fleet.agents
-        every = ((seed, edge) for seed in seeds for edge in edges(network, agents, seed))
+        every = ((seed, edge) for seed in seeds for edge in edges(network, agents, seed, self.epoch))
         ends = ((Lane(seed, edge.sender), Lane(seed, edge.receiver), edge) for seed, edge in every)
         return {(a, b): edge for a, b, edge in ends if a in there and b in there}
 
@@ -192,6 +250,57 @@ class World:
         """Has no edge a limit?"""
         return all(edge.budget is None and edge.every == 1 for edge in self.edges.values())
 
+    @cached_property
+    def prompt(self) -> bool:
+        """Does all mail that comes at all come at once?"""
+        waits = self.fleet.presence.mail == "waits" and bool(self.gaps)
+        return not waits and all(edge.delay == 0 for edge in self.edges.values())
+
+    def weather(self, mode: "Sharing") -> Weather:
+        """What becomes of mail over each of the `links` of a mode."""
+        if mode not in self.skies:
+            links = self.links(mode)
+            ends = ((self.peers[a], self.peers[b]) for a, b in zip(links.senders, links.receivers, strict=True))
+            self.skies[mode] = Weather([(a.seed, self.edges[a, b]) for a, b in ends])
+        return self.skies[mode]
+
+    @cached_property
+    def skies(self) -> "dict[Sharing, Weather]":
+        """What `weather` has found."""
+        return {}
+
+    @cached_property
+    def gaps(self) -> dict[int, tuple[Interval, ...]]:
+        """When each agent of the fleet is absent, if it ever is."""
+        return self.fleet.presence.away(self.settings.learner.epochs)
+
+    def absent(self, when: int) -> frozenset[Lane]:
+        """The lanes of the fleet that are absent in an epoch since the first task."""
+        if not self.gaps:
+            return frozenset()
+        away = {agent for agent, gaps in self.gaps.items() if any(first <= when < last for first, last in gaps)}
+        return frozenset(lane for lane in self.peers if lane.agent in away)
+
+    def back(self, lane: Lane, when: int) -> int:
+        """The first epoch from `when` on in which a lane is there; NEVER: it does not come back."""
+        return next((last for first, last in self.gaps.get(lane.agent, ()) if first <= when < last), when)
+
+    def missed(self, task: int) -> list[int]:
+        """The rows here of lanes that are absent for a whole task. Joint agents never are."""
+        epochs = self.settings.learner.epochs
+        spans = (task * epochs, (task + 1) * epochs)
+        away = {
+            agent
+            for agent, gaps in self.gaps.items()
+            if any(first <= spans[0] and spans[1] <= last for first, last in gaps)
+        }
+        return [row for row, lane in enumerate(self.lanes) if lane.agent in away]
+
+    @cached_property
+    def instant(self) -> bool:
+        """Is all mail there as soon as it is sent, by all edges?"""
+        return all(edge.bandwidth is None and not edge.latency for edge in self.edges.values())
+
     def images(self, rows: np.ndarray) -> Tensor:
         """Raw images of the bank, as they are sent: bytes or floats [n, ...]."""
         return torch.from_numpy(self.bank.take(rows))
@@ -205,7 +314,8 @@ class World:
     @cached_property
     def pieces(self) -> tuple["World", ...]:
         """The lanes in as many pieces as threads pay for: convolutions need a lane each, small matrices many."""
-        count = min(self.settings.machine.threads or THREADS, max(1, len(self.lanes) // self.model.least))
+        least = PAYS if self.compiled else self.model.least
+        count = min(self.settings.machine.threads or THREADS, max(1, len(self.lanes) // least))
         if count == 1 or self.device.type != "cpu":
             return (self,)
         bounds = [len(self.lanes) * i // count for i in range(count + 1)]
@@ -222,6 +332,33 @@ class World:
             validation=self.validation.piece(rows),
             test=self.test.piece(rows),
         )
+
+    def some(self, rows: Sequence[int]) -> "World":
+        """The piece with the lanes in some rows, which knows of links what the whole does; it is made once, as long as
+        there are few of them."""
+        if len(rows) == len(self.lanes):
+            return self
+        name = tuple(rows)
+        if name not in self.picked:
+            if len(self.picked) >= PICKED:
+                self.picked.clear()
+            found = self.piece(rows)
+            shared = ("edges", "receivers", "agents", "begins", "far_ends", "free", "instant", "even")
+            vars(found).update({name: getattr(self, name) for name in shared})
+            self.picked[name] = found
+        return self.picked[name]
+
+    @cached_property
+    def picked(self) -> "dict[tuple[int, ...], World]":
+        """What `some` has made."""
+        return {}
+
+
+def moment(settings: Settings, task: int, epoch: int) -> int:
+    """The epoch that comes next in a task or, at its end, that has just passed, since the first task: what links and
+    agents are like then is what they are like when so many epochs of the task are done."""
+    epochs = settings.learner.epochs
+    return task * epochs + min(epoch, epochs - 1)
 
 
 def lanes_of(settings: Settings) -> tuple[Lane, ...]:
@@ -276,7 +413,12 @@ def world(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -
     mine = [places[reader(lane, scale)] for lane, scale in zip(lanes, scales, strict=True)]
     train, validation, test = (split(bank, name, lanes, drawn, mine, device) for name in NAMES)
     place = bank, model, lanes, drawn, scales, device, inputs.to(device)
-    return World(settings, settings, lanes, *place, train, validation, test)
+    made = World(settings, settings, lanes, *place, train, validation, test)
+    if settings.machine.kernel == "compiled" and made.uncompiled:
+        raise SettingsError(
+            f'machine.kernel = "compiled" cannot be, because {made.uncompiled}; say machine.kernel=auto'
+        )
+    return made
 
 
 def scaled(bank: Bank, streams: Sequence[Stream]) -> tuple[Scaling | None, ...]:

@@ -1,7 +1,7 @@
 """Bundles: the mail of one mode, kind and moment as arrays. A mail in it is made when somebody looks at it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
 
@@ -26,16 +26,36 @@ class Links:
 
     def take(self, at: Numbers) -> "Links":
         """Some of these links, in their order."""
-        return Links(self.peers, self.senders[at], self.receivers[at], self, at)
+        return Links(self.peers, self.senders[at], self.receivers[at], self.root, self.places[at])
+
+    @property
+    def root(self) -> "Links":
+        """The links that these are some of, or these themselves."""
+        return self if self.of is None else self.of
+
+    @property
+    def places(self) -> Numbers:
+        """int64 [M]: where they are among those."""
+        return np.arange(len(self)) if self.at is None else self.at
 
     def within(self, links: "Links") -> bool:
         """Are these some of other links, none of them twice, or these themselves?"""
         if self is links:
             return True
-        if self.of is not links or self.at is None or not len(self.at) or (np.diff(self.at) <= 0).any():
+        root = links.root
+        if self.of is not root or self.at is None or not len(self.at) or (np.diff(self.at) <= 0).any():
             return False
-        ends = (self.senders, links.senders), (self.receivers, links.receivers)
-        return self.at[0] >= 0 and all(np.array_equal(one, other[self.at]) for one, other in ends)
+        ends = (self.senders, root.senders), (self.receivers, root.receivers)
+        if self.at[0] < 0 or self.at[-1] >= len(root) or not all(np.array_equal(a, b[self.at]) for a, b in ends):
+            return False
+        return links is root or bool(np.isin(self.at, links.places).all())
+
+    def where(self, links: "Links") -> Numbers:
+        """int64 [M]: where each of these is among other links of the same root; -1: it is not."""
+        found = np.full(len(self.root), -1)
+        found[links.places] = np.arange(len(links))
+        there: Numbers = found[self.places]
+        return there
 
     @cached_property
     def lanes(self) -> Numbers:
@@ -106,15 +126,23 @@ class Bundle(Sequence[Mail]):
         start = np.repeat(self.first - (self.items.cumsum() - self.items), self.items)
         return one, start + np.arange(len(one))
 
-    def answered(self, links: Links) -> Numbers | None:
-        """int64 [M]: the question that goes the other way for each of some links, if these mails are such questions and
-        lie in the same order for each of those that answer them; None: they do not."""
-        order = np.argsort(self.links.receivers, kind="stable")
-        there = self.links.receivers[order], self.links.senders[order]
-        fits = all(
-            np.array_equal(one, other) for one, other in zip(there, (links.senders, links.receivers), strict=True)
-        )
-        return order if fits else None
+    def take(self, at: Numbers) -> "Bundle":
+        """Some of these mails, in their order."""
+        return replace(self, links=self.links.take(at), first=self.first[at], items=self.items[at])
+
+    def answered(self, links: Links) -> tuple[Numbers, Numbers] | None:
+        """Which of some links go back to those who ask by these mails, int64 [N], and for each of them the question;
+        None: a question has no link back. Those who answer find their questions in the order of these links."""
+        if self.links.root is not links.root:
+            return None
+        back = links.root.back[self.links.places]
+        if (back < 0).any():
+            return None
+        found = np.full(len(links.root), -1)
+        found[back] = np.arange(len(self))
+        order = found[links.places]
+        at = np.flatnonzero(order >= 0)
+        return (at, order[at]) if len(at) == len(self) else None
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -157,6 +185,25 @@ class Lot(Sequence[tuple[Mail, str]]):
 
     bundle: Bundle
     verdicts: Sequence[str] = ()  # none: all are accepted
+
+    @cached_property
+    def places(self) -> Numbers:
+        """int64 [N]: the mails that reach their receivers."""
+        return np.flatnonzero([word == ACCEPTED for word in self.verdicts])
+
+    @cached_property
+    def arriving(self) -> Bundle:
+        """These mails."""
+        return self.bundle.take(self.places) if self.verdicts else self.bundle
+
+    def told(self, verdicts: Sequence[str]) -> "Lot":
+        """The same with what receivers say of those that reach them; nothing: they accept all."""
+        if not self.verdicts or not verdicts:
+            return Lot(self.bundle, verdicts or self.verdicts)
+        found = list(self.verdicts)
+        for at, word in zip(self.places.tolist(), verdicts, strict=True):
+            found[at] = word
+        return Lot(self.bundle, found)
 
     def __len__(self) -> int:
         return len(self.bundle)

@@ -5,13 +5,15 @@ row that `filters` makes; if it stops messages with a verdict of its own, that v
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.mail.ledger import UNUSED, Use
-from shoal.mail.mail import AT_REST, OVER_BUDGET, Mail
+from shoal.mail.mail import AT_REST, DOWN, OVER_BUDGET, Mail
 from shoal.mail.quote import Quote, Room
 from shoal.network.edges import Edge
+from shoal.network.weather import Weather, over
 from shoal.units import Limit, limit
 
 if TYPE_CHECKING:
@@ -27,6 +29,13 @@ class Way(NamedTuple):
     task: int  # by the clock of the sender
     use: Use  # what it has carried, of all modes
     own: Use = UNUSED  # of this mode
+    seed: int = 0
+    when: int = 0  # the epoch that runs, or has just ended, since the first task
+
+    @property
+    def weather(self) -> Weather:
+        """What becomes of mail on it."""
+        return over(self.seed, self.edge)
 
     @property
     def rests(self) -> bool:
@@ -65,22 +74,42 @@ def budgeted(limit: Callable[[Way], Limit | None], used: Callable[[Way], Use]) -
     return Filter(stops, left)
 
 
+def delayed(way: Way, mail: Mail) -> Mail:
+    """A mail that comes so much later."""
+    late = int(way.weather.delays(way.when)[0])
+    return replace(mail, due=way.now + late) if late else mail
+
+
+LINK_DOWN = Filter(
+    lambda way, letter: DOWN if way.weather.down(way.when)[0] else "",
+    lambda way: Room(0, 0) if way.weather.down(way.when)[0] else Room(),
+)
+LOSS = Filter(sends=lambda way, mail: None if way.weather.lost(way.when)[0] else mail)
+DELAY = Filter(sends=delayed)
 RHYTHM = Filter(lambda way, letter: AT_REST if way.rests else "", lambda way: Room(0, 0) if way.rests else Room())
 EDGE_BUDGET = budgeted(lambda way: way.edge.limit, lambda way: way.use)
 MODE_BUDGET = budgeted(lambda way: limit(way.mode.budget), lambda way: way.own)
 
 
 def filters(way: Way) -> tuple[Filter, ...]:
-    """The filters of an edge, in their order. This is the one place where they are put in a row."""
-    return RHYTHM, EDGE_BUDGET, MODE_BUDGET
+    """The filters of an edge, in their order. This is the one place where they are put in a row. (Where links have no
+    limits, the post does the same for bundles, by arrays: `Post.fates`.)"""
+    edge = way.edge
+    weather = [(edge.down, LINK_DOWN), (edge.loss, LOSS), (edge.delay, DELAY)]
+    return RHYTHM, EDGE_BUDGET, MODE_BUDGET, *(one for there, one in weather if there)
 
 
 USUAL = filters
 
 
+def usual() -> bool:
+    """Are the filters those that are here, and not a stranger's?"""
+    return filters is USUAL
+
+
 def open_to_all(mode: "Sharing") -> bool:
     """Is all that a mode sends over edges without limits let pass as it is?"""
-    return filters is USUAL and limit(mode.budget) is None
+    return usual() and limit(mode.budget) is None
 
 
 def stopped(way: Way, letter: Mail | Quote) -> str:

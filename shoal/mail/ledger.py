@@ -1,16 +1,22 @@
 """The ledger: the book in which every message of a run is written, and what every edge has carried."""
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from shoal.data.tasks import Lane
 from shoal.mail.bundle import Bundle, Links, Lot
-from shoal.mail.mail import ACCEPTED, UNSENT, Mail
+from shoal.mail.mail import ACCEPTED, UNDER_WAY, UNSENT, Mail, identify
 
-COLUMNS = ("seed", "task", "epoch", "sender", "receiver", "mode", "kind", "items", "floats", "bytes", "verdict")
+COLUMNS = (
+    *("seed", "task", "epoch", "sender", "receiver", "mode", "kind", "items", "floats", "bytes", "verdict"),
+    "late",  # how many epochs later its receiver saw it
+)
+VERDICT, LATE = COLUMNS.index("verdict"), COLUMNS.index("late")
 WORDS = ("mode", "kind", "verdict")  # columns of words; all others are numbers
 
 
@@ -63,34 +69,51 @@ def added(one: Weight, other: Weight) -> Weight:
 UNUSED = Use()
 
 
+class Settled(NamedTuple):
+    """What a receiver says of a mail that has been under way."""
+
+    id: str
+    verdict: str
+    late: int  # epochs
+
+
+TALLIES = 8  # sets of edges of which a mode's bundles are counted as arrays
+
+
 @dataclass
 class Tally:
     """What the edges of bundles have carried of one mode, as arrays."""
 
     links: Links
-    last: int
-    task: int
+    last: np.ndarray  # int64 [M]: when; -1: never
+    task: np.ndarray  # int64 [M]: then
     carried: np.ndarray  # int64 [M, 2], floats and bytes: at that moment,
     during: np.ndarray  # in that task,
     total: np.ndarray  # and in all
 
+    @classmethod
+    def of(cls, links: Links) -> "Tally":
+        """Nothing yet."""
+        nothing = [np.zeros((len(links), 2), np.int64) for _ in range(3)]
+        return cls(links, *np.full((2, len(links)), -1), *nothing)
+
     def add(self, bundle: Bundle, now: int) -> None:
         """Note that a bundle crosses its edges."""
-        weight = np.stack([bundle.floats, bundle.bytes], 1)
-        self.carried = weight + (self.carried if self.last == now else 0)
-        self.during = weight + (self.during if self.task == bundle.task else 0)
-        self.total = self.total + weight
-        self.last, self.task = now, bundle.task
+        at, weight = bundle.links.places, np.stack([bundle.floats, bundle.bytes], 1)
+        self.carried[at] = weight + np.where(self.last[at] == now, self.carried[at].T, 0).T
+        self.during[at] = weight + np.where(self.task[at] == bundle.task, self.during[at].T, 0).T
+        self.total[at] += weight
+        self.last[at], self.task[at] = now, bundle.task
 
     @property
     def uses(self) -> dict[tuple[Lane, Lane], Use]:
         """The same by edge."""
-        ends = zip(self.links.senders.tolist(), self.links.receivers.tolist(), strict=True)
-        weights = zip(*(one.tolist() for one in (self.carried, self.during, self.total)), strict=True)
-        peers, clock = self.links.peers, (self.last, self.task)
+        some = np.flatnonzero(self.last >= 0)
+        columns = self.links.senders, self.links.receivers, self.last, self.task, self.carried, self.during, self.total
+        peers = self.links.peers
         return {
-            (peers[a], peers[b]): Use(*clock, *(Weight(*pair) for pair in found))
-            for (a, b), found in zip(ends, weights, strict=True)
+            (peers[a], peers[b]): Use(last, task, *(Weight(*pair) for pair in weights))
+            for a, b, last, task, *weights in zip(*(one[some].tolist() for one in columns), strict=True)
         }
 
 
@@ -107,12 +130,17 @@ class Ledger:
     noted: dict[tuple[Lane, Lane], Use] = field(default_factory=dict)  # what single mails have come to,
     parts: dict[tuple[Lane, Lane, str], Use] = field(default_factory=dict)  # of one mode,
     tallies: dict[str, list[Tally]] = field(default_factory=dict)  # and bundles, of one mode
+    latest: dict[tuple[Lane, Lane, str, str], int] = field(default_factory=dict)  # when the newest mail of a mode and
+    # kind was sent that a receiver has accepted; it is noted where mail can be late
+    open: dict[str, int] = field(default_factory=dict)  # the rows of mail that is under way, by its id
 
     @classmethod
     def of(cls, rows: np.ndarray, words: Sequence[str], epochs: int) -> "Ledger":
         """The ledger that has these rows and words, of a run with so many epochs per task."""
         if not len(rows):
             return cls(words=list(words))
+        if rows.shape[1] < len(COLUMNS):  # an earlier version knew nothing of late mail
+            rows = np.pad(rows, [(0, 0), (0, len(COLUMNS) - rows.shape[1])])
         ledger = cls([rows], list(words))
         crossed = rows[ledger.crossed]
         ledger.noted = {
@@ -123,6 +151,16 @@ class Ledger:
             (Lane(seed, sender), Lane(seed, receiver), ledger.words[mode]): use
             for (seed, sender, receiver, mode), use in used(crossed, ("seed", "sender", "receiver", "mode"), epochs)
         }
+        ledger.latest = {
+            (Lane(seed, sender), Lane(seed, receiver), ledger.words[mode], ledger.words[kind]): use.last
+            for (seed, sender, receiver, mode, kind), use in used(
+                rows[ledger.among("verdict", [ACCEPTED])], ("seed", "sender", "receiver", "mode", "kind"), epochs
+            )
+        }
+        for at in np.flatnonzero(ledger.among("verdict", [UNDER_WAY])).tolist():
+            seed, task, epoch, sender, receiver, mode, kind = rows[at, :7].tolist()
+            ends = Lane(seed, sender), Lane(seed, receiver)
+            ledger.open[identify(*ends, ledger.words[mode], ledger.words[kind], task, epoch)] = at
         return ledger
 
     @property
@@ -162,18 +200,29 @@ class Ledger:
 
     def carry_all(self, bundle: Bundle, now: int) -> None:
         """Note that a bundle crosses its edges."""
-        tallies, nothing = self.tallies.setdefault(bundle.mode, []), np.zeros((len(bundle), 2), np.int64)
+        tallies, links = self.tallies.setdefault(bundle.mode, []), bundle.links.root
         for tally in tallies:
-            if tally.links is bundle.links:
+            if tally.links is links:
                 break
         else:
-            tallies.append(tally := Tally(bundle.links, -1, -1, nothing, nothing, nothing))
+            if len(tallies) == TALLIES:  # of a graph that changes all the time, each moment would have one
+                self.settle()
+                tallies = self.tallies.setdefault(bundle.mode, [])
+            tallies.append(tally := Tally.of(links))
         tally.add(bundle, now)
 
+    def copy(self) -> "Ledger":
+        """The same ledger for somebody else to write in."""
+        self.settle()
+        return Ledger(list(self.blocks), list(self.words), dict(self.noted), dict(self.parts))
+
     def sent_by(self, lanes: Collection[Lane]) -> "Ledger":
-        """A ledger without rows that knows what edges from some lanes have carried."""
+        """A ledger without rows that knows what edges from some lanes have carried, and what has come to these."""
         uses = {ends: use for ends, use in self.uses.items() if ends[0] in lanes}
-        return Ledger(noted=uses, parts={name: use for name, use in self.shares.items() if name[0] in lanes})
+        parts = {name: use for name, use in self.shares.items() if name[0] in lanes}
+        return Ledger(
+            noted=uses, parts=parts, latest={name: at for name, at in self.latest.items() if name[1] in lanes}
+        )
 
     @property
     def rows(self) -> np.ndarray:
@@ -184,14 +233,18 @@ class Ledger:
 
     def write(self, posted: Iterable[tuple[Mail, str]]) -> None:
         """Write a row for each mail and its verdict."""
-        rows = [
-            (
-                *(mail.sender.seed, mail.task, mail.epoch, mail.sender.agent, mail.receiver.agent),
-                *(self.place(mail.mode), self.place(mail.kind)),
-                *(mail.items, mail.floats, mail.bytes, self.place(verdict)),
+        rows: list[tuple[int, ...]] = []
+        first = sum(map(len, self.blocks))
+        for mail, verdict in posted:
+            if verdict == UNDER_WAY:
+                self.open[mail.id] = first + len(rows)
+            rows.append(
+                (
+                    *(mail.sender.seed, mail.task, mail.epoch, mail.sender.agent, mail.receiver.agent),
+                    *(self.place(mail.mode), self.place(mail.kind)),
+                    *(mail.items, mail.floats, mail.bytes, self.place(verdict), 0),
+                )
             )
-            for mail, verdict in posted
-        ]
         if rows:
             self.blocks.append(np.array(rows, np.int64))
 
@@ -201,16 +254,25 @@ class Ledger:
         if not len(bundle):
             return
         mode, kind = self.place(bundle.mode), self.place(bundle.kind)
-        verdicts = [self.place(word) for word in lot.verdicts] if lot.verdicts else self.place(ACCEPTED)
+        place = {word: self.place(word) for word in dict.fromkeys(lot.verdicts or [ACCEPTED])}
+        verdicts = [place[word] for word in lot.verdicts] if lot.verdicts else place[ACCEPTED]
         ends = links.lanes[links.senders], links.lanes[links.receivers]
         columns = (
             *(ends[0][:, 0], bundle.task, bundle.epoch, ends[0][:, 1], ends[1][:, 1]),
-            *(mode, kind, bundle.items, bundle.floats, bundle.bytes, verdicts),
+            *(mode, kind, bundle.items, bundle.floats, bundle.bytes, verdicts, 0),
         )
         rows = np.empty((len(bundle), len(COLUMNS)), np.int64)
         for at, column in enumerate(columns):
             rows[:, at] = column
         self.blocks.append(rows)
+
+    def seen(self, settled: Iterable[Settled]) -> None:
+        """Write what receivers said of mail that had been under way, each where it was written when it left."""
+        starts = [0, *accumulate(map(len, self.blocks))]
+        for one in settled:
+            at = self.open.pop(one.id)
+            block = bisect_right(starts, at) - 1
+            self.blocks[block][at - starts[block], [VERDICT, LATE]] = self.place(one.verdict), one.late
 
     def place(self, word: str) -> int:
         """Where a word is in `words`; a new one comes last."""

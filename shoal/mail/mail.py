@@ -22,6 +22,8 @@ PACKED = (
 # What became of a message. A receiver may refuse one for a reason of its own, which is then the verdict.
 ACCEPTED = "accepted"
 LOST = "lost"
+ABSENT = "receiver absent"  # it came when its receiver was not there, and is lost
+UNDER_WAY = "under way"  # it has left, and its receiver has not seen it yet
 # It never left its sender, and cost nothing.
 AT_REST = "edge at rest"
 OVER_BUDGET = "over budget"
@@ -31,7 +33,8 @@ NO_TENSORS = "no tensors"  # what it holds cannot be packed
 TOO_MUCH = "too much"  # more than the mode ever sends over an edge
 SENT_ALREADY = "sent already"  # over an edge goes one mail of a kind at an exchange
 SILENT = "silent"  # the code of its sender has failed, and there is none
-UNSENT = (AT_REST, OVER_BUDGET, FORGED, NO_EDGE, NO_TENSORS, TOO_MUCH, SENT_ALREADY, SILENT)
+DOWN = "link down"
+UNSENT = (AT_REST, OVER_BUDGET, FORGED, NO_EDGE, NO_TENSORS, TOO_MUCH, SENT_ALREADY, SILENT, DOWN)
 # It has arrived, and its receiver refuses it.
 UNKNOWN_KIND = "unknown kind"  # the mode has no such mail, or not now
 WRONG_SHAPE = "wrong shape"
@@ -40,7 +43,10 @@ OUT_OF_RANGE = "out of range"
 TOO_MANY = "too many"  # items, more than the mode ever sends
 TOO_LARGE = "too large"  # numbers, far beyond the receiver's own
 ONCE = "once"  # a sender counts once at an exchange
+NO_TASK = "no task"  # the receiver has learned all its tasks, or has not begun
 UNREADABLE = "unreadable"  # the receiver's code has failed on it
+EXPIRED = "expired"  # it came too late to be of use
+OVERTAKEN = "overtaken"  # a newer one of its sender has come before it, or with it
 NOBODY = Lane(-1, -1)  # stands in the ledger for an address that is none
 
 
@@ -59,7 +65,7 @@ class Mail:
     reply: str = ""  # the id of the mail that it replies to
     task: int = 0  # the sender's clock
     epoch: int = 0
-    due: int = 0  # when it can be absorbed, in epochs since the first task; what is past is at once
+    due: float = 0  # when it can be absorbed, in epochs since the first task or in seconds; what is past is at once
 
     @cached_property
     def floats(self) -> int:
@@ -84,14 +90,18 @@ class Envelope(NamedTuple):
     reply: str
     task: int
     epoch: int
-    due: int
+    due: float
+
+
+def envelope_of(mail: Mail) -> Envelope:
+    """The address of a mail."""
+    return Envelope(*(getattr(mail, name) for name in Envelope._fields))
 
 
 def pack(mail: Mail) -> tuple[Envelope, bytes]:
     """A mail as it goes over a wire: the address, and the payload as a safetensors file, which is what it costs."""
-    envelope = Envelope(*(getattr(mail, name) for name in Envelope._fields))
     # Clones, because a safetensors file cannot hold two names of the same memory.
-    return envelope, save({name: tensor.cpu().contiguous().clone() for name, tensor in mail.payload.items()})
+    return envelope_of(mail), save({name: tensor.cpu().contiguous().clone() for name, tensor in mail.payload.items()})
 
 
 def unpack(envelope: Envelope, content: bytes) -> Mail:

@@ -8,29 +8,38 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.fleet.world import World, moment
 from shoal.mail.bundle import Bundle, Links, Lot
-from shoal.mail.filters import Way, left, open_to_all, sent, stopped
+from shoal.mail.filters import Way, left, open_to_all, sent, stopped, usual
+from shoal.mail.ledger import Settled
+from shoal.mail.lies import lied
 from shoal.mail.mail import (
+    ABSENT,
     ACCEPTED,
+    DOWN,
+    EXPIRED,
     FORGED,
     LOST,
     NO_EDGE,
     NO_TENSORS,
     NOBODY,
     ONCE,
+    OVERTAKEN,
     SENT_ALREADY,
     SILENT,
     TOO_MANY,
     TOO_MUCH,
+    UNDER_WAY,
     UNKNOWN_KIND,
     UNREADABLE,
     UNSENT,
@@ -43,6 +52,7 @@ from shoal.mail.mail import (
     packable,
 )
 from shoal.mail.quote import Quote, Room
+from shoal.settings.conditions import NEVER
 from shoal.sharing.contract import Sharing
 
 T = TypeVar("T")
@@ -70,11 +80,28 @@ class Post:
     lots: dict[str, Bundle] = field(default_factory=dict)  # bundles that have left, by kind
     arrived: dict[str, Bundle] = field(default_factory=dict)  # and that were accepted, until they are collected
     found: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)  # what `once` has found, and of what
+    fresh: set[str] = field(default_factory=set)  # the ids of what was accepted when it came,
+    waited: set[str] = field(default_factory=set)  # and of what has been under way before
+    settled: list[Settled] = field(default_factory=list)  # what receivers have said of mail that had been under way
+    time: float | None = None  # the moment on the clock of all, where lanes have clocks of their own
+    acts: bool = True  # are its lanes at an exchange by their own clocks? Others only answer
+    whole: bool = True  # are all lanes of the fleet at this exchange, at one point of their clocks?
+    waits: dict[Lane, float] = field(default_factory=dict)  # until when a lane waits for answers to what it has asked
 
     @cached_property
     def now(self) -> int:
         """The moment, in epochs since the first task."""
         return self.stack.task * self.world.settings.learner.epochs + self.stack.epoch
+
+    @cached_property
+    def when(self) -> int:
+        """The epoch in which links and agents are as they are now."""
+        return moment(self.world.settings, self.stack.task, self.stack.epoch)
+
+    @cached_property
+    def away(self) -> frozenset[Lane]:
+        """The lanes, here and elsewhere, that are absent now."""
+        return self.world.absent(self.when)
 
     @cached_property
     def silent(self) -> frozenset[Lane]:
@@ -83,10 +110,13 @@ class Post:
 
     def out(self, lane: Lane) -> list[Lane]:
         """Whom a lane can send to by this mode, now. An agent whose stream has ended goes on answering, but asks for
-        nothing and is sent nothing; one that has diverged is silent."""
-        if lane in self.silent:
+        nothing and is sent nothing; one that has diverged is silent, and so is one that is absent. Nobody knows who
+        else is."""
+        if lane in self.silent or lane in self.away:
             return []
         others = self.world.neighbours(self.mode).get(lane, [])
+        if self.time is not None:  # what tasks others are at, nobody knows; only who has begun
+            return [other for other in others if self.world.begins[other] <= self.time]
         if self.world.even:
             return others
         if self.asking:
@@ -130,10 +160,15 @@ class Post:
         return mine if mine is not None and (mine.sender, mine.receiver) == ends else None
 
     @cached_property
+    def prompt(self) -> bool:
+        """Does all mail that comes at all come at once?"""
+        return self.world.prompt and usual()
+
+    @cached_property
     def free(self) -> bool:
         """May all lanes that are here send all they like to all that they are linked with? Then mail can be bundled."""
-        links = self.world.even and self.world.free and open_to_all(self.mode)
-        return links and not self.silent and self.world.device.type == "cpu"
+        links = self.world.even and self.world.free and self.prompt and open_to_all(self.mode) and self.whole
+        return links and not self.world.fleet.faulty and not self.silent and self.world.device.type == "cpu"
 
     def bundle(
         self,
@@ -149,10 +184,17 @@ class Post:
         links = self.links if at is None else self.links.take(at)
         return Bundle(links, self.mode.mode, kind, self.stack.task, self.stack.epoch, content, first, items, replies)
 
-    @property
+    @cached_property
     def links(self) -> Links:
-        """The edges over which lanes that are here send by this mode, sender after sender, as arrays."""
-        return self.world.links(self.mode)
+        """The edges over which lanes that are here send by this mode now, sender after sender, as arrays."""
+        links = self.world.links(self.mode)
+        return links.take(np.flatnonzero(~self.gone_at(links.senders))) if self.away else links
+
+    def gone_at(self, places: np.ndarray) -> np.ndarray:
+        """Which of some lanes, by their places among all peers, are absent now: bool."""
+        absent = np.array([lane in self.away for lane in self.world.peers])
+        found: np.ndarray = absent[places]
+        return found
 
     def rows(self, places: np.ndarray) -> np.ndarray:
         """The rows here of lanes by their places among all peers; -1: they are elsewhere."""
@@ -175,7 +217,7 @@ class Post:
         """An edge as it is now. Without an edge there is none, whoever asks."""
         edge, ledger = self.world.edges[sender, receiver], self.stack.ledger
         uses = ledger.use(sender, receiver), ledger.share(sender, receiver, self.mode.mode)
-        return Way(edge, self.mode, self.now, self.stack.task, *uses)
+        return Way(edge, self.mode, self.now, self.stack.task, *uses, sender.seed, self.when)
 
     def left(self, sender: Lane, receiver: Lane) -> Room:
         """What the edge still carries now, in floats and bytes: nothing while it rests. `fitting` says how many items
@@ -189,10 +231,31 @@ class Post:
         under way. What is under way is a copy, one for all that hold the same payload: nobody can change it any more.
         """
         if isinstance(mails, Bundle) and (copy := self.sealed(mails)) is not None:
-            self.lots[copy.kind] = copy
-            self.stack.ledger.carry_all(copy, self.now)
-            return Lot(copy)
+            verdicts = self.fates(copy.links)
+            gone = copy if DOWN not in verdicts else copy.take(np.flatnonzero([one != DOWN for one in verdicts]))
+            self.lots[copy.kind] = gone
+            self.stack.ledger.carry_all(gone, self.now)
+            if "sent" in self.stack.clock:
+                rows, weights = self.rows(gone.links.senders), torch.from_numpy(gone.bytes)
+                self.stack.clock["sent"].index_add_(0, torch.from_numpy(rows), weights)
+            return Lot(copy, verdicts)
         return [self.send_one(mail) for mail in mails]
+
+    def fates(self, links: Links) -> list[str]:
+        """What becomes of mail over each of some links that have no limits and no delays, as filters and `judged` would
+        say of each; empty: all of it is accepted, as far as its sender can know."""
+        weather = self.world.weather(self.mode)
+        if not (weather.lossy or weather.breaks or self.away):
+            return []
+        found = np.full(len(links), ACCEPTED, dtype=object)
+        if self.away:
+            found[self.gone_at(links.receivers)] = ABSENT
+        if weather.lossy:
+            found[weather.lost(self.when)[links.places]] = LOST
+        if weather.breaks:
+            found[weather.down(self.when)[links.places]] = DOWN
+        verdicts: list[str] = found.tolist()
+        return verdicts
 
     def sealed(self, bundle: Bundle) -> Bundle | None:
         """A bundle that nobody can change any more, if it leaves as it is; None: its mails must be looked at one by
@@ -229,6 +292,8 @@ class Post:
             return blank(mail, self.mode.mode), NO_TENSORS
         payload = self.once(("copy",), mail.payload, lambda: frozen(mail.payload))
         mail = replace(mail, payload=payload, items=self.items(mail, payload))
+        if (lie := lied(self, mail)) is not None:
+            mail = lie
         if (*ends, mail.kind) in self.gone or mail.kind in self.lots:
             return mail, SENT_ALREADY
         way = self.way(*ends)
@@ -239,8 +304,47 @@ class Post:
         self.sent[mail.id] = mail
         self.gone.add((*ends, mail.kind))
         self.stack.ledger.carry(mail, self.now)
-        under_way = sent(way, mail)
-        return (mail, LOST) if under_way is None else (under_way, ACCEPTED)
+        if "sent" in self.stack.clock:
+            self.stack.clock["sent"][self.world.row[mail.sender]] += mail.bytes
+        under_way = sent(way, self.carried(mail))
+        return (mail, LOST) if under_way is None else self.met(under_way)
+
+    def met(self, mail: Mail) -> tuple[Mail, str]:
+        """A mail as it reaches its receiver, who may be absent then: it is lost, or waits until that one is back."""
+        if self.time is not None:  # agents with clocks of their own are always there
+            return mail, ACCEPTED
+        late = max(0, int(mail.due) - self.now)
+        back = self.world.back(mail.receiver, self.when + late)
+        if back == self.when + late:
+            return mail, ACCEPTED
+        if back == NEVER or self.world.fleet.presence.mail == "lost":
+            return mail, ABSENT
+        return replace(mail, due=back), ACCEPTED
+
+    @cached_property
+    def asynchronous(self) -> bool:
+        """Does everybody go on, and mail come when it comes?"""
+        return self.time is not None and self.world.fleet.clock.pace == "asynchronous"
+
+    def carried(self, mail: Mail) -> Mail:
+        """A mail as its link carries it: it leaves when the link is free, an answer after its question has come, and
+        is there when all of it has gone through."""
+        if not self.asynchronous or self.world.instant:
+            return mail
+        assert self.time is not None
+        row, edge = self.world.row[mail.sender], self.world.edges[mail.sender, mail.receiver]
+        leaves = max(self.time, self.asked_at.get(mail.reply, self.time))
+        if edge.bandwidth is not None:
+            busy = self.stack.clock["busy"][row]
+            place = self.world.receivers[mail.sender].index(mail.receiver)
+            leaves = max(leaves, float(busy[place])) + mail.bytes / edge.bandwidth
+            busy[place] = leaves
+        return replace(mail, due=leaves + edge.latency)
+
+    @cached_property
+    def asked_at(self) -> dict[str, float]:
+        """When questions that lanes here have collected came, by their ids."""
+        return {}
 
     def misaddressed(self, mail: Mail) -> str:
         """Why a mail cannot be what a lane that is here has said now to one that it has an edge to; empty: it can."""
@@ -307,17 +411,56 @@ class Post:
             return []
         verdicts = []
         for mail in mails:
-            verdict = self.judged(mail)
-            if verdict in UNSENT:
-                raise ValueError(
-                    f"mode `{self.mode.mode}` refuses mail that has arrived as `{verdict}`, which says that it never "
-                    "left; use another word"
-                )
-            if verdict == ACCEPTED:
-                self.heard.add((mail.sender, mail.receiver, mail.kind))
+            verdict = self.seen(mail) if self.takes(mail) else UNDER_WAY
+            if verdict in (ACCEPTED, UNDER_WAY):
                 self.stack.inbox.append(mail)
+            if verdict == ACCEPTED:
+                self.fresh.add(mail.id)
             verdicts.append(verdict)
         return verdicts
+
+    def takes(self, mail: Mail) -> bool:
+        """Is a mail there at this exchange, and its receiver at it too?"""
+        if self.time is None:
+            return mail.due <= self.now and mail.receiver not in self.away
+        asked = mail.kind in self.mode.asking
+        return (self.acts or (asked and self.mode.both_ways)) and mail.due <= self.until(asked)
+
+    def seen(self, mail: Mail) -> str:
+        """A receiver's verdict on a mail that is there, which it remembers."""
+        verdict = self.judged(mail)
+        if verdict in UNSENT:
+            raise ValueError(
+                f"mode `{self.mode.mode}` refuses mail that has arrived as `{verdict}`, which says that it never left; "
+                "use another word"
+            )
+        if verdict == ACCEPTED:
+            self.heard.add((mail.sender, mail.receiver, mail.kind))
+            if not self.prompt or self.time is not None:
+                newest = self.stack.ledger.latest
+                name = mail.sender, mail.receiver, mail.mode, mail.kind
+                newest[name] = max(newest.get(name, -1), self.sent_at(mail))
+        return verdict
+
+    def sent_at(self, mail: Mail) -> int:
+        """When a mail was sent, in epochs since the first task."""
+        return mail.task * self.world.settings.learner.epochs + mail.epoch
+
+    def was_late(self, mail: Mail) -> bool:
+        """Was a mail under way before this exchange?"""
+        return mail.id in self.waited
+
+    def late(self, mail: Mail) -> str:
+        """The verdict on a mail that has been under way: it must still be of use, and is then judged as any other."""
+        good, age = self.mode.late.get(mail.kind, "newest"), self.now - self.sent_at(mail)
+        old = self.time is None and age > self.mode.period(self.world.settings)
+        if good == "never" or (mail.kind in self.mode.asking and old):
+            return EXPIRED
+        if good == "newest":
+            newest = self.stack.ledger.latest.get((mail.sender, mail.receiver, mail.mode, mail.kind), -1)
+            if newest >= self.sent_at(mail):
+                return OVERTAKEN
+        return self.seen(mail)
 
     def all_right(self, bundle: Bundle) -> bool:
         """Does nobody refuse anything in a bundle?"""
@@ -347,7 +490,7 @@ class Post:
         except Exception:  # whatever it is that the mail has done to the code of its receiver
             return UNREADABLE
         twice = (mail.sender, mail.receiver, mail.kind) in self.heard or mail.kind in self.arrived
-        if verdict == ACCEPTED and twice:
+        if verdict == ACCEPTED and twice and not self.was_late(mail):
             return ONCE
         return verdict
 
@@ -377,12 +520,39 @@ class Post:
         if not self.stack.inbox and len(bundles) == 1:
             return bundles[0]
 
+        until = self.until(asked)
+
         def mine(mail: Mail) -> bool:
-            return mail.mode == self.mode.mode and mail.due <= self.now and (mail.kind in self.mode.asking) == asked
+            ours = mail.mode == self.mode.mode and mail.receiver in self.world.row and mail.receiver not in self.away
+            return ours and mail.due <= until and (mail.kind in self.mode.asking) == asked
 
         found = [mail for mail in self.stack.inbox if mine(mail)]
         self.stack.inbox[:] = [mail for mail in self.stack.inbox if not mine(mail)]
+        # Of those that have been under way the newest is judged first: what it has overtaken is of no use.
+        said: dict[str, str] = {}
+        late = [mail for mail in found if mail.id not in self.fresh]
+        self.waited |= {mail.id for mail in late}
+        for mail in sorted(late, key=self.sent_at, reverse=True):
+            said[mail.id] = self.late(mail)
+            age = self.now - self.sent_at(mail) if self.time is None else 0  # two clocks say nothing of it
+            self.settled.append(Settled(mail.id, said[mail.id], age))
+        found = [mail for mail in found if said.get(mail.id, ACCEPTED) == ACCEPTED]
+        for mail in found if self.asynchronous else []:
+            if asked:
+                self.asked_at[mail.id] = mail.due
+            else:
+                self.waits[mail.receiver] = max(mail.due, self.waits.get(mail.receiver, mail.due))
         return [*found, *(mail for one in bundles for mail in one)]
+
+    def until(self, asked: bool) -> float:
+        """What has come by when is collected now. Where everybody goes on, a question is answered with what its
+        receiver is when it is asked, and who has asked waits for the answer, with patience."""
+        if self.time is None:
+            return self.now
+        if not self.asynchronous or not self.mode.both_ways:
+            return self.time
+        patience = self.world.fleet.clock.patience
+        return inf if asked or patience == "unlimited" else self.time + patience
 
     def audit(self) -> None:
         """The constraint of the paper's equation 1, size(K_ji) <= b_ji f_ji C, for every edge, with 1 / `every` as the

@@ -1,24 +1,34 @@
 """Who can send to whom: a fleet's directed edges with their limits."""
 
 import difflib
+import inspect
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shoal.errors import SettingsError
 from shoal.network.files import distinct, read
 from shoal.network.graphs import BUILT_IN, FIXED, GRAPHS, is_file, is_named
 from shoal.rng import key
+from shoal.settings.conditions import Bursts, Drawn, Interval
 from shoal.settings.groups import Link, Network
-from shoal.units import UNLIMITED, Limit, limit
+from shoal.units import UNLIMITED, Limit, limit, shown
+
+ASKED = ("radius", "speed", "epoch")  # what a graph by name can ask for
+OWN = ("budget", "every", "loss", "delay", "down", "bandwidth", "latency")  # what a single edge can have of its own
 
 
 class Edge(NamedTuple):
-    """A directed connection: what `sender` posts reaches `receiver`, so much and so often."""
+    """A directed connection: what `sender` posts reaches `receiver`, so much and so often, if it is not lost."""
 
     sender: int
     receiver: int
     budget: int | str | None  # as settings say it: floats per exchange, or an amount; None: unlimited
     every: int  # epochs between two exchanges, at least
+    loss: float | Bursts = 0.0
+    delay: int | Drawn = 0  # epochs
+    down: tuple[Interval, ...] = ()
+    bandwidth: float | None = None  # bytes per second; None: as many as one likes
+    latency: float = 0.0  # seconds
 
     @property
     def limit(self) -> Limit | None:
@@ -26,30 +36,87 @@ class Edge(NamedTuple):
         return limit(self.budget)
 
 
-def edges(network: Network, agents: int, seed: int) -> tuple[Edge, ...]:
-    """The directed edges of one seed's fleet, sorted by receiver, then sender.
+def edges(network: Network, agents: int, seed: int, epoch: int = 0) -> tuple[Edge, ...]:
+    """The directed edges of one seed's fleet in an epoch since the first task, sorted by receiver, then sender.
 
     In a named graph, `network.edges` give single edges limits of their own. A graph that is drawn may have such an edge
     in one seed and not in another; in a graph that is fixed, an edge that is not there is an error.
     """
+    network = at(network, epoch)
     own = links(network, agents)
     network = settle(network)
     pairs = set(own)
     if is_named(network.graph):
-        pairs = drawn(network, agents, seed)
-    result = []
-    for sender, receiver in sorted(pairs, key=lambda pair: pair[::-1]):
-        link = own.get((sender, receiver))
-        budget = network.budget if link is None or link.budget is None else link.budget
-        every = network.every if link is None or link.every is None else link.every
-        result.append(Edge(sender, receiver, None if budget == UNLIMITED else budget, every))
-    return tuple(result)
+        pairs = drawn(network, agents, seed, epoch)
+    usual = conditioned(network)
+    limits = {ends: conditioned(network, link) for ends, link in own.items()}
+    ordered = sorted(pairs, key=lambda pair: pair[::-1])
+    return tuple(Edge(*ends, *limits.get(ends, usual)) for ends in ordered)
 
 
-def drawn(network: Network, agents: int, seed: int) -> set[tuple[int, int]]:
+def at(network: Network, epoch: int | None) -> Network:
+    """The network with the graph that it has in an epoch since the first task."""
+    past = [one for one in network.changes if (one.epoch or 0) <= (epoch or 0)]
+    if not past:
+        return network
+    last = past[-1]
+    said = {"graph": last.graph, "edges": last.edges, "p": network.p if last.p is None else last.p}
+    return network.model_copy(update=said)
+
+
+def version(network: Network, epoch: int) -> int:
+    """The first epoch since which the graph has been as it is in this one."""
+    here = at(network, epoch)
+    if is_named(here.graph) and "epoch" in asks(here.graph) and (here.graph not in BUILT_IN or here.speed):
+        return epoch
+    return max(((one.epoch or 0) for one in network.changes if (one.epoch or 0) <= epoch), default=0)
+
+
+def moves(network: Network) -> bool:
+    """Is there a graph among those of the network that is another in every epoch?"""
+    starts = [0, *((one.epoch or 0) for one in network.changes)]
+    return any(version(network, start + 1) > version(network, start) for start in starts if start + 1 not in starts)
+
+
+def asks(graph: str) -> tuple[str, ...]:
+    """What a graph by name asks for beside agents, p and a generator."""
+    return tuple(name for name in inspect.signature(GRAPHS.find(graph)).parameters if name in ASKED)
+
+
+def conditioned(network: Network, link: Link | None = None) -> tuple[Any, ...]:
+    """Limits and conditions of an edge: what is said of it alone, or else of all."""
+    own = {name: value for name in OWN if link is not None and (value := getattr(link, name)) is not None}
+    budget, *rest = (own.get(name, getattr(network, name)) for name in OWN)
+    return None if budget == UNLIMITED else budget, *rest
+
+
+def conditions(edge: Edge) -> tuple[str, ...]:
+    """What befalls mail on an edge, in words; nothing, where all of it comes at once."""
+    found = []
+    if isinstance(edge.loss, Bursts):
+        one = edge.loss
+        found.append(f"loses {one.bad:.4g} in bad times ({one.share:.4g} of all, {one.length:g} epochs each)")
+        found += [f"loses {one.good:.4g} in good times"] * (one.good > 0)
+    elif edge.loss:
+        found.append(f"loses {edge.loss:.4g}")
+    if isinstance(edge.delay, Drawn):
+        one_, first = edge.delay, edge.delay.least
+        span = f"{first} to {one_.most} epochs" if one_.mean is None else f"{first + one_.mean:g} epochs on average"
+        found.append(f"late by {span}")
+    elif edge.delay:
+        found.append(f"late by {edge.delay} epoch{'s' * (edge.delay > 1)}")
+    found += [] if edge.bandwidth is None else [f"{shown(edge.bandwidth)} in a second"]
+    found += [f"{edge.latency:g} s under way"] * (edge.latency > 0)
+    found += [f"down in epochs {first} to {last - 1}" for first, last in edge.down[:3]]
+    return *found, *([f"and {len(edge.down) - 3} times more"] if len(edge.down) > 3 else [])
+
+
+def drawn(network: Network, agents: int, seed: int, epoch: int = 0) -> set[tuple[int, int]]:
     """The directed edges of a graph by name; what a stranger's does wrong is said in a sentence."""
     try:
-        graph = GRAPHS.find(network.graph)(agents, network.p, key(seed, "graph"))
+        known = {"radius": network.radius, "speed": network.speed, "epoch": epoch}
+        wanted = {name: known[name] for name in asks(network.graph)}
+        graph = GRAPHS.find(network.graph)(agents, network.p, key(seed, "graph"), **wanted)
         pairs = {pair for u, v in graph.edges for pair in ((u, v), (v, u))}
         if network.graph not in BUILT_IN and not {end for pair in pairs for end in pair} <= set(range(agents)):
             raise ValueError(f"its nodes are not all among 0 to {agents - 1}")
@@ -100,7 +167,7 @@ def count(network: Network, agents: int) -> int:
     tree, chosen = 2 * (agents - 1), pairs * chance // 10**6
     return {
         "complete": pairs, "ring": 2 * agents, "server": tree, "tree": tree, "random": chosen,
-        "connected": chosen + tree, "disconnected": 0,
+        "connected": chosen + tree, "disconnected": 0, "geometric": round(pairs * min(1.0, 3.15 * network.radius**2)),
     }[network.graph]  # fmt: skip
 
 
@@ -134,6 +201,6 @@ def settle(network: Network) -> Network:
                 f"network.edges has limits for {own.sender} -> {own.receiver}, an edge that {network.graph} does not "
                 "have; take it out, or add it to the file"
             )
-        said = own.model_dump(exclude_none=True)
+        said = {name: value for name in OWN if (value := getattr(own, name)) is not None}
         links[ends] = links[ends].model_copy(update=said)
     return network.model_copy(update={"graph": "edges", "edges": tuple(links.values())})

@@ -7,7 +7,7 @@ import numpy as np
 
 from shoal.doors import Table, is_door
 
-Draw = Callable[[int, float, np.random.Generator], nx.Graph]
+Draw = Callable[..., nx.Graph]  # of agents, p and a generator, and by name of what it asks for
 
 
 def complete(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
@@ -54,7 +54,48 @@ def connected(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
     return nx.compose(tree(n, p, generator), random(n, p, generator))
 
 
-# Undirected: each line becomes two edges. Called with the number of agents, p and the seed's generator.
+def geometric(
+    n: int, p: float, generator: np.random.Generator, radius: float = 0.3, speed: float = 0.0, epoch: int = 0
+) -> nx.Graph:
+    """Agents in a square of side 1 are connected if they are at most a radius apart, and move if they have a speed.
+
+    Each begins anywhere, goes in any direction, and is reflected by the sides: where it is in an epoch needs no memory.
+    """
+    start, angle = generator.random((n, 2)), generator.random(n) * 2 * np.pi
+    way = (start + speed * epoch * np.stack([np.cos(angle), np.sin(angle)], 1)) % 2
+    graph = nx.empty_graph(n)
+    graph.add_edges_from(near(1 - np.abs(1 - way), radius).tolist())
+    return graph
+
+
+def near(places: np.ndarray, radius: float) -> np.ndarray:
+    """All pairs of places [N, 2] in a square of side 1 that are at most a radius apart, int64 [M, 2], the first lower.
+
+    The square is cut into cells that are no smaller than the radius, so that only nine cells have to be looked at.
+    """
+    side = max(1, min(int(1 / radius), int(len(places) ** 0.5) + 1))
+    cell = np.minimum((places * side).astype(np.int64), side - 1)
+    number = cell[:, 0] * side + cell[:, 1]
+    order = np.argsort(number, kind="stable")
+    found = []
+    for dx in (-1, 0, 1):
+        for dy in (-1, 0, 1):
+            other = cell + np.array([dx, dy])
+            inside = ((other >= 0) & (other < side)).all(1)
+            wanted = np.where(inside, other[:, 0] * side + other[:, 1], side * side)
+            first = np.searchsorted(number[order], wanted)
+            many = np.searchsorted(number[order], wanted, "right") - first
+            one = np.repeat(np.arange(len(places)), many)
+            at = np.repeat(first - (many.cumsum() - many), many) + np.arange(len(one))
+            two = order[at]
+            close = (one < two) & (((places[one] - places[two]) ** 2).sum(1) <= radius**2)
+            found.append(np.stack([one[close], two[close]], 1))
+    pairs = np.concatenate(found)
+    return pairs[np.lexsort([pairs[:, 1], pairs[:, 0]])]
+
+
+# Undirected: each line becomes two edges. Called with the number of agents, p and the seed's generator, and by name
+# with `radius`, `speed` and `epoch` (since the first task), if it asks for them: one that asks for the epoch changes.
 BUILT_IN: dict[str, Draw] = {
     "complete": complete,
     "ring": ring,
@@ -63,9 +104,10 @@ BUILT_IN: dict[str, Draw] = {
     "random": random,
     "connected": connected,
     "disconnected": disconnected,
+    "geometric": geometric,
 }
 GRAPHS: Table[Draw] = Table("graph", BUILT_IN, "shoal.graphs", callable)
-DRAWN = ("tree", "random", "connected")  # differ from seed to seed
+DRAWN = ("tree", "random", "connected", "geometric")  # differ from seed to seed
 # Of the others: are two different agents of so many connected? It is known without drawing the graph.
 FIXED: dict[str, Callable[[int, int, int], bool]] = {
     "complete": lambda n, one, other: True,

@@ -7,7 +7,7 @@ from math import cos, dist, pi, sin, sqrt
 import networkx as nx  # type: ignore[import-untyped]
 
 from shoal.files import begins
-from shoal.network.edges import Edge
+from shoal.network.edges import Edge, conditions
 from shoal.network.facts import size
 from shoal.network.svg import plain
 from shoal.rng import key
@@ -57,9 +57,9 @@ def picture(edges: Sequence[Edge], agents: int, title: str) -> str:
     edges have stand below the graph, others at their edge.
     """
     title = plain(title)
-    usual = Counter(edge[2:] for edge in edges).most_common(1)[0][0] if edges else (None, 1)
-    others = any(edge[2:] != usual for edge in edges)
-    caption = f"{'other edges' if others else 'all edges'}: {', '.join(limits(*usual))}" if edges else "no edges"
+    usual = Counter(map(words, edges)).most_common(1)[0][0] if edges else ()
+    others = any(words(edge) != usual for edge in edges)
+    caption = f"{'other edges' if others else 'all edges'}: {', '.join(usual)}" if edges else "no edges"
     drawn, told = sampled(edges, usual)
     caption += told
     graph = nx.empty_graph(agents)
@@ -74,13 +74,13 @@ def picture(edges: Sequence[Edge], agents: int, title: str) -> str:
     table = {edge[:2]: edge for edge in edges}
     for edge in drawn:
         back = table.get((edge.receiver, edge.sender))
-        both = back is not None and back[2:] == edge[2:]
+        both = back is not None and words(back) == words(edge)
         if both and edge.sender > edge.receiver:
             continue
         (x1, y1), (x2, y2) = shorten(places[edge.sender], places[edge.receiver], 0 if back is None or both else 5)
         arrow = "" if both else ' marker-end="url(#arrow)"'
         lines.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"{arrow}/>')
-        own = [word for word, one, most in zip(limits(*edge[2:]), edge[2:], usual, strict=True) if one != most]
+        own = [word for word in words(edge) if word not in usual] or list(words(edge)) * (words(edge) != usual)
         pair = back is not None and not both  # two arrows beside each other: their labels say which, and do not meet
         share = 0.68 if pair else 0.5
         x, y = x1 + (x2 - x1) * share, y1 + (y2 - y1) * share + 4
@@ -91,7 +91,7 @@ def picture(edges: Sequence[Edge], agents: int, title: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" class="network" role="img" width="{width:.0f}" '
         f'height="{bottom + 12:.0f}" viewBox="0 0 {width:.0f} {bottom + 12:.0f}">',
         f"<title>{title}</title>",
-        f"<desc>{agents} agent{'s' * (agents > 1)}, {len(edges)} directed edges; {caption}</desc>",
+        f"<desc>{agents} agent{'s' * (agents > 1)}, {len(edges)} links; {caption}</desc>",
         f"<style>{STYLE}</style>",
         '<defs><marker id="arrow" viewBox="0 0 10 10" refX="10" refY="5" markerWidth="9" markerHeight="9" '
         'markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0 10 5 0 10z"/></marker></defs>',
@@ -107,14 +107,19 @@ def picture(edges: Sequence[Edge], agents: int, title: str) -> str:
     ])  # fmt: skip
 
 
-def sampled(edges: Sequence[Edge], usual: tuple[int | str | None, int]) -> tuple[Sequence[Edge], str]:
+def words(edge: Edge) -> tuple[str, ...]:
+    """An edge's limits and conditions in words."""
+    return *limits(edge.budget, edge.every), *conditions(edge)
+
+
+def sampled(edges: Sequence[Edge], usual: tuple[str, ...]) -> tuple[Sequence[Edge], str]:
     """The edges that are drawn, and what is said of it: of a dense graph some, because all would be a solid disc, and
     those with limits of their own."""
     pairs = sorted({(min(edge[:2]), max(edge[:2])) for edge in edges})
     if len(pairs) <= LINES:
         return edges, ""
     chosen = {pairs[at] for at in key(0, "picture").choice(len(pairs), LINES, replace=False)}
-    found = [edge for edge in edges if (min(edge[:2]), max(edge[:2])) in chosen or edge[2:] != usual]
+    found = [edge for edge in edges if (min(edge[:2]), max(edge[:2])) in chosen or words(edge) != usual]
     return found, f"; of {len(pairs):,} lines {LINES:,} are drawn, by chance"
 
 

@@ -327,14 +327,14 @@ def network(group: Group, style: Style) -> Figure | None:
         + "Dotted edges carried nothing. " * any(row["silent"] for row in picture.edges)
         + f"A circle is {picture.size} agents, numbered from the one in it on, because there is no room for each; what "
         "they sent to each other is not drawn." * (picture.size > 1),
-        f"Graph of {switch.first}: {len(first)} directed edges, the busiest with "
+        f"Graph of {switch.first}: {len(first)} links, the busiest with "
         f"{shown(max((row['bytes'] for row in first), default=0))} per task; edges with refused mail: "
         f"{sum(row['refused'] > 0 for row in first)}.",
         finish(chart, style),
         tables,
         tuple(switches),
         (("sender", "from agent"), ("receiver", "to agent"), ("sent", "sent per task"), ("messages", "messages sent"),
-         ("refused", "refused"), ("why", "most often for")),
+         ("refused", "refused"), ("lost", "of them lost"), ("late", "came late"), ("why", "most often for")),
         table="edges",
         fixed=True,
     )  # fmt: skip
@@ -350,6 +350,8 @@ def graph(style: Style, picture: traffic.Picture, edge_rows: str, agent_rows: st
         alt.Tooltip("sent:N", title="sent per task"),
         alt.Tooltip("messages:Q", title="messages sent", format=",.5~g"),
         alt.Tooltip("refused:Q", title="refused", format=",.5~g"),
+        alt.Tooltip("lost:Q", title="of them lost", format=",.5~g"),
+        alt.Tooltip("late:Q", title="came late", format=",.5~g"),
         alt.Tooltip("why:N", title="most often for"),
     ]
     tint = alt.condition(alt.datum.refused > 0, alt.value(style.colour("given")), alt.value(style.colour("good")))

@@ -19,7 +19,10 @@ Row = dict[str, Any]
 
 
 # Verdicts on mail that never left its sender.
-UNSENT = (*("edge at rest", "over budget", "forged", "no edge", "no tensors", "too much", "sent already", "silent"),)
+UNSENT = (
+    *("edge at rest", "over budget", "forged", "no edge", "no tensors", "too much", "sent already", "silent"),
+    "link down",
+)
 
 
 class Score(NamedTuple):

@@ -16,9 +16,10 @@ from shoal.report import charts, compare
 from shoal.report.charts import Figure
 from shoal.report.compare import Group, Row
 from shoal.report.export import VERSION, export
-from shoal.report.parts import left_out, plural, section
+from shoal.report.parts import left_out, section
 from shoal.report.read import ALONE, Note
 from shoal.report.style import DARK, FLAT, LIGHT, Style
+from shoal.units import plural
 
 # Text has a contrast of 7 : 1 or more to the page, soft text and links of 4.5 : 1.
 COLOURS = {
@@ -41,8 +42,8 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-sr
 PAGE = files.begins("<title>shoal report")
 
 
-def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
-    """The whole page."""
+def page(groups: Sequence[Group], notes: Sequence[Note], going: str = "", every: float = 0) -> str:
+    """The whole page; of runs that still train, with how far they are, and loaded again every so many seconds."""
     style = Style(True, tuple(compare.method_order(groups)))
     content: dict[str, Any] = {}
     parts = []
@@ -74,6 +75,7 @@ def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>shoal report: {escape(title)}</title>",
         '<link rel="icon" href="data:,">',
+        f'<meta http-equiv="refresh" content="{every:.0f}">' if going else "",
         f"<style>{css}</style>",
         "</head>",
         "<body>",
@@ -84,6 +86,8 @@ def page(groups: Sequence[Group], notes: Sequence[Note]) -> str:
         f"Tasks are counted from 1, agents from 0 (records count both from 0); “{ALONE}” agents share nothing.</p>",
         '<button class="theme" type="button" hidden>Dark colours</button>',
         "</header>",
+        f'<p class="going" role="status"><strong>Still learning:</strong> {escape(going)}. This page loads itself '
+        f"again every {every:.0f} seconds.</p>" if going else "",
         menu,
         '<main id="main" tabindex="-1">',
         left_out(notes),

@@ -14,7 +14,7 @@ from shoal.report.style import Mark, Style
 from shoal.settings.part import flatten
 from shoal.study import metrics
 from shoal.study.paired import Gain
-from shoal.units import shown
+from shoal.units import plural, shown
 
 MENU = 100  # options of a list that is looked through
 MINUS, DASH, TIMES = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
@@ -33,10 +33,6 @@ PREDICTED = (
     "Agents predict numbers: what is called accuracy here is R², the share of the variance that is predicted; 100 % is "
     "all of it, and below 0 % a guess of the mean would be better."
 )
-
-
-def plural(number: int, word: str) -> str:
-    return f"{number} {word}{'s' * (number != 1)}"
 
 
 def left_out(notes: Sequence[Note]) -> str:

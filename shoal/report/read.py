@@ -214,7 +214,7 @@ def read(folder: Path) -> tuple[Run, list[str]]:
     if not run.complete:
         lost.append(
             f"unfinished, {done} of {run.tasks} tasks are learned: it is shown as far as it is, and has no final "
-            f"numbers; `shoal resume {folder}` goes on with it, if its checkpoint is whole"
+            f"numbers; `shoal resume {folder}` continues it, if its checkpoint is whole"
         )
     elif not (folder / "summary.json").exists():
         lost.append("summary.json is not there, the run was not finished properly; its numbers come from the records")
@@ -395,7 +395,8 @@ def dense(table: pl.DataFrame, settings: dict[str, Any]) -> tuple[Array, Numbers
     lane = lane.reshape(-1)
     if len(pairs) != settings["agents"] * settings["seeds"]:
         raise Unusable(
-            f"accuracy.parquet has {len(pairs)} lanes, settings.toml {settings['agents'] * settings['seeds']}"
+            f"accuracy.parquet has {len(pairs)} agents of all seeds, settings.toml "
+            f"{settings['agents'] * settings['seeds']}"
         )
     epochs, point = np.unique(columns["epoch"], return_inverse=True)
     tasks = int(max(columns["task"].max(), columns["tested"].max())) + 1

@@ -20,6 +20,8 @@ from shoal.units import shown
 # A picture of more agents or edges is a solid disc: then so many groups of agents are drawn instead.
 MANY, DENSE, GROUPS = 100, 600, 16
 Mail = dict[tuple[int, int], Row]  # what was posted on each directed edge
+NOTHING: Row = {"bytes": 0.0, "messages": 0.0, "refused": 0.0, "lost": 0.0, "late": 0.0, "why": None}
+LOST = ("lost", "receiver absent")  # verdicts on mail that was paid for and never came
 
 
 class Picture(NamedTuple):
@@ -93,8 +95,8 @@ def joined(mail: Mail, size: int) -> Mail:
         ends = sender // size, receiver // size
         if ends[0] == ends[1]:
             continue
-        before = found.get(ends, {"bytes": 0.0, "messages": 0.0, "refused": 0.0, "why": None})
-        sums = {name: before[name] + one[name] for name in ("bytes", "messages", "refused")}
+        before = found.get(ends, NOTHING)
+        sums = {name: before[name] + one[name] for name in ("bytes", "messages", "refused", "lost", "late")}
         found[ends] = {**sums, "why": before["why"] or one["why"]}
     return found
 
@@ -107,11 +109,13 @@ def posted(ledger: pl.DataFrame, seeds: int) -> Mail:
         ((pl.col("bytes") * sent).sum() / pl.struct("seed", "task").n_unique()).alias("bytes"),
         sent.sum().alias("messages"),
         refused.sum().alias("refused"),
+        pl.col("verdict").is_in(LOST).sum().alias("lost"),
+        (~refused & (pl.col("late") > 0) if "late" in ledger.columns else pl.lit(False)).sum().alias("late"),
         pl.col("verdict").filter(refused).mode().sort().first().alias("why"),
     )
     return {
         (row["sender"], row["receiver"]): {
-            "bytes": row["bytes"], "messages": row["messages"] / seeds, "refused": row["refused"] / seeds,
+            **{name: row[name] / seeds for name in ("messages", "refused", "lost", "late")}, "bytes": row["bytes"],
             "why": row["why"],
         }
         for row in table.to_dicts()
@@ -149,7 +153,7 @@ def drawn_edges(pairs: Iterable[tuple[int, int]], places: dict[int, Point], mail
     radius = node_radius(len(places))
     thickest = min(4.0, 26 / sqrt(len(both) + 1))  # thinner than the head of an arrow
     for sender, receiver in pairs:
-        one = mail.get((sender, receiver), {"bytes": 0.0, "messages": 0.0, "refused": 0.0, "why": None})
+        one = mail.get((sender, receiver), NOTHING)
         (x, y), (x2, y2) = places[sender], places[receiver]
         length = dist((x, y), (x2, y2)) or 1.0
         dx, dy = (x2 - x) / length, (y2 - y) / length
@@ -165,6 +169,7 @@ def drawn_edges(pairs: Iterable[tuple[int, int]], places: dict[int, Point], mail
             "angle": round(degrees(atan2(dy, dx)) + 90), "width": short(wide, 3), "silent": not one["bytes"],
             "bytes": short(one["bytes"], 6), "sent": shown(one["bytes"]), "messages": short(one["messages"], 4),
             "refused": short(one["refused"], 4), "why": one["why"] or "",
+            "lost": short(one["lost"], 4), "late": short(one["late"], 4),
         }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.errors import SettingsError, UserError
-from shoal.reproduce import benchmarks, budget, curves, gaps, table1, topology
+from shoal.reproduce import benchmarks, budget, compression, curves, dropout, gaps, links, mixed, table1, topology
 from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, Cell, settings
 from shoal.runs.cells import Row, read_csv, write_csv
 
@@ -18,6 +18,11 @@ Tables = dict[str, list[Row]]
 
 def nothing(tables: Tables) -> Tables:
     return {}
+
+
+def as_they_are(name: str) -> Callable[[Tables], Tables]:
+    """The rows themselves are what is shown."""
+    return lambda tables: {name: tables[name]}
 
 
 class Family(NamedTuple):
@@ -38,10 +43,19 @@ FAMILIES = {
     "budget": Family(budget.cells, budget.records, budget.conclude),
     "topology": Family(topology.cells, budget.records, topology.conclude),
     "gaps": Family(table1.cells, table1.records, gaps.conclude),
+    compression.COMPRESSION: Family(
+        compression.cells,
+        compression.records,
+        as_they_are(compression.COMPRESSION),
+        compression.row,
+        ("vanilla", *compression.CODED),
+        4,
+        False,
+    ),
     benchmarks.SEQUENTIAL: Family(
         benchmarks.sequential,
         benchmarks.records,
-        benchmarks.conclude,
+        as_they_are(benchmarks.SEQUENTIAL),
         benchmarks.row,
         tuple(benchmarks.ONLINE),
         5,
@@ -50,23 +64,46 @@ FAMILIES = {
     benchmarks.SCENARIOS: Family(
         benchmarks.scenarios,
         benchmarks.records,
-        benchmarks.conclude,
+        as_they_are(benchmarks.SCENARIOS),
         benchmarks.row,
         tuple(benchmarks.OFFLINE),
         3,
         False,
     ),
+    dropout.NAME: Family(
+        dropout.cells, dropout.records, as_they_are(dropout.NAME), dropout.row, dropout.METHODS, paper=False
+    ),
+    links.NAME: Family(
+        links.cells, links.records, as_they_are(links.NAME), links.row, links.METHODS, seeds=2, paper=False
+    ),
+    mixed.NAME: Family(mixed.cells, mixed.records, as_they_are(mixed.NAME), mixed.row, mixed.METHODS, paper=False),
 }
-FIGURED = ("curves", "budget", "topology")  # families with a figure
+FIGURED = ("curves", "budget", "topology", links.NAME, compression.COMPRESSION)  # families with a figure
 # What tells rows of a CSV apart, and their order.
 RANKS: dict[str, tuple[str, ...]] = {
     "protocol": ("paper", "fair"),
     "dataset": DATASETS,
-    "model": MODELS,
+    "model": (*MODELS, mixed.NAME),
     "scenario": tuple(benchmarks.HEADS),
     "method": tuple(dict.fromkeys(name for family in FAMILIES.values() for name in family.methods)),
 }
-KEYS = (*RANKS, "mode", "graph", "p", "every", "queries", "images", "sent", "seeds", "seed", "epoch")
+KEYS = (
+    *RANKS,
+    "kind",
+    "dropout",
+    "mode",
+    "graph",
+    "p",
+    "every",
+    "queries",
+    "images",
+    "sent",
+    "loss",
+    "absent",
+    "seeds",
+    "seed",
+    "epoch",
+)
 
 
 def choose(

@@ -10,7 +10,7 @@ import altair as alt
 from shoal.errors import UserError
 from shoal.report.export import export
 from shoal.report.style import DASHES, FLAT, SHAPES, Style, finish, upright
-from shoal.reproduce import budget, topology
+from shoal.reproduce import budget, links, topology
 from shoal.reproduce.table1 import DATASETS, METHODS, MODELS
 from shoal.runs.cells import Row, read_csv
 
@@ -19,6 +19,7 @@ MODES = ("data", "federated", "modmod")
 COLOURS = {
     "vanilla": "#000000", "alone": "#5a5a5a", "data": "#0072b2", "fedavg": "#d55e00", "fedprox": "#b97f00",
     "fedcurv": "#7a5230", "fedfish": "#8a8a8a", "modmod": "#009e73", "hybrid": "#b8578c", "federated": "#d55e00",
+    "recv": "#0072b2",
 }  # fmt: skip
 STYLE = Style(page=False, order=())
 
@@ -46,6 +47,8 @@ TITLES = {
     "curves": "Mean test accuracy over the tasks so far, %, against epochs within a task",
     "budget": "Gain over agents alone, %, against floats allowed per directed edge and task",
     "topology": "Gain over agents alone, %, on eight graphs",
+    links.NAME: "Gain in final accuracy over agents alone, points, when mail is lost or agents are gone",
+    "compression": "Final accuracy, %, of FedAvg by how models are sent; dashed: agents alone",
 }
 
 
@@ -58,7 +61,7 @@ def subtitle(protocol: str, rows: Sequence[Row]) -> str:
 
 def most(rows: Sequence[Row]) -> list[Row]:
     """Of every cell the run with most seeds."""
-    names = ("dataset", "model", "method", "mode", "graph", "p", *budget.VARIED)
+    names = ("dataset", "model", "method", "mode", "graph", "p", "loss", "absent", *budget.VARIED)
     found = []
     for same in budget.grouped(rows, names).values():
         top = max(row["seeds"] for row in same)
@@ -161,7 +164,59 @@ def graphs(rows: Sequence[Row]) -> Any:
     return row_of(found, panel)
 
 
-FIGURES = {"curves": curves, "budget": budgets, "topology": graphs}
+def conditions(rows: Sequence[Row]) -> Any:
+    """Gain against loss, of all agents, and against absent agents, of those that stay: a line for each method."""
+    kept = [
+        {**row, "low": row["gain"] - (row["gain_se"] or 0), "high": row["gain"] + (row["gain_se"] or 0)}
+        for row in rows
+        if row["method"] != "alone" and row["gain"] is not None
+    ]
+    if not kept:
+        return None
+    methods = [name for name in links.METHODS if any(row["method"] == name for row in kept)]
+    colour = coloured("method", methods)
+    y = alt.Y("gain:Q", title=None, axis=upright())
+
+    def panel(name: str, title: str, here: Sequence[Row]) -> Any:
+        base = alt.Chart(alt.InlineData(values=list(here)))
+        x = alt.X(f"{name}:Q", title=title, axis=alt.Axis(grid=False, values=sorted({one[name] for one in here})))
+        error = base.mark_rule(strokeWidth=1.2, opacity=0.6).encode(
+            x=x, y=alt.Y("low:Q", title=None, axis=upright()), y2="high:Q", color=colour
+        )
+        line = base.mark_line(strokeWidth=1.8, point={"filled": True, "size": 50}).encode(x=x, y=y, color=colour)
+        return alt.layer(zero(), error, line).properties(width=300, height=220, title=heading(title))
+
+    lost = panel("loss", "share of mail that is lost", [one for one in kept if not one["absent"]])
+    gone = panel("absent", "agents of eight that are gone", [one for one in kept if one["absent"]])
+    return alt.hconcat(lost, gone).resolve_scale(y="shared")
+
+
+def codecs(rows: Sequence[Row]) -> Any:
+    """Final accuracy with its error over seeds against bytes, a point for each way to send models, with its name; a
+    line for agents alone."""
+    shown = [
+        {**row, "low": row["final_accuracy"] - (row["final_accuracy_se"] or 0),
+         "high": row["final_accuracy"] + (row["final_accuracy_se"] or 0)}
+        for row in rows
+    ]  # fmt: skip
+    sent, alone = ([row for row in shown if (row["method"] == "vanilla") == one] for one in (False, True))
+    if not sent:
+        return None
+    base = alt.Chart(alt.InlineData(values=sent))
+    x = alt.X(
+        "bytes_per_link_task:Q", title="bytes per link and task, log",
+        scale=alt.Scale(type="log", nice=False, padding=30), axis=alt.Axis(grid=False, format="~s", tickCount=5),
+    )  # fmt: skip
+    y = alt.Y("final_accuracy:Q", title=None, scale=alt.Scale(zero=False), axis=upright())
+    return alt.layer(
+        alt.Chart(alt.InlineData(values=alone)).mark_rule(strokeDash=[3, 3], opacity=0.5).encode(y=y),
+        base.mark_rule(opacity=0.4).encode(x=x, y=alt.Y("low:Q", title=None), y2="high:Q"),
+        base.mark_point(size=60, filled=True, opacity=1, color=COLOURS["fedavg"]).encode(x=x, y=y),
+        base.mark_text(align="left", dx=7, dy=-6, fontSize=11).encode(x=x, y=y, text="method:N"),
+    ).properties(width=520, height=300)
+
+
+FIGURES = {"curves": curves, "budget": budgets, "topology": graphs, links.NAME: conditions, "compression": codecs}
 
 
 def coloured(field: str, names: Sequence[str]) -> alt.Color:

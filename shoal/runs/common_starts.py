@@ -32,12 +32,12 @@ def alone(settings: Settings) -> Settings:
     )
 
 
-def identity(settings: Settings) -> str:
+def identity(settings: Settings, kernel: str = "torch") -> str:
     """Eight letters that name all that a common start depends on, to the last bit: the code, too, as far as a commit
     names it."""
     machine = settings.machine
     code = shoal.__version__, commit(), torch.__version__, FORMAT
-    said = (*code, machine.device, machine.engine, alone(settings).identity())
+    said = (*code, machine.device, machine.engine, kernel, alone(settings).identity())
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:8]
 
 
@@ -51,7 +51,7 @@ def record(world: World, folder: Path) -> Record:
     """Where the start of a world is kept; files of one's own can change, so their content is in its name."""
     settings = world.settings
     content = f"-{world.bank.digest}" if is_source(settings.dataset) else ""
-    return Record(folder / f"{identity(settings)}{content}", alone(settings))
+    return Record(folder / f"{identity(settings, world.kernel)}{content}", alone(settings))
 
 
 def keep(fleet: Sequence[World], stacks: Sequence[Stack], folder: Path) -> None:

@@ -13,8 +13,11 @@ from shoal.data.tasks import Lane
 from shoal.errors import Stopped
 from shoal.fleet.engine import keep_memory
 from shoal.fleet.health import DivergedError
+from shoal.fleet.members import LostError
 from shoal.fleet.run import Moment, Watch, one_thread, train
 from shoal.fleet.size import affordable
+from shoal.fleet.stack import Stack
+from shoal.fleet.workers import too_many
 from shoal.fleet.world import World, worlds
 from shoal.runs import common_starts as starts
 from shoal.runs.material import note
@@ -37,6 +40,7 @@ def prepare(
     >>> len(world.lanes)
     4
     """
+    too_many(settings)
     said = Path(settings.machine.data) if settings.machine.data else None
     bank = data.load(settings.dataset, folder or said)
     if lanes is None and not yes:
@@ -60,7 +64,7 @@ def carry_out(
     >>> summary["agents"], 0 <= summary["final_accuracy"] <= 100
     (2, True)
     """
-    settings = record.settings
+    settings, kernel = record.settings, ", ".join(dict.fromkeys(world.kernel for world in fleet))
     keep_memory()
     with record.alone(), interrupts() as asked:
         record.own()
@@ -68,9 +72,9 @@ def carry_out(
         stacks = record.load(fleet[0].device)
         record.adopt()
         if stacks is not None:
-            record.again()
+            record.again(kernel)
         else:
-            record.note(models=[world.about for world in fleet])
+            record.note(models=[world.about for world in fleet], kernel=kernel)
             stacks = starts.find(fleet, kept) if kept else None
         saved = time.monotonic()
 
@@ -87,13 +91,18 @@ def carry_out(
                 saved = time.monotonic()
             if ended:
                 record.tables(moment.stacks)
+                record.agree(fleet, moment.stacks)
                 if kept:
                     starts.keep(fleet, moment.stacks, kept)
             if asked():
                 raise Stopped(f"stopped and saved; go on with `shoal resume {record.folder}`")
 
+        def lost(loss: LostError) -> Sequence[Stack] | None:
+            record.tell(f"{loss}; going on from the last checkpoint with a new one")
+            return record.load(fleet[0].device)
+
         try:
-            ends = train(fleet, stacks, watch)
+            ends = train(fleet, stacks, watch, lost=lost)
             with one_thread():
                 return record.finish(fleet, ends)
         except DivergedError as end:

@@ -1,4 +1,4 @@
-"""The files of a run directory: written whole or not at all, listed with checksums, and read with care.
+"""The files of a run directory: listed with checksums, and read with care.
 
 A run directory may come from somebody else, or from a disk that has lost a bit. What is read of it are regular files of
 a sensible size and nothing else: no device, no pipe, no link to another place. manifest.json has the SHA-256 of every
@@ -96,39 +96,6 @@ def manifest(files: Mapping[str, list[str]]) -> bytes:
 
 def compact(files: Any) -> bytes:
     return json.dumps(files, sort_keys=True).encode()
-
-
-def put(path: Path, content: bytes) -> Path:
-    """Write a file beside its place, and say where it is; `settle` moves it there. What a kill leaves behind, the next
-    one writes over, and what another process has put there in its place is no way to another file."""
-    part = beside(path)
-    if part.is_symlink() or (part.exists() and not part.is_file()):
-        part.unlink()
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    return part
-
-
-def beside(path: Path) -> Path:
-    """Where a file is written before it is moved to its place."""
-    return path.with_name(f"{path.name}.part")
-
-
-def settle(part: Path, path: Path) -> None:
-    """Move a file to its place, for good: the folder too is on the disk when this is done."""
-    part.replace(path)
-    try:
-        handle = os.open(path.parent, os.O_RDONLY)
-    except OSError:  # a system that opens no folders
-        return
-    try:
-        os.fsync(handle)
-    except OSError:  # a file system that cannot
-        pass
-    finally:
-        os.close(handle)
 
 
 def reason(error: BaseException) -> str:

@@ -8,12 +8,18 @@ earlier.safetensors       the checkpoint before that, in case the last one is da
 accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
 training.parquet          a row per task of an agent: seed, agent, task, training loss at its end, that of guessing,
                           norm of the weights; if it diverged there, after how many epochs it ended, and why
+time.parquet              a row per time at which an agent was tested: seed, agent, task, epoch, the seconds and joules
+                          that it had spent and the bytes that it had sent (only if clock.speed is said)
 growth.parquet            a row per trial of a module: seed, agent, task, accuracy with and without it, kept; the
                           agent and task it was received from, and those where it began, so many hops ago
 candidates.parquet        a row per module that an agent was offered: seed, agent, task, sender, the sender's task it
                           was grown for, score, accuracy in a tryout, chosen, kept (only if modules are shared)
 ledger.parquet            a row per message: seed, task, epoch, sender, receiver, mode, kind, items, floats, bytes,
                           floats by the paper's rule, accepted or why refused (only if agents share)
+links.parquet             a row per directed link: seed, sender, receiver, messages sent, delivered, late, lost,
+                          refused, under way and kept back, mean age of what the receiver knew (only if agents share)
+consensus.parquet         a row per seed and kind of nets at the end of a task: how far agents' common weights are from
+                          their mean, and the norm of that mean (only if agents share)
 others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
                           (in a fleet of several kinds, these tables have a column `kind`, the ledger not)
 summary.json              the metrics; there when the run is finished
@@ -49,6 +55,7 @@ import shoal
 from shoal.data.overlap import mean_iou
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError, UserError
+from shoal.files import beside, put, settle
 from shoal.fleet.evaluate import others, squared_error, within
 from shoal.fleet.health import unfit
 from shoal.fleet.stack import PARAMS, Stack
@@ -57,8 +64,9 @@ from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Envelope, pack, unpack
 from shoal.network.graphs import is_file
 from shoal.runs import files
+from shoal.runs.conditions import consensus, links
 from shoal.runs.files import reason
-from shoal.runs.tables import accuracies, candidates, growth, posted, strangers, summarise, told, training
+from shoal.runs.tables import accuracies, candidates, growth, posted, spending, strangers, summarise, told, training
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import is_there, parsed, resolve
@@ -153,15 +161,14 @@ class Record:
         Bytes, because what libraries do with a path (other temporary names, other access rights) is their own affair.
         """
         path = self.folder / name
-        made: list[Path] = []
         try:
-            made.append(files.put(path, content))
+            part = put(path, content)
             self.enlist(name, content)
             if path == self.checkpoint and path.exists():
                 path.replace(self.earlier)
-            files.settle(made.pop(), path)
+            settle(part, path)
         except OSError as error:
-            for part in (files.beside(path), files.beside(self.folder / files.MANIFEST)):
+            for part in (beside(path), beside(self.folder / files.MANIFEST)):
                 with suppress(OSError):
                     part.unlink()
             advice = f"what was saved before is whole: make room, then `shoal resume {self.folder}`"
@@ -183,16 +190,17 @@ class Record:
         if not (self.folder / name).exists():
             self.sums[name] = self.sums[name][-1:]
         place = self.folder / files.MANIFEST
-        files.settle(files.put(place, files.manifest(self.sums)), place)
+        settle(put(place, files.manifest(self.sums)), place)
 
-    def again(self) -> None:
-        """Note in about.json that the run goes on, and with which code; say so if that is another than before."""
+    def again(self, kernel: str) -> None:
+        """Note in about.json that the run goes on, with which code, and what takes the steps; say so if that is another
+        than before."""
         made = content(self.folder / "about.json")
-        now = about()
+        now = {**about(), "kernel": kernel}
         sessions = sessions_of(made)
         if changed := difference(sessions[-1], now):
-            self.tell(f"this session differs from the one before: {changed}; last bits may differ from an unbroken run")
-        names = ("started", "commit", "python", "packages", "cpu")
+            self.tell(f"the run goes on with {changed}; last bits may differ from those of an unbroken run")
+        names = ("started", "commit", "python", "packages", "cpu", "kernel")
         made["resumed"] = [*sessions[1:], {name: now[name] for name in names}]
         self.write("about.json", text(made))
 
@@ -269,7 +277,7 @@ class Record:
         found = self.load_one(self.earlier, device)
         # The next one is written beside this one, not beside what is damaged.
         try:
-            files.settle(self.earlier, self.checkpoint)
+            settle(self.earlier, self.checkpoint)
         except OSError as error:
             raise RecordError(f"cannot move {self.earlier} to {self.checkpoint}: {reason(error)}") from None
         self.tell(f"{damage}; going on from the checkpoint before it")
@@ -328,11 +336,27 @@ class Record:
         """Write the records up to now."""
         self.table("accuracy", accuracies(self.settings, stacks))
         self.table("training", training(self.settings, stacks))
+        if self.settings.clock.counts:
+            self.table("time", spending(self.settings, stacks))
         self.table("growth", growth(self.settings, stacks))
         if self.settings.sharing:
             self.table("ledger", posted(self.settings, stacks[0].ledger))
+            self.table("links", links(self.settings, stacks[0].ledger, clock(self.settings, stacks[0])))
         if any(mode.offers for mode in self.settings.sharing):
             self.table("candidates", candidates(self.settings, stacks))
+
+    def agree(self, worlds: Sequence[World], stacks: Sequence[Stack]) -> None:
+        """Add to the records how far agents are from each other at the end of a task. What was written of it and of
+        later ones, before a run went on from an earlier checkpoint, is written anew."""
+        if not self.settings.sharing:
+            return
+        found = consensus(self.settings, stacks, [dict(world.model.body) for world in worlds])
+        try:
+            before = pl.read_parquet(io.BytesIO(files.read_whole(self.folder / "consensus.parquet")))
+        except (*files.UNREADABLE, pl.exceptions.PolarsError):
+            before = found.clear()
+        kept = before.filter(pl.col("task") < stacks[0].task - 1) if before.schema == found.schema else found.clear()
+        self.table("consensus", pl.concat([kept, found]))
 
     def table(self, name: str, table: pl.DataFrame) -> None:
         content = io.BytesIO()
@@ -343,6 +367,7 @@ class Record:
         """Write the last records and the summary, which says that the run is finished."""
         self.save(stacks)
         self.tables(stacks)
+        self.agree(worlds, stacks)
         silent = frozenset[Lane]().union(*(stack.silent for stack in stacks))
         unmet = [one for one in others(list(zip(worlds, stacks, strict=True))) if one.lane not in silent]
         self.table("others", strangers(self.settings, unmet))
@@ -363,6 +388,11 @@ class Record:
             self.earlier.unlink(missing_ok=True)
         except OSError as error:
             raise RecordError(f"cannot remove {self.earlier}: {reason(error)}; `shoal resume` ends the run") from None
+
+
+def clock(settings: Settings, stack: Stack) -> int:
+    """How many epochs have passed since the first task."""
+    return stack.task * settings.learner.epochs + stack.epoch
 
 
 def left(world: World, stack: Stack) -> tuple[World, Stack]:
@@ -524,7 +554,12 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
     def said(session: dict[str, Any]) -> dict[str, Any]:
         packages = session.get("packages")
         torch_ = packages.get("torch") if isinstance(packages, dict) else None
-        return {"torch": torch_, "commit": session.get("commit"), "instruction set": session.get("cpu")}
+        return {
+            "torch": torch_,
+            "commit": session.get("commit"),
+            "instruction set": session.get("cpu"),
+            "kernel": session.get("kernel", "torch"),  # as all had before there was another
+        }
 
     one, other = said(before), said(now)
     changed = [name for name in one if one[name] is not None and one[name] != other[name]]

@@ -15,6 +15,7 @@ from shoal.fleet.stack import RECORD, Stack, grid
 from shoal.learners import candidates as grown
 from shoal.mail.ledger import COLUMNS, WORDS, Ledger
 from shoal.mail.mail import ACCEPTED
+from shoal.runs.conditions import weathered
 from shoal.settings.groups import Settings
 from shoal.study import health, metrics
 
@@ -38,6 +39,30 @@ def accuracies(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
         }
 
     return joined(settings, [one(stack) for stack in stacks])
+
+
+def spending(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
+    """A row per measurement: the seconds that have passed for an agent by then, its joules, and the bytes it has
+    sent."""
+
+    def one(stack: Stack) -> dict[str, np.ndarray]:
+        values = stack.of(RECORD)["spent"].numpy()
+        lane, task, point = np.nonzero(~np.isnan(values[..., 0]))
+        seconds, joules, sent = values[lane, task, point].T
+        spent = {"seconds": seconds, "joules": joules, "bytes": sent.astype(np.int64)}
+        return {**names(stack, lane), "task": task, "epoch": np.array(grid(settings.learner.epochs))[point], **spent}
+
+    return joined(settings, [one(stack) for stack in stacks])
+
+
+def by_the_clock(settings: Settings, stacks: Sequence[Stack]) -> dict[str, float]:
+    """What a summary says of the clock of a fleet, means over seeds: seconds until its last agent was done, and joules
+    of all agents."""
+    if not settings.clock.counts:
+        return {}
+    last = spending(settings, stacks).group_by("seed", "agent").agg(pl.col("seconds", "joules").max())
+    seeds = last.group_by("seed").agg(pl.col("seconds").max(), pl.col("joules").sum())
+    return {f"fleet_{name}": float(seeds[name].sum()) / len(seeds) for name in ("seconds", "joules")}
 
 
 def growth(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
@@ -173,6 +198,8 @@ def posted(settings: Settings, ledger: Ledger) -> pl.DataFrame:
     """A row per message, in the order of posting."""
     columns: dict[str, pl.Series] = {}
     for name in COLUMNS:
+        if name == "late" and not can_be_late(settings):
+            continue
         if name == "verdict":
             columns |= {other: pl.Series(values) for other, values in counted(settings, ledger).items()}
         # Without rows, polars would not know that these are words.
@@ -180,9 +207,24 @@ def posted(settings: Settings, ledger: Ledger) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
+def can_be_late(settings: Settings) -> bool:
+    """Can mail come later than it was sent?"""
+    network = settings.network
+    delays = network.delay, *(link.delay for link in network.edges)
+    return any(delays) or (settings.presence.mail == "waits" and bool(settings.presence.named))
+
+
+def unsettled(settings: Settings) -> bool:
+    """Can anything befall mail, or agents?"""
+    network = settings.network
+    single = any(one is not None for link in network.edges for one in (link.loss, link.delay, link.down))
+    return bool(network.loss or network.delay or network.down or single or settings.presence.named)
+
+
 def unposted() -> pl.DataFrame:
     """The table of a run whose agents shared nothing."""
-    names = (*COLUMNS[:-1], *COUNTED, COLUMNS[-1])
+    at = COLUMNS.index("verdict")
+    names = (*COLUMNS[:at], *COUNTED, COLUMNS[at])
     return pl.DataFrame(schema={name: pl.String if name in WORDS else pl.Int64 for name in names})
 
 
@@ -254,6 +296,8 @@ def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign])
         **({"kinds": kinds} if settings.kinds else {}),
         "sharing": [mode.mode for mode in settings.sharing],
         **traffic(settings, stacks[0].ledger),
+        **by_the_clock(settings, stacks),
+        **(weathered(settings, stacks[0].ledger) if settings.sharing and unsettled(settings) else {}),
         "identity": settings.identity(),
     }
 

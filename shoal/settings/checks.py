@@ -94,11 +94,13 @@ def allowed(kind: Any, limits: Iterable[Any] = ()) -> str:
         return " or ".join(allowed(one) for one in get_args(kind) if one is not type(None))
     if get_origin(kind) is Literal:
         return ", ".join(repr(one) for one in get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"a list, each {allowed(get_args(kind)[0])}"
     if kind is bool:
         return "true or false"
     if kind is str:
         return "a word"
-    bounds = {"gt": "above", "ge": "at least", "lt": "below"}
+    bounds = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
     said = [
         f"{word} {getattr(limit, name)}" for limit in limits for name, word in bounds.items() if hasattr(limit, name)
     ]

@@ -6,19 +6,23 @@ from pydantic import ValidationError
 
 from shoal.errors import SettingsError
 from shoal.models.table import MODELS
+from shoal.settings import safety
 from shoal.settings.checks import known, made, sentence
-from shoal.settings.groups import REST, Link, Settings, Tasks
+from shoal.settings.conditions import Absence
+from shoal.settings.groups import REST, Change, Link, Network, Settings, Tasks
 from shoal.settings.kinds import kinds_of, learners_of, possible, suitable
 from shoal.settings.learners import general, learner_of, told
 from shoal.settings.part import Part, spoken
 from shoal.settings.protocols import completed
+from shoal.settings.safety import Fault, tables
+from shoal.settings.times import timely
 from shoal.sharing.contract import Sharing
 
 
 def complete(raw: dict[str, Any]) -> dict[str, Any]:
     """All settings, from what the user said; the protocol fills its switches where the user said nothing."""
     from shoal.data.scenarios import SCENARIOS
-    from shoal.network.edges import links, settle
+    from shoal.network.edges import at, links, settle
 
     listed, kinds = raw.get("sharing", ()), raw.get("kinds", ())
     fleet = told(raw.get("learner", {}))
@@ -28,10 +32,20 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
     raw = advised(raw)
     known(raw)
     own = raw.get("network", {}).get("edges", ())
-    for at, link in enumerate(own if isinstance(own, (list, tuple)) else ()):  # what is no list is refused below
+    for place, link in enumerate(own if isinstance(own, (list, tuple)) else ()):  # what is no list is refused below
         if isinstance(link, dict):
-            known(link, Link, f"network.edges[{at}].")
-            made(Link, link, f"network.edges[{at}].")
+            known(link, Link, f"network.edges[{place}].")
+            made(Link, link, f"network.edges[{place}].")
+    later = raw.get("network", {}).get("changes", ())
+    for place, change in enumerate(later if isinstance(later, (list, tuple)) else ()):
+        if isinstance(change, dict):
+            known(change, Change, f"network.changes[{place}].")
+            made(Change, change, f"network.changes[{place}].")
+    liars = tables(raw.get("faulty", ()))
+    for place, table in enumerate(liars if isinstance(liars, tuple) else ()):  # what is no list is refused below
+        if isinstance(table, dict):
+            known(table, Fault, f"faulty[{place}].")
+            made(Fault, table, f"faulty[{place}].")
     said = alone(raw)
     MODELS.find(said.model)
     SCENARIOS.find(said.tasks.scenario)
@@ -45,12 +59,32 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
         **raw,
         **whole,
         "learner": learner,
-        "network": settle(said.network),
+        "network": dated(settle(said.network), learner.epochs),
         "sharing": tuple(mode if isinstance(mode, Sharing) else mode_of(mode, filled) for mode in modes),
         "kinds": kinds_of(kinds, raw, said, names, shared, learner.epochs),
     }
     links(said.network, said.agents)  # says what is wrong with them before anything is written
+    for change in whole["network"].changes:
+        links(at(whole["network"], change.epoch), said.agents)
     return whole
+
+
+def dated(network: Network, epochs: int) -> Network:
+    """A network whose changes have an epoch, in their order, and need no file any more."""
+    from shoal.network.edges import settle
+
+    found = []
+    for at, one in enumerate(network.changes):
+        where = f"network.changes[{at}]"
+        if (one.task is None) == (one.epoch is None):
+            raise SettingsError(f"{where} needs a `task` or an `epoch` from which on it holds: say one of the two")
+        graph = settle(network.model_copy(update={"graph": one.graph, "edges": one.edges}))
+        epoch = one.epoch if one.task is None else one.task * epochs
+        found.append(one.model_copy(update={"task": None, "epoch": epoch, "graph": graph.graph, "edges": graph.edges}))
+    times = [one.epoch for one in found]
+    if twice := [time for time in times if times.count(time) > 1]:
+        raise SettingsError(f"network.changes has two graphs from epoch {twice[0]} on; keep one of the two")
+    return network.model_copy(update={"changes": tuple(sorted(found, key=lambda one: one.epoch or 0))})
 
 
 def advised(raw: dict[str, Any]) -> dict[str, Any]:
@@ -87,6 +121,8 @@ def alone(raw: dict[str, Any]) -> Settings:
 
 def check(settings: Settings) -> None:
     """Raise if settings contradict each other."""
+    if settings.faulty:
+        safety.check(settings.faulty, settings.agents)
     modes = settings.sharing
     names = [mode.mode for mode in modes]
     for mode in modes:
@@ -123,8 +159,40 @@ def check(settings: Settings) -> None:
             f"tasks.blur = {settings.tasks.blur:g} gives a task images of others, and with a head for each task they "
             'have no label there; use tasks.heads = "grow"'
         )
+    there(settings)
+    timely(settings)
     for name in settings.names:
         possible(settings.of(name), "" if name == REST else f"kinds.{name}.")
+
+
+def there(settings: Settings) -> None:
+    """Raise for agents that are said to be absent, to join or to leave, and cannot."""
+    epochs, presence = settings.learner.epochs, settings.presence
+    for where, one in presence.named:
+        if (last := max(one.agents)) >= settings.agents:
+            raise SettingsError(
+                f"{where} names agent {last}, but with agents = {settings.agents} the last agent is "
+                f"{settings.agents - 1}; take it out, or raise agents"
+            )
+        tasks = one.tasks if isinstance(one, Absence) else () if one.task is None else (one.task,)
+        if tasks and max(tasks) >= settings.tasks.count:
+            raise SettingsError(
+                f"{where} names task {max(tasks)}, counted from 0, but tasks.count = {settings.tasks.count}; name an "
+                "earlier one"
+            )
+    for name, turns in (("joins", presence.joins), ("leaves", presence.leaves)):
+        named = [agent for turn in turns for agent in turn.agents]
+        if twice := [agent for agent in named if named.count(agent) > 1]:
+            raise SettingsError(f"presence.{name} names agent {twice[0]} twice; say once when it {name}")
+    joins = {agent: turn.at(epochs) for turn in presence.joins for agent in turn.agents}
+    for turn in presence.leaves:
+        for agent in turn.agents:
+            if turn.at(epochs) <= joins.get(agent, 0):
+                when = f"it joins at {joins[agent]}" if agent in joins else "the run begins then"
+                raise SettingsError(
+                    f"presence.leaves lets agent {agent} leave at epoch {turn.at(epochs)}, and {when}: it would never "
+                    "be there; let it leave later"
+                )
 
 
 def listing(said: Any) -> list[dict[str, Any] | Sharing]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import (
     BeforeValidator,
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -15,8 +16,10 @@ from pydantic import (
 )
 
 from shoal.learners.contract import Learner
-from shoal.models.table import BUILT_IN, GROWTH, MODELS
-from shoal.settings.part import LATER, Budget, Part
+from shoal.models.table import BUILT_IN, FROZEN, GROWTH, MODELS
+from shoal.settings.conditions import DELAYS, INTERVALS, LOSSES, Delay, Intervals, Loss, Presence
+from shoal.settings.part import LATER, Budget, Duration, Part, Rate
+from shoal.settings.safety import Fault, Faults
 from shoal.sharing.contract import Sharing
 
 Protocol = Literal["fair", "paper"]
@@ -148,16 +151,35 @@ def usual_learner() -> Learner:
 
 def as_tuple(value: Any) -> Any:
     """TOML and JSON have lists only."""
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(map(as_tuple, value)) if isinstance(value, list | tuple) else value
 
 
 class Link(Part):
-    """A directed edge that the user names: of the whole graph, or with limits of its own in a named one."""
+    """A link that the user names: of the whole graph, or with limits of its own in a named one."""
 
     sender: NonNegativeInt = Field(description="the agent that sends")
     receiver: NonNegativeInt = Field(description="the agent that receives")
     budget: Budget | None = Field(None, description="what this edge carries, said like network.budget (else that)")
     every: PositiveInt | None = Field(None, description="epochs between exchanges on this edge (else network.every)")
+    loss: Loss | None = Field(None, description="said like network.loss (else that)", json_schema_extra=LATER)
+    delay: Delay | None = Field(None, description="said like network.delay (else that)", json_schema_extra=LATER)
+    down: Intervals | None = Field(None, description="said like network.down (else that)", json_schema_extra=LATER)
+    bandwidth: Rate | None = Field(
+        None, description="what this edge carries in a second (else network.bandwidth)", json_schema_extra=LATER
+    )
+    latency: Duration | None = Field(
+        None, description="how long a message is under way on this edge (else network.latency)", json_schema_extra=LATER
+    )
+
+
+class Change(Part):
+    """Another graph from a time on."""
+
+    task: NonNegativeInt | None = Field(None, description="from this task on, counted from 0")
+    epoch: NonNegativeInt | None = Field(None, description="or from this epoch since the first task on")
+    graph: str = Field(description="said like network.graph")
+    p: float | None = Field(None, ge=0, le=1, description="said like network.p (else that)")
+    edges: Annotated[tuple[Link, ...], BeforeValidator(as_tuple)] = Field((), description="said like network.edges")
 
 
 class Network(Part):
@@ -165,18 +187,118 @@ class Network(Part):
 
     graph: str = Field(
         "complete",
-        description="complete, ring, server, tree, random, connected, disconnected, edges, or a graph file",
+        description="complete, ring, server, tree, random, connected, disconnected, geometric, edges, or a graph file",
     )
     p: float = Field(0.5, ge=0, le=1, description="chance of an edge (random, connected)")
     budget: Budget = Field(
         "unlimited",
-        description="what an edge carries in one direction: floats per exchange (5000), or an amount per exchange or "
+        description="what a link carries in one direction: floats per exchange (5000), or an amount per exchange or "
         "task, shared by all modes (20 kB, 20 kB/task, 500 floats/task)",
     )
-    every: PositiveInt = Field(1, description="epochs between two exchanges on an edge, at least")
+    every: PositiveInt = Field(1, description="epochs between two exchanges on a link, at least")
+    loss: Loss = Field(
+        0.0,
+        description=f"how much of what leaves over a link is lost, and paid for: {LOSSES}",
+        json_schema_extra=LATER,
+    )
+    delay: Delay = Field(0, description=f"how late mail comes, in epochs: {DELAYS}", json_schema_extra=LATER)
+    down: Intervals = Field((), description=f"when nothing can leave: {INTERVALS}", json_schema_extra=LATER)
     edges: Annotated[tuple[Link, ...], BeforeValidator(as_tuple)] = Field(
         (), description="the graph's edges, or limits of single edges of a named graph"
     )
+    radius: PositiveFloat = Field(
+        0.3,
+        description="how far apart agents in a square of side 1 can be and are connected (geometric)",
+        json_schema_extra=LATER,
+    )
+    speed: NonNegativeFloat = Field(
+        0.0, description="how far agents move in an epoch (geometric)", json_schema_extra=LATER
+    )
+    changes: Annotated[tuple[Change, ...], BeforeValidator(as_tuple)] = Field(
+        (),
+        description='other graphs from a time on, such as [{task = 5, graph = "ring"}, {epoch = 620, graph = "tree"}]',
+        json_schema_extra=LATER,
+    )
+    bandwidth: Rate | None = Field(
+        None,
+        description="what an edge carries in a second, in one direction: 1 Mbit/s, 50 kB/s, or a number of bytes; "
+        "nothing said: as much as one likes (needs clock.speed)",
+        json_schema_extra=LATER,
+    )
+    latency: Duration = Field(
+        0.0,
+        description="how long a message is under way beside that: seconds, or 20 ms (needs clock.speed)",
+        json_schema_extra=LATER,
+    )
+
+
+PerAgent = Annotated[PositiveFloat | tuple[PositiveFloat, ...], BeforeValidator(as_tuple)]
+Energy = Annotated[NonNegativeFloat | tuple[NonNegativeFloat, ...], BeforeValidator(as_tuple)]
+Times = tuple[NonNegativeFloat, ...]
+
+
+class Clock(Part):
+    """When tasks come, how fast agents are, and who waits for whom.
+
+    Times are in epochs of the fleet, or in seconds where everybody goes on by its own clock (asynchronous).
+    """
+
+    pace: Literal["wait", "asynchronous"] = Field(
+        "wait",
+        description="all go in lock-step and wait for the slowest, or everybody goes on and mail comes when it comes",
+        json_schema_extra=LATER,
+    )
+    starts: Annotated[NonNegativeFloat | Times, BeforeValidator(as_tuple)] = Field(
+        0.0,
+        description="when each agent begins: a list with a time for each, or a number by which each begins later than "
+        "the one before it",
+        json_schema_extra=LATER,
+    )
+    arrivals: Annotated[Literal["at once", "poisson"] | Times | tuple[Times, ...], BeforeValidator(as_tuple)] = Field(
+        "at once",
+        description="when tasks come, counted from an agent's start: each as soon as the one before it is learned; at "
+        "random (poisson); or a list with a time for each task, or one such list for each agent",
+        json_schema_extra=LATER,
+    )
+    gap: PositiveFloat = Field(
+        100.0, description="the mean time between two tasks (arrivals = poisson)", json_schema_extra=LATER
+    )
+    speed: PerAgent | None = Field(
+        None,
+        description="steps per second of all agents, or a list with one for each; nothing said: seconds are not "
+        "counted",
+        json_schema_extra=LATER,
+    )
+    patience: NonNegativeFloat | Literal["unlimited"] = Field(
+        "unlimited",
+        description="seconds for which who has asked waits for answers before it goes on; later ones are late mail "
+        "(asynchronous)",
+        json_schema_extra=LATER,
+    )
+    step_joules: Energy = Field(
+        0.0, description="energy of a step of all agents, or a list with one for each", json_schema_extra=LATER
+    )
+    byte_joules: Energy = Field(
+        0.0,
+        description="energy of a byte that an agent sends, for all or a list with one for each",
+        json_schema_extra=LATER,
+    )
+
+    @property
+    def own(self) -> bool:
+        """Has every agent a clock of its own, so that agents can be at different tasks at the same moment?"""
+        return self.pace == "asynchronous" or self.arrivals != "at once" or self.starts not in (0.0, ())
+
+    @property
+    def counts(self) -> bool:
+        """Are seconds counted?"""
+        return self.speed is not None
+
+    def of(self, name: str, agent: int) -> float:
+        """What a setting that may be a list says of an agent."""
+        said = getattr(self, name)
+        found: float = said[agent] if isinstance(said, tuple) else said
+        return found
 
 
 class Machine(Part):
@@ -186,9 +308,20 @@ class Machine(Part):
     engine: Literal["auto", "loop", "vmap"] = Field(
         "auto", description="auto: what suits the model; `shoal check` says why"
     )
-    threads: NonNegativeInt = Field(0, description="threads for pieces of the stack; 0: one for each core")
-    members: Literal["here", "processes"] = Field("here", description="where lanes learn: here, or dealt to processes")
-    workers: NonNegativeInt = Field(0, description="how many processes; 0: one for each core")
+    kernel: Literal["auto", "compiled", "torch"] = Field(
+        "auto",
+        description="what takes the steps of MLPs: a program in C, compiled at first use, or torch; auto: the first "
+        "where there is a C compiler",
+    )
+    threads: NonNegativeInt = Field(0, description="threads that share the agents; 0: one for each core")
+    members: Literal["here", "processes", "ray"] = Field(
+        "here", description="where agents learn: here, or dealt to processes or Ray actors; --workers sets it"
+    )
+    workers: NonNegativeInt = Field(0, description="how many processes or actors; 0: one for each core")
+    address: str = Field("", description="the Ray cluster to join, HOST:PORT; empty: a Ray of the run's own")
+    cpus: PositiveFloat = Field(1.0, description="CPUs of a Ray actor")
+    gpus: NonNegativeFloat = Field(0.0, description="GPUs of a Ray actor, or a fraction; above 0, it learns there")
+    patience: PositiveFloat = Field(120.0, description="seconds to wait until the cluster has room for an actor")
     data: str = Field("", description="folder to look for data first; --data sets it")
     checkpoint: PositiveFloat = Field(30.0, description="seconds between checkpoints inside a task")
 
@@ -196,7 +329,7 @@ class Machine(Part):
 class Kind(Part):
     """Agents that differ from the rest of the fleet in what is said here. Resolved, it says all of it."""
 
-    name: str = Field(pattern=r"^[A-Za-z][\w-]*$", description="a word, another for each kind, and not `rest`")
+    name: str = Field(pattern=r"^[A-Za-z][\w-]*$", description="a unique name without spaces; `rest` is reserved")
     agents: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, description="a list of agents, counted from 0"
     )
@@ -224,8 +357,15 @@ class Settings(Part):
     net: Net = Net()
     learner: SerializeAsAny[Learner] = Field(default_factory=usual_learner)
     network: Network = Network()
+    clock: Clock = Field(Clock(), json_schema_extra=LATER)
     sharing: tuple[SerializeAsAny[Sharing], ...] = Field(
         (), description="what agents share, in the order of acting: modes with their settings; see `shoal list sharing`"
+    )
+    presence: Presence = Field(Presence(), json_schema_extra=LATER)
+    faulty: Faults = Field(
+        (),
+        description="agents that lie in what they send: tables with agents, does, strength (docs/guides/liars.md)",
+        json_schema_extra=LATER,
     )
     machine: Machine = Machine()
     kinds: tuple[Kind, ...] = Field(
@@ -267,9 +407,19 @@ class Settings(Part):
         return MODELS.find(self.model).learner == GROWTH
 
     @property
+    def frozen(self) -> bool:
+        """Do nets stand on a backbone that nobody trains?"""
+        return MODELS.find(self.model).learner == FROZEN
+
+    @property
     def block(self) -> str:
         """What nets are made of, `mlp` or `cnn`; a model of one's own is its own block."""
         return MODELS.find(self.model).block or self.model
+
+    @property
+    def faults(self) -> dict[int, Fault]:
+        """How each agent lies that does."""
+        return {agent: fault for fault in self.faulty for agent in fault.agents}
 
     def identity(self) -> str:
         """Eight letters that name all that can change a result."""

@@ -1,13 +1,13 @@
 """What groups of settings are made of."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from shoal.errors import SettingsError
-from shoal.units import BUDGETS, plain
+from shoal.units import BUDGETS, duration, plain, rate
 
 # Marks a setting that shoal 0.1 did not have: it counts in a run's identity only where it is not at its default.
 LATER: dict[str, Any] = {"since": 4}
@@ -37,6 +37,27 @@ def budget(value: Any) -> Any:
 
 
 Budget = Annotated[int | str, BeforeValidator(budget)]  # floats per exchange, "20 kB", "20 kB/task" or "unlimited"
+
+
+def per_second(value: Any) -> Any:
+    """What a link carries in a second, in bytes, or why that cannot be."""
+    return value if value is None else measured(rate, value)
+
+
+def lasting(value: Any) -> Any:
+    """A time in seconds, or why it cannot be one."""
+    return value if value is None else measured(duration, value)
+
+
+def measured(read: Callable[[float | str], float], value: Any) -> float:
+    try:
+        return read(value)
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
+
+
+Rate = Annotated[float, BeforeValidator(per_second)]  # bytes per second; "1 Mbit/s", "50 kB/s"
+Duration = Annotated[float, BeforeValidator(lasting)]  # seconds; "20 ms"
 
 
 def flatten(content: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from shoal.data.tasks import Lane
+    from shoal.fleet.stack import Stack
     from shoal.fleet.world import World
     from shoal.mail.bundle import Bundle
     from shoal.mail.mail import Expected, Mail
     from shoal.mail.post import Post
     from shoal.mail.quote import Quote, Room
     from shoal.settings.groups import Settings
+
+
+# Of mail of one kind and sender that comes later than it was sent: all is of use, the newest alone, or none.
+Late = Literal["all", "newest", "never"]
 
 
 class Sharing(Part):
@@ -30,6 +35,7 @@ class Sharing(Part):
     offers: ClassVar[bool] = False  # does it offer modules, each noted in its state `offers`?
     asking: ClassVar[tuple[str, ...]] = ("question",)  # the kinds of mail that `ask` sends
     both_ways: ClassVar[bool] = False  # does it need the edge back, because questions are answered?
+    late: ClassVar[Mapping[str, Late]] = {}  # which mail that comes later is still of use, by its kind; else the newest
     example: ClassVar[Mapping[str, Any]] = {}  # settings with which it acts soon in a tiny fleet, for tests
     mode: str = Field(description="the name of the mode")
     every: PositiveInt | Literal["task"] = Field(description="epochs between exchanges; task: once, before a task")
@@ -38,10 +44,12 @@ class Sharing(Part):
         "initial", description="the first task with exchanges; initial: the first after the initial tasks"
     )
     neighbours: Literal["all", "same source"] = Field(
-        "all", description="whom to share with; same source: an oracle that drops neighbours with other data"
+        "all",
+        description="whom to share with; same source: only neighbours with the same dataset (uses knowledge that "
+        "agents would not have)",
     )
     budget: Budget = Field(
-        "unlimited", description="what this mode may send over an edge, said like network.budget; that also counts"
+        "unlimited", description="what this mode may send over a link, said like network.budget; that also counts"
     )
 
     @property
@@ -65,6 +73,10 @@ class Sharing(Part):
         """What it keeps, named tensors with the lane axis first."""
         return {}
 
+    def begins(self, world: "World", stack: "Stack") -> dict[str, "Tensor"]:
+        """What it keeps beside that, when agents begin as copies of one that has learned for all."""
+        return {}
+
     @property
     def room(self) -> int:
         """Received images that it keeps per task, in the lanes' buffers, which belong to one mode alone."""
@@ -80,6 +92,15 @@ class Sharing(Part):
         if isinstance(self.start, int):
             return self.start
         return initial + (self.start == "grown")
+
+    def period(self, settings: "Settings") -> int:
+        """The epochs between two exchanges, after which a question is asked anew and an old one has expired."""
+        return settings.learner.epochs if self.every == "task" else self.every
+
+    @property
+    def doubt(self) -> str:
+        """Why what its settings say may not work, in a sentence that `shoal check` shows; empty: nothing is known."""
+        return ""
 
     def suits(self, settings: "Settings") -> None:
         """Raise if this mode cannot serve such a fleet."""
@@ -104,6 +125,11 @@ class Sharing(Part):
         """Do all receivers take a bundle that looks as expected as it is? If not, or if it takes too long to say, each
         of its mails is judged for itself by `objects`."""
         return type(self).objects is Sharing.objects
+
+    def knows(self, world: "World", stack: "Stack", row: int, classes: Sequence[int], x: "Tensor") -> "Tensor | None":
+        """What a lane says of inputs x[n, ...] of a task that only others have met, logits [n, len(classes)], if what
+        it was sent is enough to answer; else its own tasks are asked."""
+        return None
 
     def ask(self, post: "Post") -> Sequence["Mail"]:
         """The questions of all lanes; none, if everybody just sends."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from shoal.data.tasks import Lane
 from shoal.fleet.members import Crew, Here, Posted
+from shoal.fleet.world import World
 from shoal.mail.bundle import Lot
-from shoal.mail.mail import ACCEPTED, FORGED, NO_EDGE, NO_TENSORS, Mail, packable
+from shoal.mail.mail import ACCEPTED, FORGED, NO_EDGE, NO_TENSORS, UNSENT, Mail, packable
 from shoal.mail.post import Observe
 from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
@@ -22,23 +24,41 @@ def meet(
     has been under way since an earlier exchange and is due now counts as if it came now.
     """
     for mode in due(settings, task, epoch, ended):
-        deliver(crew, crew.every("ask", settings.sharing.index(mode)), observe)
-        deliver(crew, crew.every("answer"), observe)
-        crew.every("absorb")
+        exchange(crew, crew.whole[0].at(task, epoch), settings.sharing.index(mode), observe)
 
 
-def deliver(crew: Crew, sent: Sequence[Sequence[Posted]], observe: Observe | None) -> None:
+def meet_some(crew: Crew, now: float, phase: str, observe: Observe | None = None) -> None:
+    """Let every mode act for the lanes for which it is due at a moment by their own clocks (shoal/fleet/events.py);
+    others answer what they are asked."""
+    for mode in sorted(set().union(*crew.every("dues", now, phase))):
+        exchange(crew, crew.whole[0], mode, observe, now, phase)
+
+
+def exchange(crew: Crew, here: World, mode: int, observe: Observe | None, *when: Any) -> None:
+    """One exchange of the mode at a place in the settings, over the links of `here`. Where all wait for the slowest,
+    they also wait for the slowest link."""
+    asked = deliver(crew, here, crew.every("ask", mode, *when), observe)
+    legs = [asked, deliver(crew, here, crew.every("answer"), observe)]
+    for settled in crew.every("absorb"):
+        crew.ledger.seen(settled)
+    for taken in legs:
+        if taken:
+            crew.every("spend", taken)
+
+
+def deliver(crew: Crew, here: World, sent: Sequence[Sequence[Posted]], observe: Observe | None) -> dict[int, float]:
     """Carry what members have sent to the inboxes of their receivers, and write it in the ledger, in the order of its
-    senders in the fleet, however it is cut into members. Nobody speaks for the lanes of another member."""
+    senders in the fleet, however it is cut into members. Nobody speaks for the lanes of another member. Returns how
+    many seconds that takes in each seed, where all wait for it."""
     lot = sent[0]
     if len(sent) == 1 and isinstance(lot, Lot) and isinstance(crew.members[0], Here):
-        told = Lot(lot.bundle, crew.members[0].receive(lot.bundle))
+        told = lot.told(crew.members[0].receive(lot.arriving)) if len(lot.arriving) else lot
         crew.ledger.write_all(told)
         if observe:
             for mail, verdict in told:
                 observe(mail, verdict)
-        return
-    spoken = [one for member, mine in zip(crew.members, sent, strict=True) for one in checked(crew, member.lanes, mine)]
+        return taken(here, told)
+    spoken = [one for member, mine in zip(crew.members, sent, strict=True) for one in checked(here, member.lanes, mine)]
     posted = sorted(spoken, key=lambda one: crew.place.get(one[0].sender, -1))
     arriving = [
         [at for at, (mail, verdict) in enumerate(posted) if verdict == ACCEPTED and mail.receiver in member.lanes]
@@ -53,9 +73,28 @@ def deliver(crew: Crew, sent: Sequence[Sequence[Posted]], observe: Observe | Non
     if observe:
         for mail, verdict in posted:
             observe(mail, verdict)
+    return taken(here, posted)
 
 
-def checked(crew: Crew, lanes: Collection[Lane], posted: Iterable[Posted]) -> Iterator[Posted]:
+def taken(world: World, posted: Sequence[Posted]) -> dict[int, float]:
+    """How many seconds the slowest link of each seed needs for what has left; nothing, where nobody waits for it."""
+    clock = world.fleet.clock
+    if not clock.counts or clock.pace == "asynchronous" or world.instant:
+        return {}
+    weights: dict[tuple[Lane, Lane], int] = {}
+    for mail, verdict in posted:
+        if verdict not in UNSENT:
+            ends = mail.sender, mail.receiver
+            weights[ends] = weights.get(ends, 0) + mail.bytes
+    found: dict[int, float] = {}
+    for ends, weight in weights.items():
+        edge = world.edges[ends]
+        seconds = edge.latency + (weight / edge.bandwidth if edge.bandwidth else 0.0)
+        found[ends[0].seed] = max(seconds, found.get(ends[0].seed, 0.0))
+    return found
+
+
+def checked(here: World, lanes: Collection[Lane], posted: Iterable[Posted]) -> Iterator[Posted]:
     """What a member with some lanes has sent, where it is from them and goes over an edge."""
     for mail, verdict in posted:
         if verdict != ACCEPTED:
@@ -65,4 +104,4 @@ def checked(crew: Crew, lanes: Collection[Lane], posted: Iterable[Posted]) -> It
         elif isinstance(mail, Mail) and not packable(mail.payload):
             yield replace(mail, payload={}), NO_TENSORS
         else:
-            yield mail, ACCEPTED if (mail.sender, mail.receiver) in crew.whole[0].edges else NO_EDGE
+            yield mail, ACCEPTED if (mail.sender, mail.receiver) in here.edges else NO_EDGE

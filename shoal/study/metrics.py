@@ -19,6 +19,7 @@ The paper: Le, Hussing & Eaton 2024, Distributed Continual Learning.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -227,42 +228,74 @@ class Run(NamedTuple):
 Metric = Callable[[Run], Array | None]
 
 
-def saying(about: str, metric: Metric) -> Metric:
-    """A metric with what it is, in a line."""
-    metric.__doc__ = about
-    return metric
+@dataclass(frozen=True)
+class Measure:
+    """A metric that says what it is: a line, a formula in TeX (its letters: docs/generate.py), a source."""
+
+    about: str
+    formula: str
+    source: str
+    work: Metric
+
+    def __call__(self, run: Run) -> Array | None:
+        return self.work(run)
 
 
+PAPER = "Le, Hussing & Eaton 2024"
+GEM = "Lopez-Paz & Ranzato 2017"
 BUILT_IN: dict[str, Metric | str] = {
-    "final_accuracy": saying("mean accuracy over all tasks at the end, in %", lambda run: 100 * final(run.accuracy)),
-    "auc": saying(
+    "final_accuracy": Measure(
+        "mean accuracy over all tasks at the end, in %",
+        r"\frac{1}{T} \sum_{u=1}^{T} a(T, E, u)",
+        PAPER,
+        lambda run: 100 * final(run.accuracy),
+    ),
+    "auc": Measure(
         "area under the learning curve, in the paper's unit: at most the last epoch's label",
+        r"\sum_{g} (e_{g+1} - e_g) \frac{c(e_g) + c(e_{g+1})}{2}",
+        PAPER,
         lambda run: area(run.curves, run.epochs),
     ),
-    "auc_normalised": saying(
+    "auc_normalised": Measure(
         "area under the learning curve, in % of what it can be",
+        r"\frac{1}{E} \sum_{g} (e_{g+1} - e_g) \frac{c(e_g) + c(e_{g+1})}{2}",
+        "the same as a share of its maximum",
         lambda run: 100 * area(run.curves, run.epochs, normalise=True),
     ),
-    "average_accuracy": saying(
+    "average_accuracy": Measure(
         "mean over task ends of the mean accuracy over the tasks seen by then, in %",
+        r"\frac{1}{T - s + 1} \sum_{t=s}^{T} m(t, E)",
+        "Rebuffi et al. 2017 (average incremental accuracy)",
         lambda run: 100 * average(run.accuracy, run.initial),
     ),
-    "forward_transfer": saying(
-        "accuracy on a task before it is trained, in %", lambda run: 100 * zero_shot(run.accuracy, run.initial)
+    "forward_transfer": Measure(
+        "accuracy on a task before it is trained, in %",
+        r"\frac{1}{T - s} \sum_{t=s+1}^{T} a(t, 0, t)",
+        f"{GEM}, without a baseline",
+        lambda run: 100 * zero_shot(run.accuracy, run.initial),
     ),
-    "forward_transfer_over_chance": saying(
+    "forward_transfer_over_chance": Measure(
         "the same minus that of a guess, in %",
+        r"\frac{1}{T - s} \sum_{t=s+1}^{T} \left( a(t, 0, t) - \frac{1}{C_t} \right)",
+        f"{GEM}, with chance in the place of an untrained net",
         lambda run: None if run.classes is None else 100 * forward(run.accuracy, run.initial, run.classes),
     ),
-    "backward_transfer": saying(
+    "backward_transfer": Measure(
         "what later learning did to earlier tasks, negative if it harmed them, in %",
+        r"\frac{1}{T - 1} \sum_{u=1}^{T-1} \left( a(T, E, u) - a(l_u, E, u) \right)",
+        GEM,
         lambda run: 100 * backward(run.accuracy, run.initial),
     ),
-    "forgetting": saying(
-        "how far below their best earlier tasks end, in %", lambda run: 100 * forgetting(run.accuracy, run.initial)
+    "forgetting": Measure(
+        "how far below their best earlier tasks end, in %",
+        r"\frac{1}{T - 1} \sum_{u=1}^{T-1} \left( \max_{l_u \leq t < T} a(t, E, u) - a(T, E, u) \right)",
+        "Chaudhry et al. 2018",
+        lambda run: 100 * forgetting(run.accuracy, run.initial),
     ),
-    "zero_shot_others": saying(
+    "zero_shot_others": Measure(
         "mean accuracy on tasks that only other agents have met, in %",
+        r"\frac{1}{|O|} \sum_{u \in O} a(T, E, u)",
+        "shoal",
         lambda run: None if run.others is None else 100 * unseen(run.others),
     ),
 }

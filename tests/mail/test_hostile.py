@@ -42,12 +42,20 @@ CHAIN = {"graph": "edges", "edges": [{"sender": a, "receiver": b} for a, b in ((
 Change = Callable[[Mail], Any]
 
 
+def first_of(world: World) -> int:
+    """The epoch of the first exchange of a task."""
+    (mode,) = world.settings.sharing
+    if mode.when == "before":
+        return 0
+    return world.settings.learner.epochs if mode.every == "task" else 1
+
+
 def attacked(
     patch: pytest.MonkeyPatch, mode: str, change: Change, verb: str = "answer", **changes: Any
 ) -> tuple[World, Stack]:
     """Three agents after an exchange at which agent 1 sends agent 0 something else: a mail, several, or none."""
     world, stack = ready(model_of(mode), [{"mode": mode, **changes.pop("own", {})}], **changes)
-    stack.epoch = 1 if world.settings.sharing[0].when == "after" else 0
+    stack.epoch = first_of(world)
     honest = getattr(MODES[mode], verb)
 
     def hostile(self: Sharing, post: Post, *questions: Sequence[Mail]) -> list[Mail]:
@@ -233,7 +241,7 @@ def test_a_module_of_huge_weights_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 def test_mail_is_frozen_when_it_is_posted(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sender keeps its tensors, with gradients, and writes to them when its mail has left."""
     world, stack = ready(model_of(mode), [{"mode": mode}])
-    stack.epoch = 1 if world.settings.sharing[0].when == "after" else 0
+    stack.epoch = first_of(world)
     honest = deepcopy(stack)
     kept: list[dict[str, Tensor]] = []
     exchange(world, honest)
@@ -278,17 +286,14 @@ class Liar:
     """A member that says that its mail is from others."""
 
     def __init__(self, here: Here, change: Change) -> None:
-        self.here, self.lanes, self.change, self.verb = here, here.lanes, change, ""
+        self.here, self.lanes, self.change = here, here.lanes, change
 
-    def tell(self, verb: str, *arguments: Any) -> None:
-        self.verb = verb
-        self.here.tell(verb, *arguments)
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self.here, verb)
 
-    def told(self) -> Any:
-        value = self.here.told()
-        if self.verb != "answer":
-            return value
-        return [(self.change(mail) if mail.sender.agent == 1 else mail, verdict) for mail, verdict in value]
+    def answer(self) -> list[Any]:
+        posted = self.here.answer()
+        return [(self.change(mail) if mail.sender.agent == 1 else mail, verdict) for mail, verdict in posted]
 
 
 @pytest.mark.parametrize(

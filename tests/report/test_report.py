@@ -18,7 +18,7 @@ import pytest
 import shoal
 from shoal import units
 from shoal.errors import UserError
-from shoal.report import charts, compare, numbers, page, parts, read, style, traffic
+from shoal.report import charts, compare, numbers, page, parts, read, style, traffic, watch
 from shoal.report.style import Style
 from shoal.runs import record
 from shoal.runs.execute import carry_out, prepare
@@ -26,7 +26,7 @@ from shoal.runs.record import create
 from shoal.settings.reading import read as read_settings
 from shoal.study import metrics
 from tests.browser import many
-from tests.command import DIGITS, ROOT, TINY, call
+from tests.command import DIGITS, ROOT, TINY, call, refused
 from tests.conftest import SHOWN
 
 
@@ -593,7 +593,7 @@ LEFT_OUT = {
     "twice": "the same measurement twice",
     "beyond": "outside of 0 to 1",
     "not a number": "outside of 0 to 1",
-    "lost lane": "has 2 lanes, settings.toml 4",
+    "lost lane": "has 2 agents of all seeds, settings.toml 4",
     "joint start": "only the common start",
     "broken settings": "cannot read settings.toml",
     "short settings": "no whole number agents",
@@ -760,3 +760,58 @@ def test_few_agents_are_drawn_each() -> None:
     assert traffic.grouping([2000], [4000]) == 125
     assert traffic.grouping([30], [870]) == 2
     assert [traffic.named(group, 126, 1999) for group in (0, 15)] == ["0-125", "1890-1999"]
+
+
+# The page while runs train
+
+
+def test_the_page_is_written_again_until_all_runs_are_finished(copy: Path, tmp_path: Path) -> None:
+    """The records of a run are cut to some tasks, and grow while the page is watched."""
+    (folder,) = copy.glob("recv*")
+    whole = (folder / "accuracy.parquet").read_bytes()
+    said: list[str] = []
+    pages: list[str] = []
+    seconds = iter(range(0, 1000, 60))
+    out = tmp_path / "page.html"
+
+    def cut(tasks: int) -> None:
+        (folder / "accuracy.parquet").write_bytes(whole)
+        rewrite(folder / "accuracy.parquet", lambda table: table.filter(pl.col("task") < tasks))
+
+    def sleep(every: float) -> None:
+        pages.append(out.read_text(encoding="utf-8"))
+        cut(4 + len(pages))
+
+    cut(4)
+    watch.watch([copy], out, said.append, sleep=sleep, clock=lambda: float(next(seconds)))
+    assert said == [
+        "2 of 3 runs finished, 78 % of all tasks learned",
+        "2 of 3 runs finished, 89 % of all tasks learned, about 60 s left",
+        f"3 runs in {out}",
+    ]
+    for text in pages:
+        assert '<meta http-equiv="refresh" content="10">' in text
+    assert "Still learning:</strong> 2 of 3 runs finished, 89 % of all tasks learned, about 60 s left." in pages[1]
+    last = out.read_text(encoding="utf-8")
+    assert "refresh" not in last.partition("</head>")[0]
+    assert "Still learning" not in last
+
+
+def test_a_run_without_records_is_waited_for_and_a_folder_without_a_run_is_not(copy: Path, tmp_path: Path) -> None:
+    (folder,) = copy.glob("recv*")
+    whole = (folder / "accuracy.parquet").read_bytes()
+    (folder / "accuracy.parquet").unlink()
+    said: list[str] = []
+
+    def sleep(every: float) -> None:
+        (folder / "accuracy.parquet").write_bytes(whole)
+
+    watch.watch([folder], tmp_path / "page.html", said.append, sleep=sleep)
+    assert said[0].startswith("waiting for the first task to end")
+    refused(
+        call("report", "--watch", tmp_path / "nothing", "--out", tmp_path / "page.html"), "there is nothing to report"
+    )
+
+
+def test_times_are_said_as_people_say_them() -> None:
+    assert [watch.spoken(seconds) for seconds in (5, 600, 9000)] == ["5 s", "10 min", "2.5 h"]

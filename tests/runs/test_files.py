@@ -103,7 +103,7 @@ def test_what_a_kill_leaves_between_two_moves_is_whole(tmp_path: Path, monkeypat
             raise KeyboardInterrupt
         part.replace(path)
 
-    monkeypatch.setattr(files, "settle", killed)
+    monkeypatch.setattr(records, "settle", killed)
     with pytest.raises(KeyboardInterrupt):
         record.write("data.json", b'{"a": 1}')
     assert files.read_whole(record.folder / "data.json") == b"{}"
@@ -272,6 +272,7 @@ def test_settings_that_change_no_result_can_be_changed(tmp_path: Path) -> None:
         ("cpu", "NEON", "instruction set"),
         ("commit", "0123456789ab", "commit"),
         ("packages", {"torch": "1.0"}, "torch"),
+        ("kernel", "compiled by cc 1.0", "kernel torch in place of compiled by cc 1.0"),
     ],
 )
 def test_going_on_with_something_else_is_said(
@@ -281,14 +282,14 @@ def test_going_on_with_something_else_is_said(
     record = create(tmp_path / "run", read(DIGITS, TINY))
     told: list[str] = []
     record.tell = told.append
-    record.again()
+    record.again("torch")
     assert not told
     made = json.loads((record.folder / "about.json").read_text())
     made["resumed"][-1][name] = value
     record.write("about.json", records.text(made))
-    record.again()
+    record.again("torch")
     assert len(told) == 1
-    assert told[0].startswith(f"this session differs from the one before: {said} ")
+    assert told[0].startswith(f"the run goes on with {said}")
 
 
 def test_folders_are_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,7 +414,7 @@ def test_sessions_that_are_none_are_passed_over(run: Path, value: object) -> Non
     about = json.loads((unlisted(run) / "about.json").read_text())
     (run / "about.json").write_text(json.dumps(about | {"resumed": value}))
     assert call("compare", run, "--no-page").code == 0
-    reopen(run).again()
+    reopen(run).again("torch")
     assert len(json.loads((run / "about.json").read_text())["resumed"]) == 1
 
 

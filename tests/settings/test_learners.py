@@ -13,6 +13,7 @@ from shoal.errors import SettingsError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
+from shoal.learners.frozen import Frozen
 from shoal.learners.modular import Growth
 from shoal.learners.replay import Replay
 from shoal.learners.table import LEARNERS, usual
@@ -53,7 +54,8 @@ def refusal(raw: dict[str, Any]) -> str:
 def test_the_usual_learner_follows_from_the_model(model: str) -> None:
     learner = Settings(model=model).learner
     assert (learner.method, type(learner)) == (usual(model), LEARNERS[usual(model)])
-    assert isinstance(learner, Growth if model.startswith("modular-") else Replay)
+    usually = Growth if model.startswith("modular-") else Replay
+    assert isinstance(learner, Frozen if model in ("masked-mlp", "frozen-mlp") else usually)
 
 
 @pytest.mark.usefixtures("slow")

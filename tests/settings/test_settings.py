@@ -19,6 +19,7 @@ from shoal.settings.reading import experiments, override, read, resolve
 from shoal.sharing.federated import FedAvg
 from shoal.sharing.modes import MODES
 from shoal.sharing.uniform import Uniform
+from tests.fleets import models_of
 
 EXPERIMENTS = list(experiments().values())
 PAPER = {  # dataset, model: common start, fresh Adam, dropout on the basis, initial structure (docs/protocol.md 7)
@@ -327,7 +328,8 @@ def another(name: str, field: Any) -> object:
         "machine.device": "cuda", "machine.data": "elsewhere",
         "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],
         "sharing": [{"mode": "recv"}], "start": 6, "budget": 100, "min_similarity": 0.5, "metric": "leep",
-        "kinds": [{"name": "flat", "agents": [1]}],
+        "kinds": [{"name": "flat", "agents": [1]}], "machine.address": "127.0.0.1:6379",
+        "combine": "median", "radius": 1.0, "faulty": [{"agents": [1], "does": "stale"}],
     }  # fmt: skip
     if name in special:
         return special[name]
@@ -359,12 +361,13 @@ def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str,
 
 @pytest.mark.parametrize("mode", MODES)
 def test_identity_names_every_setting_of_a_mode(mode: str) -> None:
-    plain = resolve({"sharing": mode})
+    model = max(models_of(mode), key=lambda one: one == "modular-mlp")
+    plain = resolve({"model": model, "sharing": mode})
     for name, field in fields(MODES[mode]):
         if get_args(field.annotation) == (field.default,):  # there is no choice
             continue
         needed = {"labels": "query"} if name == "receive" else {}
-        changed = resolve({"sharing": [{"mode": mode, name: another(name, field), **needed}]})
+        changed = resolve({"model": model, "sharing": [{"mode": mode, name: another(name, field), **needed}]})
         assert changed.identity() != plain.identity(), name
 
 
@@ -514,7 +517,7 @@ def test_the_paper_protocol_knows_how_its_hybrids_shared(
 
 @pytest.mark.parametrize(
     ("model", "mode"),
-    [(model, mode) for model in ("mlp", "modular-mlp") for mode in MODES if (model, mode) != ("mlp", "modmod")],
+    [(model, mode) for mode in MODES for model in models_of(mode) if not model.endswith("cnn")],
 )
 def test_the_fair_protocol_does_not_depend_on_what_is_shared(model: str, mode: str) -> None:
     alone, shared = resolve({"model": model}), resolve({"model": model, "sharing": mode})

@@ -1,0 +1,178 @@
+"""Lies: what faulty agents send instead of what their mode says, as `faulty` in the settings has it.
+
+A lie is told at the post, on the sender's side, so that every mode can be attacked; what the liar itself learns stays
+honest. A lie sees one payload and what its receiver expects of it, and keeps its names, types and shapes; what there is
+nothing to lie about in leaves as it is. A new one is a function and a line in `BUILT_IN`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import isfinite
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.doors import Table
+from shoal.mail.mail import Expected, Mail
+from shoal.models.contract import body_units
+from shoal.rng import key
+
+if TYPE_CHECKING:
+    from shoal.mail.post import Post
+
+OWNER = "lies"  # of what liars remember
+HIGH = 1e6  # a score, where scores have no highest
+Payload = Mapping[str, Tensor]
+
+
+class Truth(NamedTuple):
+    """What an agent would send, and what a lie may use."""
+
+    payload: Payload
+    expected: Mapping[str, Expected]
+    rng: np.random.Generator
+    strength: float
+    first: Payload  # the weights of the first model that it sent, as much of them as is in this mail
+
+
+class Lie(NamedTuple):
+    """How an agent lies, and how strongly where nobody says it."""
+
+    tell: Callable[[Truth], Payload]
+    strength: float = 1.0
+
+    @property
+    def about(self) -> str:
+        return (self.tell.__doc__ or "").replace("\n", " ")
+
+
+def weights(payload: Payload) -> dict[str, Tensor]:
+    """The weights of models and modules in a payload."""
+    return {
+        name: tensor
+        for name, tensor in payload.items()
+        if tensor.is_floating_point() and tensor.ndim > 1 and name != "images"
+    }
+
+
+def sign_flip(truth: Truth) -> Payload:
+    """Weights times -1"""
+    return {name: -truth.strength * tensor for name, tensor in weights(truth.payload).items()}
+
+
+def scaled(truth: Truth) -> Payload:
+    """Weights times 5"""
+    return {name: truth.strength * tensor for name, tensor in weights(truth.payload).items()}
+
+
+def random(truth: Truth) -> Payload:
+    """Normal noise as large as the weights, and images of noise"""
+    return {
+        name: drawn(truth, tensor, truth.expected[name])
+        for name, tensor in truth.payload.items()
+        if name == "images" or name in weights(truth.payload)
+    }
+
+
+def constant(truth: Truth) -> Payload:
+    """The same number for all weights, or for all pixels: their mean"""
+    told = weights(truth.payload) | {name: one for name, one in truth.payload.items() if name == "images"}
+    return {
+        name: torch.full_like(one, round(mean) if not one.is_floating_point() else mean)
+        for name, one in told.items()
+        if one.numel()
+        for mean in [float(one.double().mean())]
+    }
+
+
+def stale(truth: Truth) -> Payload:
+    """The weights of the first model that it sent, again and again"""
+    return truth.first
+
+
+def label_flip(truth: Truth) -> Payload:
+    """Images with the label of another class: the next one in the mail or, if it has one class, of all"""
+    labels = truth.payload.get("labels")
+    if labels is None or not len(labels) or "images" not in truth.payload:
+        return {}
+    known = labels.unique()
+    below = truth.expected["labels"].below or int(known.max()) + 2
+    if len(known) == 1:
+        return {"labels": (labels + 1) % below}
+    return {"labels": known[(torch.searchsorted(known, labels) + 1) % len(known)].to(labels.dtype)}
+
+
+def poison(truth: Truth) -> Payload:
+    """Noise for weights and images, with the highest score that there can be"""
+    most = {name: truth.expected[name].most for name in truth.payload if name == "scores"}
+    best = {name: torch.full_like(truth.payload[name], one if isfinite(one) else HIGH) for name, one in most.items()}
+    return {**random(truth), **best}
+
+
+def drawn(truth: Truth, tensor: Tensor, expected: Expected) -> Tensor:
+    """Numbers of a tensor's shape and size, or whole ones that are expected, drawn anew."""
+    shape = tuple(tensor.shape)
+    if not tensor.is_floating_point():
+        return torch.from_numpy(truth.rng.integers(0, expected.below or 2, shape)).to(tensor.dtype)
+    size = float(tensor.double().square().mean().sqrt()) if tensor.numel() else 0.0
+    return torch.from_numpy(truth.strength * size * truth.rng.standard_normal(shape)).to(tensor.dtype)
+
+
+BUILT_IN: dict[str, Lie] = {
+    "sign-flip": Lie(sign_flip),
+    "scaled": Lie(scaled, 5.0),
+    "random": Lie(random),
+    "constant": Lie(constant),
+    "stale": Lie(stale),
+    "label-flip": Lie(label_flip),
+    "poison": Lie(poison),
+}
+LIES: Table[Lie] = Table("lie", BUILT_IN, "shoal.lies", lambda entry: isinstance(entry, Lie))
+
+
+def lied(post: "Post", mail: Mail) -> Mail | None:
+    """What a liar sends instead of a mail that can be packed; None: its sender is honest."""
+    fault = post.world.fleet.faults.get(mail.sender.agent)
+    if fault is None or not post.known(mail.kind):
+        return None
+
+    def find() -> Payload:
+        lie = LIES.find(fault.does)
+        expected = post.look(mail.kind, mail.sender)
+        if mail.payload.keys() != expected.keys():
+            return mail.payload
+        luck = key(*mail.sender, "lie", mail.mode, mail.kind, mail.task, mail.epoch)
+        strength = lie.strength if fault.strength is None else fault.strength
+        first = remembered(post, mail) if lie.tell is stale else {}
+        told = lie.tell(Truth(mail.payload, expected, luck, strength, first))
+        return {**mail.payload, **{name: within(expected[name], one) for name, one in told.items()}}
+
+    payload = post.once(("lie", mail.kind, mail.sender), mail.payload, find)
+    return replace(mail, payload=payload)
+
+
+def within(expected: Expected, tensor: Tensor) -> Tensor:
+    """A lie that its receiver does not see at once."""
+    return tensor.clamp(expected.least, expected.most) if tensor.is_floating_point() else tensor
+
+
+def remembered(post: "Post", mail: Mail) -> Payload:
+    """The first weights that a lane sent of the modules in a mail, which are remembered if they are the first."""
+    if "modules" not in mail.payload:
+        return {}
+    at, row, state = mail.payload["modules"].long(), post.world.row[mail.sender], post.stack.of(OWNER)
+    found = {}
+    for name, tensor in weights(mail.payload).items():
+        word = f"{mail.mode}.{name}"
+        if word not in state:
+            shape = len(post.stack.lanes), body_units(post.world.model)
+            state[word] = tensor.new_zeros(*shape, *tensor.shape[1:])
+            state[f"{word}.there"] = torch.zeros(shape, dtype=torch.bool)
+        kept, there = state[word], state[f"{word}.there"]
+        new = ~there[row, at]
+        kept[row, at[new]] = tensor[new]
+        there[row, at[new]] = True
+        found[name] = kept[row, at].clone()
+    return found
