@@ -28,6 +28,8 @@ WANTED = {
     "shoal.graphs": "a function of agents, p and a generator that returns a graph of networkx",
     "shoal.scenarios": "a function that makes the stream of every lane",
     "shoal.scores": "a shoal.sharing.scores.Metric",
+    "shoal.rules": "a shoal.sharing.combine.Rule",
+    "shoal.lies": "a shoal.mail.lies.Lie",
     "shoal.metrics": "a function of a run that gives a number for every lane",
     "shoal.datasets": "a shoal.data.Dataset",
 }

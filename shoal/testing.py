@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shoal.data.sources import Data
     from shoal.learners.contract import Learner
     from shoal.network.graphs import Draw
+    from shoal.sharing.combine import Rule
     from shoal.sharing.contract import Sharing
     from shoal.sharing.scores import Metric
     from shoal.study.metrics import Metric as Measure
@@ -39,6 +40,7 @@ __all__ = [
     "check_metric",
     "check_mode",
     "check_model",
+    "check_rule",
     "check_scenario",
     "check_score",
 ]
@@ -50,6 +52,7 @@ KINDS = {
     "model": "models",
     "graph": "graphs",
     "score": "scores",
+    "rule": "rules",
     "scenario": "scenarios",
     "metric": "metrics",
     "dataset": "datasets",
@@ -60,9 +63,10 @@ def check(thing: Any, kind: str = "", model: str | None = None, tell: Callable[[
     """Check anything of your own: say of each law whether it holds, and raise AssertionError with all that do not.
 
     `thing` is a mode or a learner (a class, or an object with its settings), a model (an `nn.Module` class, a function
-    that makes a net, what `shoal.modular` gives), a graph, a scenario, a score, a metric, or data (`shoal.Data`); or
-    the name of one, `package.module:Name` too, and then `kind` says what it is: mode, learner, model, graph, score,
-    scenario, metric or dataset. Modes and learners are checked in fleets of a `model`, or of the first that they suit.
+    that makes a net, what `shoal.modular` gives), a graph, a scenario, a score, a rule, a metric, or data
+    (`shoal.Data`); or the name of one, `package.module:Name` too, and then `kind` says what it is: mode, learner,
+    model, graph, score, rule, scenario, metric or dataset. Modes and learners are checked in fleets of a `model`, or of
+    the first that they suit.
 
     >>> from shoal.testing import check
     >>> def last(run):
@@ -122,15 +126,23 @@ def kind_of(thing: Any) -> str:
     from shoal.data.sources import Data
     from shoal.learners.contract import Learner
     from shoal.models.table import Entry, makes_nets
+    from shoal.sharing.combine import Rule
     from shoal.sharing.contract import Sharing
     from shoal.sharing.scores import Metric
 
     if isinstance(thing, str):
         raise UserError(f"`{thing}` is a name, and `kind` must say of what: {', '.join(KINDS)}")
     own = thing if isinstance(thing, type) else type(thing)
-    bases = {"mode": Sharing, "learner": Learner, "model": Entry, "score": Metric, "dataset": (Data, Bank, Dataset)}
+    bases: dict[str, type | tuple[type, ...]] = {
+        "mode": Sharing,
+        "learner": Learner,
+        "model": Entry,
+        "score": Metric,
+        "rule": Rule,
+        "dataset": (Data, Bank, Dataset),
+    }
     for kind, base in bases.items():
-        if issubclass(own, base):  # type: ignore[arg-type]
+        if issubclass(own, base):
             return kind
     if makes_nets(thing):
         return "model"
@@ -206,6 +218,14 @@ def check_score(metric: "str | Metric") -> None:
     from shoal.contracts.scores import check
 
     check(metric)
+
+
+def check_rule(rule: "str | Rule") -> None:
+    """Check a rule that makes one model of several: of equal models that model, whatever the order of agents; with as
+    many liars as it says to bear, it ends near honest models; agents can average by it."""
+    from shoal.contracts.rules import check
+
+    check(rule)
 
 
 def check_scenario(scenario: "str | Scenario", bank: "Bank | None" = None) -> None:

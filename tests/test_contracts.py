@@ -3,24 +3,36 @@
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from math import inf
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from shoal.contracts.modes import made_of, suited
+from shoal.errors import SettingsError
 from shoal.learners.table import LEARNERS
 from shoal.models.table import MODELS
 from shoal.models.wrapped import wrapped
 from shoal.network.graphs import GRAPHS
+from shoal.sharing.combine import RULES, Array, Heard, Rule, mean, total
+from shoal.sharing.federated import FedAvg
 from shoal.sharing.modes import MODES
 from shoal.sharing.scores import SCORES, Metric
-from shoal.testing import check_graph, check_learner, check_mode, check_model, check_score
+from shoal.testing import check_graph, check_learner, check_mode, check_model, check_rule, check_score
 
 # Every mode with convolutions takes minutes, and is for `make data`; the golden records have these pairs, too.
 LONG = [model for model, entry in MODELS.items() if entry.block == "cnn"]
+BACKBONE = [model for model, entry in MODELS.items() if entry.learner == "frozen"]
+
+
+def takes_long(mode: str, model: str) -> bool:
+    """Of nets on a backbone, the modes that are made for them are enough for every day."""
+    return model in LONG or (model in BACKBONE and mode not in ("masks", "heads"))
+
+
 PAIRS = [
-    pytest.param(mode, model, marks=[pytest.mark.slow] * (model in LONG))
+    pytest.param(mode, model, marks=[pytest.mark.slow] * takes_long(mode, model))
     for mode in MODES
     for model in suited([made_of(mode)])
 ]
@@ -49,6 +61,16 @@ def test_every_topology_keeps_the_laws_of_topologies(graph: str) -> None:
 @pytest.mark.parametrize("metric", SCORES)
 def test_every_score_keeps_the_laws_of_scores(metric: str) -> None:
     check_score(metric)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_keeps_the_laws_of_rules(rule: str) -> None:
+    check_rule(rule)
+
+
+@pytest.mark.parametrize("rule", ["median", "clipped"])  # one that all have in common, and one that looks at its own
+def test_a_mode_with_a_rule_keeps_the_laws_of_modes(rule: str) -> None:
+    check_mode(FedAvg(every=2, combine=rule))
 
 
 def test_every_mode_and_learner_has_an_example_that_it_accepts() -> None:
@@ -277,6 +299,21 @@ def test_a_mode_that_breaks_a_law_is_told_which(mode: str, sentence: str) -> Non
 def test_a_learner_that_breaks_a_law_is_told_which(learner: str, sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
         check_learner(f"stranger:{learner}")
+
+
+def test_a_rule_that_breaks_a_law_is_told_which() -> None:
+    def sum_(heard: Heard) -> Array:
+        return total(heard.models)
+
+    def trusting(heard: Heard) -> Array:
+        return mean(heard)
+
+    with pytest.raises(AssertionError, match="of 2 equal models is that model"):
+        check_rule(Rule(sum_, lambda liars: inf))
+    with pytest.raises(AssertionError, match="bears 1 of 3 models being lies, but it ends"):
+        check_rule(Rule(trusting, lambda liars: 2 * liars + 1))
+    with pytest.raises(SettingsError, match=r"there is no rule `medain`; did you mean `median`\?"):
+        check_rule("medain")
 
 
 def test_a_topology_or_score_that_breaks_a_law_is_told_which() -> None:

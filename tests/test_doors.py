@@ -15,6 +15,7 @@ from shoal.network.graphs import GRAPHS
 from shoal.runs.record import toml
 from shoal.settings.groups import Network
 from shoal.settings.reading import override, read, resolve
+from shoal.sharing.combine import RULES
 from shoal.sharing.modes import MODES
 from shoal.sharing.scores import SCORES
 from shoal.sharing.uniform import Uniform
@@ -228,5 +229,5 @@ def test_a_score_is_named_or_one_line_in_the_table(plugin: str, monkeypatch: pyt
 
 
 def test_every_table_has_a_door_of_its_own() -> None:
-    groups = [table.group for table in (MODES, GRAPHS, DATASETS, SCORES)]
-    assert groups == ["shoal.modes", "shoal.graphs", "shoal.datasets", "shoal.scores"]
+    groups = [table.group for table in (MODES, GRAPHS, DATASETS, SCORES, RULES)]
+    assert groups == ["shoal.modes", "shoal.graphs", "shoal.datasets", "shoal.scores", "shoal.rules"]

@@ -120,6 +120,23 @@ Words = Annotated[
 Page = Annotated[bool, typer.Option("--page/--no-page", help="End with OUT/report.html (see `shoal report`).")]
 Seeds = Annotated[int | None, typer.Option(help="Repetitions of the whole fleet.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", help="Go on although it needs more memory than is free, or years.")]
+Workers = Annotated[
+    str | None,
+    typer.Option(
+        help="Deal the work to so many processes, or to `ray` actors: the same result.",
+        metavar="N|ray",
+        show_default=False,
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="The Ray cluster to join (default: a Ray of the run's own).", metavar="HOST:PORT", show_default=False
+    ),
+]
+Stacks = Annotated[
+    int | None, typer.Option(help="How many Ray actors (default: one for each CPU).", min=1, show_default=False)
+]
 Track = Annotated[
     list[str] | None,
     typer.Option(help="Also follow the run with tensorboard, wandb (offline) or mlflow (local).", show_default=False),
@@ -204,10 +221,13 @@ def run(
     out: Out = None,
     data: Data = None,
     track: Track = None,
+    workers: Workers = None,
+    address: Address = None,
+    stacks: Stacks = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Train a fleet. Ctrl-C stops it after the current epoch; `shoal resume` goes on.
+    """Train a fleet. Ctrl-C stops it after the current epoch; `shoal resume` continues.
 
     `shoal list settings` explains every KEY that a settings file or KEY=VALUE can set.
     """
@@ -217,6 +237,9 @@ def run(
     needs(track or [])
     said = [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])]
     settings = read(file, [*said, *([f"machine.data={data.resolve()}"] if data else [])])
+    from shoal.settings.staff import staffed
+
+    settings = staffed(settings, workers, address, stacks)
     from shoal.runs.execute import prepare
     from shoal.runs.record import create
 
@@ -230,10 +253,13 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="A run directory.")],
     data: Data = None,
     track: Track = None,
+    workers: Workers = None,
+    address: Address = None,
+    stacks: Stacks = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Go on with a run that was stopped; it ends bit for bit as if it had not been."""
+    """Continue a run that was stopped; it ends bit for bit as if it had not been."""
     from shoal.cli.trackers import needs
     from shoal.runs.cells import shown_summary
     from shoal.runs.record import reopen
@@ -245,6 +271,9 @@ def resume(
         say(f"{folder} was finished already")
         return
     from shoal.runs.execute import prepare
+    from shoal.settings.staff import staffed
+
+    record.settings = staffed(record.settings, workers, address, stacks)
 
     report(train(prepare(record.settings, data, yes=yes), record, track or []), json)
 
@@ -258,9 +287,9 @@ def demo(
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions of the whole fleet.")] = 4,
     yes: Yes = False,
 ) -> None:
-    """See what sharing brings and costs: a small fleet learns digits alone, then with four ways of sharing.
+    """See what sharing gains and costs: a small fleet learns digits alone, then with five ways of sharing.
 
-    Embedded images, no download, one to three minutes. Ctrl-C stops it; the same command goes on.
+    Embedded images, no download, one to three minutes. Stop with Ctrl-C; run the same command again to continue.
     """
     from shoal.cli.demo import show
 
@@ -272,7 +301,8 @@ def reproduce(
     what: Annotated[
         str,
         typer.Argument(
-            help="table1, curves, budget, topology, gaps, all, sequential-mnist, three-scenarios, or report."
+            help="table1, curves, budget, topology, gaps, all, sequential-mnist, three-scenarios, dropout, mixed, or "
+            "report."
         ),
     ],
     dataset: Annotated[
@@ -327,11 +357,13 @@ def reproduce(
     **fedfish** average models with their neighbours; **modmod** shares modules; **hybrid** all at once.
 
     Not of the paper, **sequential-mnist** and **three-scenarios** set single learners beside what their authors
-    published: class-incremental MNIST in one pass (DER's table), and van de Ven's three scenarios.
+    published: class-incremental MNIST in one pass (DER's table), and van de Ven's three scenarios. **dropout** asks
+    whether the paper's gain of images is dropout's, **mixed** what a fleet of three kinds of nets gains.
 
     The CSVs collect the cells of all such commands; a cell that several of them need is trained once.
     """
     from shoal.reproduce import families, reproduced
+    from shoal.reproduce import tables as inside
     from shoal.runs import cells
     from shoal.settings.protocols import PAPER
 
@@ -364,6 +396,9 @@ def reproduce(
         draw_figures(place, pictures, drawn)
     if write or what == "report":
         say(f"written to {reproduced.write(place, pictures, write or place / 'REPRODUCED.md')}")
+        for page in sorted(place.glob("*.md")):
+            if inside.fill(page, place):
+                say(f"tables made anew in {page}")
 
 
 @app.command()
@@ -433,8 +468,8 @@ def sweep(
 ) -> None:
     """What should my agents share, with whom, how often? Run every combination and mark those worth their traffic.
 
-    `+` joins sharing modes. A setting of a mode counts only where that mode shares. OUT/sweep.csv has the table; the
-    same command again goes on where it was stopped, and more values of the same keys find the cells that are there.
+    `+` joins sharing modes. Settings of a mode are ignored where it is off. OUT/sweep.csv has the table; the
+    same command again continues where it was stopped, and more values of the same keys find the cells that are there.
     """
     from shoal.runs.cells import write_csv
     from shoal.study import sweep as grids
@@ -483,7 +518,7 @@ def advise(
 
     What costs more than the budget is left out before it runs. The others race over seeds: all have a few, the better
     half more, and so on, until all seeds are used or the answer is sure. OUT has the sentence (advise.txt), the table
-    (.csv, .json) and a chart (.svg, .png, .pdf); the same command again goes on where it was stopped.
+    (.csv, .json) and a chart (.svg, .png, .pdf); the same command again continues where it was stopped.
     """
     from shoal.study import advise as advices
 
@@ -509,17 +544,31 @@ def report_(
     figures: Annotated[
         Path | None, typer.Option(help="Also write every chart here, as PNG, SVG and PDF.", show_default=False)
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Write the page again while runs still train, with the time left, until they end."
+        ),
+    ] = False,
 ) -> None:
     """Show runs in one HTML page that needs nothing else: what they learned, what it cost, what differs.
 
     Learning curves, accuracy of every task over time, gains over agents that share nothing (paired over seeds), cost,
     the network's traffic, modules and settings. Runs that are unfinished or damaged are shown as far as they go, and
-    the page says what is missing.
+    the page says what is missing. With --watch it is written again whenever a task has ended; a browser that shows it
+    loads it again by itself.
     """
     from shoal.report import needs
 
     needs()
-    save_page(folders, out, figures)
+    if watch:
+        from shoal.report import page
+        from shoal.report.watch import watch as follow_runs
+
+        replaceable(out, page.PAGE)
+        follow_runs(folders, out, say)
+    if figures or not watch:
+        save_page(folders, out, figures)
 
 
 @app.command()
@@ -544,16 +593,16 @@ def network(
     budget: Annotated[
         str | None,
         typer.Option(
-            help='What an edge carries: floats per exchange, "20 kB" or "20 kB/task" (default: unlimited).',
+            help='What a link carries: floats per exchange, "20 kB" or "20 kB/task" (default: unlimited).',
             show_default=False,
         ),
     ] = None,
     every: Annotated[
         int | None, typer.Option(min=1, help="Epochs between exchanges (default: 1).", show_default=False)
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The picture (default: NAME.svg).", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(help="Also draw it here, as SVG.", show_default=False)] = None,
 ) -> None:
-    """Show who can send to whom: facts about a graph before a fleet learns on it, and a picture.
+    """Show who can send to whom: facts about a graph before a fleet learns on it; with --out, also a picture.
 
     **complete**: everyone to everyone. **ring**: each to two neighbours. **server**: all to agent 0 and back. **tree**:
     a random tree. **random**: each pair with chance p, maybe in several components. **connected**: a random tree, and
@@ -587,13 +636,14 @@ def network(
     drawn = f"{f'p {net.p}, ' * (net.graph != 'tree')}seed {settings.seed}, " * (net.graph in DRAWN)
     title = f"{net.graph if toml else Path(graph).stem}, {drawn}{count} agent{'s' * (count > 1)}"
     sends = edges(net, count, settings.seed)
-    file = out or Path(f"{Path(graph).stem}.svg")
-    if not file.absolute().parent.is_dir():
-        raise UserError(f"cannot write {file}: there is no folder {file.parent}; give --out another place")
-    save(file, picture(sends, count, title), "give --out another place", NETWORK)
+    if out and not out.absolute().parent.is_dir():
+        raise UserError(f"cannot write {out}: there is no folder {out.parent}; give --out another place")
+    if out:
+        save(out, picture(sends, count, title), "give --out another place", NETWORK)
     console.print(title, highlight=False, markup=False, soft_wrap=True)
     show_network(facts(sends, count), [edge[:2] for edge in sends])
-    say(f"written to {file}")
+    if out:
+        say(f"written to {out}")
 
 
 @app.command()
@@ -706,11 +756,20 @@ def check(
     words: Words = None,
     seeds: Seeds = None,
     data: Data = None,
+    workers: Workers = None,
+    address: Address = None,
+    stacks: Stacks = None,
 ) -> None:
-    """Say what a run's sharing will cost, per edge and in all, and what will be refused. Nothing is trained."""
+    """Say what a run's sharing will cost, per link and in all, and what will be refused. Nothing is trained.
+
+    With `--workers`, also which agents each worker gets, what will go from one worker to another, and the memory that
+    each needs.
+    """
     from shoal.settings.reading import read
+    from shoal.settings.staff import staffed
 
     settings = read(file, [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])])
+    settings = staffed(settings, workers, address, stacks)
     from shoal.runs.execute import prepare
 
     show_plan(prepare(settings, data))
@@ -725,6 +784,8 @@ NAMED = {
     ),
     "scenarios": ("shoal.data.scenarios:SCENARIOS", "for tasks.scenario; or yours: package.module:function"),
     "scores": ("shoal.sharing.scores:SCORES", "for sharing.modmod.metric and `shoal transfer --metric`"),
+    "rules": ("shoal.sharing.combine:RULES", "for `combine` of fedavg, fedprox, fedcurv and fedfish"),
+    "lies": ("shoal.mail.lies:LIES", "for `faulty`; strength multiplies the weights or the noise"),
     "metrics": ("shoal.study.metrics:METRICS", "in every summary"),
 }
 LISTED = ("settings", "sharing", "learners", *NAMED, "datasets", "experiments")

@@ -45,7 +45,7 @@ def bars(cells: Sequence["Cell"]) -> Iterator[Any]:
                 if err.is_terminal:  # if there is no room, the name is cut off
                     text, now = f"{number}, {at}, {cell.name}", before + lanes * done(cell.settings, moment)
                     progress.update(job, completed=now, description=text)
-                elif moment.epoch == 0:
+                elif tells(cell.settings, moment):
                     say(f"{number} {cell.name}: {at}")
 
             return show
@@ -121,27 +121,30 @@ def announcer() -> "Callable[[Moment], None]":
         news = [end for end in moment.ended if not {end, end._replace(agent=JOINT)} & told]
         told.update(moment.ended)
         for sentence in ended(news):
-            say(f"{sentence}; all others go on")
+            say(f"{sentence}; all others continue")
 
     return announce
 
 
 def line(settings: "Settings", moment: "Moment") -> None:
-    if moment.epoch == 0:
+    if tells(settings, moment):
         say(describe(settings, moment))
+
+
+def tells(settings: "Settings", moment: "Moment") -> bool:
+    """Is there news for a line? The initial tasks, which are learned together, are one."""
+    return moment.epoch == 0 and (moment.task >= settings.tasks.initial or moment.task == 1)
 
 
 def describe(settings: "Settings", moment: "Moment") -> str:
     """Where a run is and how well it does."""
-    count, number = settings.tasks.count, moment.lanes
+    count, initial = settings.tasks.count, settings.tasks.initial
     task, epoch = moment.task, moment.epoch
-    lanes = f"{number} lane{'s' * (number > 1)}"
-    initial = settings.tasks.initial
     if epoch == 0 and task < initial:
-        return f"{lanes}, task {task}/{count} waits: the first {initial} are learned together"
+        return f"tasks 1 to {initial} train jointly"
     if epoch == 0:
         ends = [stack.accuracy[:, task - 1, -1, :task] for stack in moment.stacks]
         there = sum(int((~end.isnan()).sum()) for end in ends)  # of agents that have diverged there is nothing
         mean = sum(float(end.nansum()) for end in ends) / max(1, there)
-        return f"{lanes}, task {task}/{count} done, accuracy {100 * mean:.1f}%"
-    return f"{lanes}, task {task + 1}/{count}, epoch {epoch}/{settings.learner.epochs}"
+        return f"task {task}/{count} done, accuracy {100 * mean:.1f}%"
+    return f"task {task + 1}/{count}, epoch {epoch}/{settings.learner.epochs}"

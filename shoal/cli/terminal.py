@@ -11,7 +11,7 @@ from rich.text import Text
 
 from shoal.cli.plain import Plain, visible
 from shoal.doors import line
-from shoal.units import shown
+from shoal.units import plural, shown
 
 if TYPE_CHECKING:
     from shoal.data import Status
@@ -70,6 +70,12 @@ def show_summary(summary: dict[str, Any]) -> None:
             + (f"{summary['refused']:,} messages were refused" if summary["refused"] else "no message was refused"),
             highlight=False, soft_wrap=True,
         )  # fmt: skip
+    if "fleet_seconds" in summary:
+        console.print(
+            f"by the fleet's clock: {summary['fleet_seconds']:,.4g} seconds until the last agent was done, "
+            f"{summary['fleet_joules']:,.4g} joules of all agents",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
     for sentence in summary.get("warnings", ()):
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
@@ -80,22 +86,29 @@ def show_summary(summary: dict[str, Any]) -> None:
 def show_plan(fleet: Sequence["World"]) -> None:
     """What sharing will cost, a table of limits and mail."""
     from shoal.fleet.size import size
-    from shoal.sharing.plan import fit, plan, total
+    from shoal.sharing.plan import expected, fit, plan, total
     from shoal.units import limit
 
     settings, edges, lanes = fleet[0].fleet, fleet[0].edges, fleet[0].peers
     lines = plan(fleet)
     alone = len(set(lanes) - {lane for pair in edges for lane in pair})
+    connected = f"{plural(alone, 'agent')} without any" if alone else "every agent is connected"
     console.print(
-        f"{len(lanes)} lanes ({settings.agents} agents, {settings.seeds} seeds), graph {settings.network.graph}: "
-        f"{len(edges)} directed edges, {alone} lanes without any",
+        f"{plural(settings.agents, 'agent')}, {plural(settings.seeds, 'seed')}, graph {settings.network.graph}: "
+        f"{plural(len(edges), 'link')} over all seeds; {connected}",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     for world in fleet:
         console.print(world.about, highlight=False, soft_wrap=True, markup=False)
     console.print(f"about {size(settings, fleet[0].bank)}", highlight=False, soft_wrap=True)
+    if settings.clock.counts:
+        console.print(str(expected(fleet, lines)), highlight=False, soft_wrap=True)
+    for sentence in said(fleet[0]):
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     if settings.kinds:
         show_kinds(fleet[0])
+    if settings.machine.members != "here":
+        show_deals(fleet)
     if not settings.sharing:
         console.print("nothing is shared; say sharing=MODE, see `shoal list sharing`")
         return
@@ -104,7 +117,7 @@ def show_plan(fleet: Sequence["World"]) -> None:
         rhythm = "" if group.every == 1 else f", at least {group.every} epochs between exchanges"
         pairs = ", ".join(f"{sender} → {receiver}" for sender, receiver in group.pairs[:8])
         more = f" and {len(group.pairs) - 8} other pairs of agents" * (len(group.pairs) > 8)
-        console.print(f"\n{group.number:,} edges: {words}{rhythm}", highlight=False, soft_wrap=True)
+        console.print(f"\n{group.number:,} links: {words}{rhythm}", highlight=False, soft_wrap=True)
         console.print(f"{pairs}{more}", highlight=False, soft_wrap=True)
         here = [one for one in lines if one.edges == group]
         table = Table("on each of them", *(f"{one.mode}, {one.kind}" for one in here), box=None)
@@ -113,21 +126,78 @@ def show_plan(fleet: Sequence["World"]) -> None:
         console.print(table)
     console.print()
     console.print(
-        f"All costs are per directed edge (link) and at most: a neighbour may have less to send, and modes that act at "
-        f"the same moment share the edge's budget. In all at most {shown(total(lines))}.",
+        f"Costs are upper bounds per link, in one direction: a neighbour may have less to send, and modes that act at "
+        f"the same moment share the link's budget. In all at most {shown(total(lines))}.",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     for mode in settings.sharing:
+        if mode.doubt:
+            console.print(mode.doubt, highlight=False, soft_wrap=True, markup=False)
         tries = fit(fleet, mode).values()
         few = sum(one is not None and not one.fits for one in tries)
         if not any(one.mode == mode.mode for one in lines):
-            console.print(f"{mode.mode} never sends anything: no edge carries it", highlight=False)
+            console.print(f"{mode.mode} never sends anything: no link carries it", highlight=False)
         elif few:
             console.print(
-                f"{mode.mode} fits {len(tries) - few} of {len(tries)} edges; on the others even its smallest mail is "
+                f"{mode.mode} fits {len(tries) - few} of {len(tries)} links; on the others even its smallest mail is "
                 "over budget",
                 highlight=False, soft_wrap=True,
             )  # fmt: skip
+
+
+def show_deals(fleet: Sequence["World"]) -> None:
+    """Which lanes each worker gets, what goes from one to another, and the memory that each needs."""
+    from shoal.fleet.placement import crossings, planned
+    from shoal.fleet.size import share
+
+    settings, lanes = fleet[0].fleet, fleet[0].peers
+    deals = planned(fleet)
+    leaves, arrives = crossings(fleet, deals)
+    table = Table("worker", "lanes", "seeds", "agents", "sends to others", "gets from others", "memory", box=None)
+    for at, mine in enumerate(deals):
+        seeds, agents = (sorted({getattr(lane, name) for lane in mine}) for name in ("seed", "agent"))
+        memory = shown(share(settings, fleet[0].bank, len(mine) / len(lanes)))
+        cells = [f"{len(mine)}", ranges(seeds), ranges(agents), shown(leaves[at]), shown(arrives[at]), memory]
+        table.add_row(str(at), *cells)
+    console.print(f"\ndealt to {len(deals)} workers ({settings.machine.members}), at most:", highlight=False)
+    console.print(table)
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Numbers as `0-3, 5`; of many ranges, the first."""
+    found: list[list[int]] = []
+    for one in numbers:
+        if found and one == found[-1][1] + 1:
+            found[-1][1] = one
+        else:
+            found.append([one, one])
+    words = [f"{first}" if first == last else f"{first}-{last}" for first, last in found]
+    return ", ".join(words[:6]) + f" and {len(words) - 6} more" * (len(words) > 6)
+
+
+def said(world: "World") -> list[str]:
+    """The conditions of links and agents, in sentences; none, where there are none."""
+    from collections import Counter
+
+    from shoal.network.edges import conditions, moves
+    from shoal.settings.conditions import NEVER
+
+    network, presence = world.fleet.network, world.fleet.presence
+    found = []
+    for words, number in Counter(map(conditions, world.edges.values())).items():
+        if words:
+            found.append(f"{number:,} edge{'s' * (number > 1)}: {', '.join(words)}; what is lost is paid for")
+    for agent, gaps in sorted(world.gaps.items()):
+        spans = (f"{first} to {last - 1}" if last < NEVER else f"{first} on" for first, last in gaps)
+        found.append(f"agent {agent} is absent in epochs {', '.join(spans)} since the first task")
+    if world.gaps:
+        found.append(f"mail for agents that are absent {'is lost' if presence.mail == 'lost' else 'waits for them'}")
+    if network.changes:
+        later = ", ".join(f"{one.graph} from epoch {one.epoch} on" for one in network.changes)
+        found.append(f"the graph changes: {later}; costs are those of the first")
+    if moves(network):
+        found.append("the graph is another at every exchange; costs are those of the first epoch")
+    return found
 
 
 def show_kinds(world: "World") -> None:
@@ -170,7 +240,7 @@ def facts_of(world: "World", lines: list["Line"]) -> dict[str, list[str]]:
         "messages in the run": [f"{one.posted:,}" for one in lines],
         "bytes in the run": [shown(one.total_bytes) for one in lines],
         "floats in the run": [f"{one.total:,}" for one in lines],
-        "refused: edge at rest": [f"{one.resting:,}" for one in lines],
+        "refused: link at rest": [f"{one.resting:,}" for one in lines],
         "refused: over budget": [f"{one.over:,}" for one in lines],
     }
 
@@ -349,7 +419,7 @@ def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:
     table.add_row("", hops[1], "in the largest component")
     table.add_row("spectral gap", f"{graph.gap:.3f}", "1: averaging agrees in one round; 0: never")
     table.add_row("components", str(len(graph.components)), "parts that nothing connects")
-    table.add_row("isolated", str(len(graph.isolated)), "agents without any edge")
+    table.add_row("isolated", str(len(graph.isolated)), "agents without any link")
     console.print(table)
     console.print()
 

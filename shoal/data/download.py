@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from shoal.data import store
 from shoal.data.dataset import DataError, Dataset, Download, File
-from shoal.files import fresh, settle
+from shoal.files import beside, fresh, settle
 
 Progress = Callable[[str, int, int], None]
 """Called with the file's name, the bytes there are, and the bytes there will be."""
@@ -165,7 +165,7 @@ def unpack(part: Path, download: Download, folder: Path) -> None:
 def put(stream: Readable, file: File, folder: Path) -> None:
     """Write one unpacked file beside its final name, check it, then move it there in one step."""
     path = folder / file.path
-    part = path.with_name(f"{path.name}.part")
+    part = beside(path)
     with writing(part):
         path.parent.mkdir(parents=True, exist_ok=True)
         with fresh(part) as target:
@@ -181,8 +181,7 @@ def put(stream: Readable, file: File, folder: Path) -> None:
             f"{path} unpacked to {wrong[1]} instead of {wrong[0]}; check the disk and run the command again"
         )
     with writing(path):
-        part.replace(path)
-        settle(path.parent)
+        settle(part, path)
 
 
 def complete(dataset: Dataset, download: Download, folder: Path) -> bool:

@@ -22,6 +22,7 @@ BUILT_IN: dict[str, type[Learner] | str] = {
     "gdumb": "shoal.learners.gdumb:GDumb",
     "packnet": "shoal.learners.packnet:PackNet",
     "joint": "shoal.learners.joint:Joint",
+    "frozen": "shoal.learners.frozen:Frozen",
 }
 LEARNERS: Table[type[Learner]] = Table("learner", BUILT_IN, "shoal.learners", is_a(Learner))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.models.contract import Model
     from shoal.settings.groups import Settings
 
-REPLAY, GROWTH = "replay", "modular"  # learners
+REPLAY, GROWTH, FROZEN = "replay", "modular", "frozen"  # learners
 MODULAR = "modular-"  # before the name of a block: the modular net that is made of it
 SHAPE = "shape"  # the one argument that a net of one's own may need: the shape of what it reads
 
@@ -99,6 +99,19 @@ def plain(about: str) -> Entry:
         return Wrapped(net, bank, *heads.sizes(settings, bank), name=settings.model, xavier=xavier)
 
     return Entry(make, about=about)
+
+
+def frozen(masked: bool, about: str) -> Entry:
+    """Nets on a backbone that nobody trains."""
+
+    def make(settings: "Settings", bank: "Bank") -> "Model":
+        from shoal.models import heads
+        from shoal.models.blocks import linear
+        from shoal.models.frozen import Frozen
+
+        return Frozen(linear(settings.net, bank), settings.net.depth, *heads.sizes(settings, bank), masked)
+
+    return Entry(make, FROZEN, "masked-mlp" if masked else "frozen-mlp", about)
 
 
 def of_net(thing: Any) -> Any:
@@ -186,6 +199,12 @@ BUILT_IN: dict[str, Entry | str] = {
     ),
     "plain-mlp": plain(
         "net.depth layers of net.width units, all of which train: no projection; dropout acts on the last layer alone"
+    ),
+    "masked-mlp": frozen(
+        True, "the layers of mlp with random weights that nobody trains; every task learns which of them it uses"
+    ),
+    "frozen-mlp": frozen(
+        False, "the layers of mlp with random weights that nobody trains; every task learns biases; better wide"
     ),
     "modular-mlp": modules_of(
         "mlp", "the layers of mlp as modules that every task composes in its own way, and adds to"

@@ -55,11 +55,13 @@ class Fleet:
         kinds: Any = None,
         machine: Any = None,
         seed: int | None = None,
+        presence: Any = None,
         **others: Any,
     ) -> None:
         given = {
             "model": model, "learner": learner, "sharing": sharing, "tasks": tasks, "net": net, "agents": agents,
-            "protocol": protocol, "kinds": kinds, "machine": machine, "seed": seed, "network": network,
+            "protocol": protocol, "kinds": kinds, "machine": machine, "seed": seed, "presence": presence,
+            "network": network,
         }  # fmt: skip
         self._say(begun(data), given | others)
 
@@ -121,8 +123,14 @@ class Fleet:
         out: str | Path | None = None,
         progress: "bool | Callable[[Moment], None] | None" = None,
         yes: bool = False,
+        workers: str | int | None = None,
+        address: str | None = None,
+        stacks: int | None = None,
     ) -> "Result":
         """Train the fleet, once for each of so many `seeds` (one, if neither this nor a settings file says).
+
+        With `workers` the agents are dealt to so many processes, or to "ray" actors, so many `stacks` of them, on the
+        cluster at an `address` if one is given; the result is the same.
 
         With a folder as `out` it is kept there as the command line keeps a run: finished, it is read again; stopped or
         killed, it goes on where it was. Without one, nothing is kept when the result is gone. `progress` is a bar where
@@ -139,8 +147,9 @@ class Fleet:
         from shoal.python.results import Result
         from shoal.runs.execute import carry_out, prepare
         from shoal.runs.record import create
+        from shoal.settings.staff import staffed
 
-        settings = self._seeded(seeds)
+        settings = staffed(self._seeded(seeds), workers, address, stacks)
         if not (out is None or (isinstance(out, (str, Path)) and str(out).strip())):
             raise SettingsError(f"`out` cannot be {out!r}; give the name of a folder, or None to keep nothing")
         folder = Path(tempfile.mkdtemp(prefix="shoal-")) if out is None else Path(out).expanduser()

@@ -30,65 +30,70 @@ def named(graph: str, agents: int, limits: dict[str, Any]) -> Graph:
     return Graph(agents, MappingProxyType({"graph": graph, **said}))
 
 
-def complete(agents: int, budget: int | str | None = None, every: int | None = None) -> Graph:
+def complete(agents: int, budget: int | str | None = None, every: int | None = None, **conditions: Any) -> Graph:
     """Everyone can send to everyone.
 
     >>> import shoal
     >>> shoal.complete(4, every=10)
     complete(4, every=10)
     """
-    return named("complete", agents, {"budget": budget, "every": every})
+    return named("complete", agents, {"budget": budget, "every": every, **conditions})
 
 
-def ring(agents: int, budget: int | str | None = None, every: int | None = None) -> Graph:
-    """Each agent has two neighbours. `budget` is what a link carries, `every` the epochs between two exchanges.
+def ring(agents: int, budget: int | str | None = None, every: int | None = None, **conditions: Any) -> Graph:
+    """Each agent has two neighbours. `budget` is what a link carries, `every` the epochs between two exchanges;
+    further keywords are settings of the network, such as `loss`, `delay` and `down`.
 
     >>> import shoal
     >>> network = shoal.ring(5, budget=2000)
     >>> network, network.agents, dict(network.table)
     (ring(5, budget=2000), 5, {'graph': 'ring', 'budget': 2000})
     """
-    return named("ring", agents, {"budget": budget, "every": every})
+    return named("ring", agents, {"budget": budget, "every": every, **conditions})
 
 
-def server(agents: int, budget: int | str | None = None, every: int | None = None) -> Graph:
+def server(agents: int, budget: int | str | None = None, every: int | None = None, **conditions: Any) -> Graph:
     """All can send to agent 0, and agent 0 to all.
 
     >>> import shoal
     >>> shoal.server(3)
     server(3)
     """
-    return named("server", agents, {"budget": budget, "every": every})
+    return named("server", agents, {"budget": budget, "every": every, **conditions})
 
 
-def tree(agents: int, budget: int | str | None = None, every: int | None = None) -> Graph:
+def tree(agents: int, budget: int | str | None = None, every: int | None = None, **conditions: Any) -> Graph:
     """A random tree, another for each seed.
 
     >>> import shoal
     >>> shoal.tree(6)
     tree(6)
     """
-    return named("tree", agents, {"budget": budget, "every": every})
+    return named("tree", agents, {"budget": budget, "every": every, **conditions})
 
 
-def random(agents: int, p: float | None = None, budget: int | str | None = None, every: int | None = None) -> Graph:
+def random(
+    agents: int, p: float | None = None, budget: int | str | None = None, every: int | None = None, **conditions: Any
+) -> Graph:
     """Each pair is connected with chance p (0.5 if nothing is said), another graph for each seed.
 
     >>> import shoal
     >>> shoal.random(8, p=0.3)
     random(8, p=0.3)
     """
-    return named("random", agents, {"p": p, "budget": budget, "every": every})
+    return named("random", agents, {"p": p, "budget": budget, "every": every, **conditions})
 
 
-def connected(agents: int, p: float | None = None, budget: int | str | None = None, every: int | None = None) -> Graph:
+def connected(
+    agents: int, p: float | None = None, budget: int | str | None = None, every: int | None = None, **conditions: Any
+) -> Graph:
     """A random tree, and each other pair with chance p: everyone can reach everyone.
 
     >>> import shoal
     >>> shoal.connected(8, p=0.1)
     connected(8, p=0.1)
     """
-    return named("connected", agents, {"p": p, "budget": budget, "every": every})
+    return named("connected", agents, {"p": p, "budget": budget, "every": every, **conditions})
 
 
 def disconnected(agents: int) -> Graph:

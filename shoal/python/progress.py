@@ -32,7 +32,7 @@ def shown(settings: "Settings", wanted: "bool | Callable[[Moment], None] | None"
 
 def cell(settings: "Settings") -> "Watch":
     """A bar in the output of a notebook's cell."""
-    from IPython.display import HTML, display  # type: ignore[import-not-found] # it is there in a notebook
+    from IPython.display import HTML, display  # it is there in a notebook
 
     from shoal.runs.execute import done, units
 

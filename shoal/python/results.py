@@ -54,9 +54,7 @@ class Result:
         if not (place / "settings.toml").exists():
             raise UserError(f"{place} is not a run directory: it has no settings.toml; fleet.run(out=...) makes one")
         if not (place / "summary.json").exists():
-            raise UserError(
-                f"{place} is not finished; the same run again goes on with it, as does `shoal resume {place}`"
-            )
+            raise UserError(f"{place} is not finished; the same run again continues it, as does `shoal resume {place}`")
         return cls(place)
 
     @property

@@ -21,7 +21,10 @@ from shoal.sharing.contract import Sharing
 Said = dict[str, Any]
 # What a group that is one word means.
 SHORT = {"learner": "method", "network": "graph", "tasks": "scenario", "machine": "device"}
-KEYWORDS = ("model", "learner", "sharing", "network", "tasks", "net", "agents", "protocol", "kinds", "machine", "seed")
+KEYWORDS = (
+    *("model", "learner", "sharing", "network", "presence", "tasks", "net", "agents", "protocol", "kinds", "machine"),
+    "seed",
+)
 
 
 def begun(data: Any) -> Said:

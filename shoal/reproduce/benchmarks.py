@@ -153,8 +153,3 @@ def verdict(ours: float, spread: float | None, published: tuple[float | None, ..
 def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
     """A row for the cell."""
     return {cell.what: [row(cell, folder)]}
-
-
-def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
-    """The rows themselves: they are shown as they are."""
-    return {name: tables[name] for name in (SEQUENTIAL, SCENARIOS) if name in tables}

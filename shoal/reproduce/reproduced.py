@@ -52,8 +52,8 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
         "",
         f"Written by `shoal reproduce report` from the CSVs {where}; not by hand. Every row "
         "is a run: its identity names all its settings, its commit the code. The first error is pooled over agents and "
-        "seeds, as the paper's; the second, in brackets, is over seeds, as one should: agents of one seed are not "
-        'independent. "In errors" is the difference from the paper in standard errors over seeds, as if the number '
+        "seeds, as the paper's; the second, in brackets, is over seeds; trust that one, because agents of one seed are "
+        'not independent. "In errors" is the difference from the paper in standard errors over seeds, as if the number '
         "in the paper had none. All numbers are final accuracy in % or AUC, whose maximum is 101.",
         "",
         *earlier(best.values()),

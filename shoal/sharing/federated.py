@@ -5,14 +5,16 @@ Shared are the layers of a monolithic net and the basis of a modular one, never 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from shoal.data.tasks import Lane
+from shoal.errors import SettingsError
 from shoal.fleet.stack import Stack
 from shoal.fleet.state import State
 from shoal.fleet.world import World
@@ -27,12 +29,33 @@ from shoal.models.contract import body_shapes, body_units
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
 from shoal.sharing.bounds import WEIGHTIEST, largest, size, too_large
-from shoal.sharing.contract import Sharing
+from shoal.sharing.combine import RULES, Heard, averaged
+from shoal.sharing.compress import (
+    COPIES,
+    DIFFERENCE,
+    MANY,
+    NONE,
+    POWER,
+    Compressing,
+    as_sent,
+    coded_now,
+    copied_gaps,
+    degrees,
+    known_then,
+    layout,
+    opened,
+    possible,
+    receipts_of,
+    start_of,
+    suited,
+    there_and_back,
+    updates,
+)
+from shoal.sharing.mixing import MEAN, METROPOLIS, PUSH_SUM, mixed, offered, plain_gaps, pushed
+from shoal.sharing.power import lengths, low_gaps, low_layout, products
 
-CHUNK = 2**17  # numbers that are summed at once: they should stay in a core's cache
 
-
-class Federated(Sharing):
+class Federated(Compressing):
     """What the four have in common: everybody sends its modules to everybody's neighbours."""
 
     between: ClassVar[str] = "agents of the same model, net.width, net.depth and net.basis"
@@ -46,6 +69,61 @@ class Federated(Sharing):
         description="receivers confirm by mail what they accepted; modules that do not fit wait for that",
         json_schema_extra=LATER,
     )
+    combine: str = Field(
+        "mean",
+        description="what is made of one's own model and those that came: see `shoal list rules`",
+        json_schema_extra=LATER,
+    )
+    tolerates: NonNegativeInt = Field(
+        1, description="how many liars among what an agent hears the rule is to bear", json_schema_extra=LATER
+    )
+    radius: PositiveFloat | Literal["adaptive"] = Field(
+        "adaptive",
+        description="how far combine = clipped goes towards a neighbour; adaptive: as far as to the farthest one, "
+        "`tolerates` left out",
+        json_schema_extra=LATER,
+    )
+
+    weights: Literal["mean", "metropolis", "push-sum"] = Field(
+        "mean",
+        description="how much each neighbour weighs: all the same, by the larger number of neighbours of the two "
+        "(keeps the fleet's mean), or by masses that are sent along (keeps it on directed graphs)",
+        json_schema_extra=LATER,
+    )
+
+    def suits(self, settings: Settings) -> None:
+        """Weights, codecs and receipts must go together."""
+        RULES.find(self.combine)
+        if settings.frozen:
+            raise SettingsError(
+                f"mode `{self.mode}` averages weights, and those of `{settings.model}` are frozen and the same in all "
+                "agents; share by another mode, or use another model"
+            )
+        possible(self, settings)
+        if self.combine != "mean" and (self.compress != NONE or self.weights != MEAN):
+            what = "compress" if self.compress != NONE else "weights"
+            raise SettingsError(
+                f"sharing.{self.mode}.combine = {self.combine} needs whole models that weigh the same, got {what} = "
+                f"{getattr(self, what)}; drop one of the two"
+            )
+        if self.compress != NONE and self.weights == PUSH_SUM:
+            raise SettingsError(
+                f'sharing.{self.mode}.weights = "push-sum" needs whole weights, got compress = {self.compress}; use '
+                'weights = "metropolis", or compress = none'
+            )
+        if self.receipts and self.way in (COPIES, POWER):
+            raise SettingsError(
+                f"sharing.{self.mode}.receipts means nothing with compress = {self.compress}, which confirms what has "
+                "come by itself; drop it"
+            )
+
+    def begins(self, world: World, stack: Stack) -> dict[str, Tensor]:
+        return start_of(self, world, stack)
+
+    def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
+        """Where both ends keep something of each other, an edge must lead back."""
+        back = self.way not in (COPIES, POWER) or there_and_back(world, sender, receiver)
+        return back and super().uses(world, sender, receiver)
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         """Only modules of the same shape in the same place can be averaged."""
@@ -53,6 +131,8 @@ class Federated(Sharing):
 
     def ask(self, post: Post) -> list[Mail]:
         """Receipts for what has come at earlier exchanges, if they are wanted."""
+        if self.way == COPIES:
+            return receipts_of(post, self)
         owed, mails = post.stack.of(self.owner).get("owed"), []
         if owed is None:
             return []
@@ -72,14 +152,27 @@ class Federated(Sharing):
         """Nobody sends a module twice, or none, or weights far larger than the receiver's own."""
         if mail.kind == "receipt":
             return ACCEPTED
+        model = post.world.model
+        if self.way == POWER:
+            return OUT_OF_RANGE if len(mail.payload["low"]) not in lengths(self, model) else ACCEPTED
         modules = mail.payload["modules"]
         if not 0 < len(modules) == len(modules.unique()):
             return OUT_OF_RANGE
-        return TOO_LARGE if too_large(post, mail, post.world.model.body) else ACCEPTED
+        if self.weights == PUSH_SUM and not (mail.payload["mass"] > 0).all():
+            return OUT_OF_RANGE
+        if self.way == COPIES:
+            mail = replace(mail, payload=known_then(post, self, mail))
+        elif self.way == DIFFERENCE:
+            (mail,) = opened(post, self, [mail])
+            if any(float(one.min()) < 0 for name, one in mail.payload.items() if name.startswith("fisher.")):
+                return OUT_OF_RANGE
+        return TOO_LARGE if too_large(post, mail, model.body) else ACCEPTED
 
     def welcomes(self, post: Post, bundle: Bundle) -> bool:
         """Bundles are of whole models."""
-        if type(self).objects is not Federated.objects or bundle.kind != "model" or not whole_models(post, bundle):
+        if type(self).objects is not Federated.objects or bundle.kind != "model" or self.way != NONE:
+            return False
+        if not whole_models(post, bundle):
             return False
         count = body_units(post.world.model)
         found = size({name: bundle.content[name].unflatten(0, (-1, count)) for name in post.world.model.body})
@@ -87,18 +180,38 @@ class Federated(Sharing):
         return bool((found[torch.from_numpy(bundle.first // count)] <= largest(post)[rows]).all())
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
+        count, agents = body_units(world.model), world.fleet.agents
         if kind == "receipt":
-            return {"last": Expected(torch.int32, (1,), body_units(world.model))}
-        found = {name: Expected(torch.float32, (None, *shape)) for name, shape in body_shapes(world.model).items()}
-        matter = {f"fisher.{name}": one._replace(least=0.0, most=WEIGHTIEST) for name, one in found.items()}
-        fisher = matter if self.copies == 2 else {}
-        return found | fisher | {"modules": Expected(torch.int32, (None,), body_units(world.model))}
+            version = {"version": Expected(torch.int32, (1,), MANY)}
+            return version if self.way == COPIES else {"last": Expected(torch.int32, (1,), count)}
+        degree = {"degree": Expected(torch.int32, (1,), agents)} if self.weights == METROPOLIS else {}
+        if self.way == POWER:
+            return low_layout(self, world.model) | degree
+        if self.way == NONE:
+            found = {name: Expected(torch.float32, (None, *shape)) for name, shape in body_shapes(world.model).items()}
+            matter = {f"fisher.{name}": one._replace(least=0.0, most=WEIGHTIEST) for name, one in found.items()}
+        else:
+            found, matter = layout(self, world.model), {}
+            for name, one in layout(self, world.model, "fisher.").items():
+                whole = not one.dtype.is_floating_point
+                matter[name] = one if whole else one._replace(least=0.0, most=WEIGHTIEST)
+        found |= matter if self.copies == 2 else {}
+        found["modules"] = Expected(torch.int32, (None,), count)
+        if self.way == COPIES:
+            found["version"] = Expected(torch.int32, (1,), MANY)
+        if self.weights == PUSH_SUM:
+            found["mass"] = Expected(torch.float64, (None,), least=0.0, most=float(agents))
+        return found | degree
 
     def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        layout = self.expects(world, "model", world.lanes[0])
-        count = fitting(body_units(world.model), layout, room)
-        receipts = [Quote("receipt", 1, 1)] if self.receipts else []
-        return [*receipts, Quote("model", count, numbers(layout, count))]
+        suited(self, world.model)
+        look = self.expects(world, "model", world.lanes[0])
+        if self.way == POWER:
+            most = max(lengths(self, world.model))
+            return [Quote("model", most, numbers(look, most))]
+        count = fitting(body_units(world.model), look, room)
+        receipts = [Quote("receipt", 1, 1)] if self.receipts or self.way == COPIES else []
+        return [*receipts, Quote("model", count, numbers(look, count))]
 
 
 class FedAvg(Federated):
@@ -108,7 +221,7 @@ class FedAvg(Federated):
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived."""
-        rows, mean = means(post, questions, answers)
+        rows, mean = combined(post, questions, answers)
         write_all(post.stack, rows, mean)
 
 
@@ -125,7 +238,7 @@ class FedProx(Federated):
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """The mean over oneself and what has arrived; it is the anchor until the next exchange."""
         state = remembered(post, ("anchor",))
-        rows, mean = means(post, questions, answers)
+        rows, mean = combined(post, questions, answers)
         write_all(post.stack, rows, mean)
         state["on"][rows] = 1
         for name, value in mean.items():
@@ -160,6 +273,15 @@ class FedCurv(Federated):
         "once", description="added to the mean loss once, or once per task in the batch and divided by its images"
     )
 
+    def suits(self, settings: Settings) -> None:
+        """What matters is sent once, and means something only if all of it is."""
+        super().suits(settings)
+        if self.compress not in (NONE, "int8") or self.way == COPIES:
+            raise SettingsError(
+                f"mode `fedcurv` can send what matters as int8 in the difference form or as it is, got compress = "
+                f"{self.compress} in form {self.way}; use compress = int8, or another mode"
+            )
+
     def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """Everybody's modules, and how much each weight matters to it, to everybody's neighbours."""
         matters = fisher(post.world, post.stack, self.fisher, self.samples)
@@ -169,10 +291,12 @@ class FedCurv(Federated):
         """The mean over oneself and what has arrived; and sum_j F_j and sum_j F_j w_j, which is all that the sum over
         neighbours of F_j (w - w_j)^2 needs for its gradient. What came earlier is forgotten."""
         state = remembered(post, ("sum", "moment"))
-        write_all(post.stack, *means(post, questions, answers))
+        write_all(post.stack, *combined(post, questions, answers))
         if isinstance(answers, Bundle):
             self.remember_all(post, answers, state)
             return
+        if self.way == DIFFERENCE:
+            answers = opened(post, self, answers)
         for lane, mails in by_receiver(answers).items():
             row = post.world.row[lane]
             state["on"][row] = 1
@@ -234,7 +358,7 @@ class FedFish(Federated):
         """Between one's own weights and the mean over oneself and what has arrived."""
         own = snapshot(post.world, post.stack)
         matters = fisher(post.world, post.stack, self.fisher, self.samples) if answers else {}
-        rows, means_ = means(post, questions, answers)
+        rows, means_ = combined(post, questions, answers)
         for at, row in enumerate(rows.tolist()):
             mean = {name: tensor[at] for name, tensor in means_.items()}
             kept = normalised({name: matters[name][row] for name in own}, self.norm, self.temperature)
@@ -249,14 +373,23 @@ def net_of(settings: Settings) -> tuple[str, int, int, int]:
     return settings.model, settings.net.width, settings.net.depth, settings.net.basis
 
 
-def models(post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tensors | None = None) -> Sequence[Mail]:
+def models(
+    post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tensors | None = None, word: str = "fisher"
+) -> Sequence[Mail]:
     """Everybody's modules to all its neighbours.
 
     If not all fit the budget, some go; others at the next exchange, so that in turn all are averaged.
     """
-    world, count, mails = post.world, body_units(post.world.model), []
-    content = values | {f"fisher.{name}": tensor for name, tensor in (matters or {}).items()}
-    if post.free and not confirms(post):
+    world, count, mails, mode = post.world, body_units(post.world.model), [], post.mode
+    assert isinstance(mode, Federated)
+    if mode.way == COPIES:
+        return updates(post, mode, receipts, values)
+    if mode.way == POWER:
+        return products(post, mode)
+    content = values | {f"{word}.{name}": tensor for name, tensor in (matters or {}).items()}
+    if mode.way == DIFFERENCE:
+        content = coded_now(post, mode, content)
+    if post.free and not confirms(post) and mode.way == NONE and mode.weights == MEAN:
         flat = {name: tensor.flatten(0, 1) for name, tensor in content.items()}
         flat["modules"] = torch.arange(count, dtype=torch.int32).repeat(len(world.lanes))
         begin = post.rows(post.links.senders) * count
@@ -271,7 +404,9 @@ def models(post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tenso
             if (first, fits) not in letters:
                 at = torch.arange(first, first + fits) % count
                 chosen = {name: tensor[row, at].cpu() for name, tensor in content.items()}
-                letters[first, fits] = chosen | {"modules": at.int()}
+                if mode.weights == PUSH_SUM:
+                    chosen["mass"] = offered(post, row, lane)[at]
+                letters[first, fits] = chosen | {"modules": at.int()} | degrees(post, mode, lane)
             mails.append(post.mail(lane, other, "model", letters[first, fits], fits))
     return mails
 
@@ -325,18 +460,30 @@ def owed(post: Post, answers: Sequence[Mail]) -> Tensor:
     return found
 
 
-def means(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> tuple[Tensor, Tensors]:
-    """The unweighted mean over oneself and the neighbours whose modules have arrived, [R, units, ...], of the rows to
-    which something has come.
+def combined(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> tuple[Tensor, Tensors]:
+    """What a mode's rule makes of one's own modules and those that have arrived, [R, units, ...], of the rows to which
+    something has come.
 
-    In double precision and in the order of agents: agents with the same neighbourhood get the same bits, and the mean
-    of equal weights is these weights.
+    In double precision and in the order of agents: agents with the same neighbourhood get the same bits from rules that
+    ask nothing else, and what comes of equal weights is these weights.
     """
-    world, stack, count = post.world, post.stack, body_units(post.world.model)
+    world, stack, count, mode = post.world, post.stack, body_units(post.world.model), post.mode
     names = tuple(world.model.body)
+    assert isinstance(mode, Federated)
+    if mode.way == COPIES:
+        return mixed(post, copied_gaps(post, mode, receipts, answers), mode.step)
+    if mode.way == POWER:
+        return mixed(post, low_gaps(post, mode, answers), 1.0)
     remember_turns(post, receipts, answers)
+    if mode.way == DIFFERENCE:
+        own = as_sent(post, mode) if answers else None
+        return mixed(post, plain_gaps(post, opened(post, mode, answers), own), mode.step)
+    if mode.weights == PUSH_SUM:
+        return pushed(post, answers)
+    if mode.weights == METROPOLIS:
+        return mixed(post, plain_gaps(post, answers), mode.step)
     if isinstance(answers, Bundle):
-        return means_of(post, answers)
+        return combined_of(post, answers)
     rows: list[int] = []
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     for lane, mails in by_receiver(answers).items():
@@ -344,20 +491,43 @@ def means(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> tupl
         rows.append(row)
         own = {name: stack.params[name][row, :count].cpu() for name in names} | {"modules": torch.arange(count)}
         letters = sorted([(mail.sender, mail.payload) for mail in mails] + [(lane, own)], key=lambda one: one[0])
+        here = torch.zeros(len(letters), count, dtype=torch.bool)
+        tables = {name: own[name].new_zeros(len(letters), *own[name].shape) for name in names}
+        for at, (_, payload) in enumerate(letters):
+            which = payload["modules"].long()
+            here[at, which] = True
+            for name in names:
+                tables[name][at, which] = payload[name]
+        mine = [sender for sender, _ in letters].index(lane)
+        whole = {name: own[name].clone() for name in names}
+        for pattern in here.unique(dim=1).T:  # modules that came from the same agents are one model
+            units, who = (here == pattern[:, None]).all(0), pattern.nonzero()[:, 0]
+            if len(who) == 1:  # nobody has sent these
+                continue
+            parts = {name: tables[name][who][:, units] for name in names}
+            for name, value in made_one(post, parts, int((who == mine).nonzero())).items():
+                whole[name][units] = value
         for name in names:
-            total, heard = torch.zeros_like(own[name], dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
-            for _, payload in letters:
-                total[payload["modules"].long()] += payload[name]
-                heard[payload["modules"].long()] += 1
-            found[name].append((total / heard.view(-1, *[1] * (total.ndim - 1))).float())
+            found[name].append(whole[name])
     now = {name: stack.params[name][:0, :count] for name in names}
     stacked = {name: torch.stack(one).to(world.device) if one else now[name] for name, one in found.items()}
     return torch.tensor(rows, dtype=torch.int64), stacked
 
 
-def means_of(post: Post, bundle: Bundle) -> tuple[Tensor, Tensors]:
-    """`means` of whole models, in the same order of sums. Agents with the same neighbourhood, themselves among it, have
-    one sum."""
+def made_one(post: Post, models: Tensors, own: int) -> Tensors:
+    """What a mode's rule makes of models, tensors [n, ...] by name of which one is the agent's own: tensors [...]."""
+    mode = post.mode
+    assert isinstance(mode, Federated)
+    flat = torch.cat([tensor.flatten(1) for tensor in models.values()], 1).double().numpy()
+    heard = Heard(flat, own, mode.tolerates, None if mode.radius == "adaptive" else mode.radius)
+    one = torch.from_numpy(RULES.find(mode.combine).combine(heard)).float()
+    parts = one.split([tensor[0].numel() for tensor in models.values()])
+    return {name: part.view(tensor.shape[1:]) for part, (name, tensor) in zip(parts, models.items(), strict=True)}
+
+
+def combined_of(post: Post, bundle: Bundle) -> tuple[Tensor, Tensors]:
+    """`combined` of whole models, in the same order of sums. Agents with the same neighbourhood, themselves among it,
+    have one sum."""
     world, count = post.world, body_units(post.world.model)
     theirs = {name: bundle.content[name].unflatten(0, (-1, count)) for name in world.model.body}
     own = {name: post.stack.params[name][:, :count] for name in theirs}
@@ -380,29 +550,24 @@ def means_of(post: Post, bundle: Bundle) -> tuple[Tensor, Tensors]:
     # One row for each receiver, padded: whose models it averages, in the order of agents.
     sets = np.full((len(rows), int(sizes.max())), -1)
     sets[np.arange(sets.shape[1]) < sizes[:, None]] = from_[order]
+    rule = RULES.find(post.mode.combine) if isinstance(post.mode, Federated) else RULES["mean"]
+    places = np.zeros(len(rows), np.int64) if rule.common else np.argmax(sets == mine[rows][:, None], 1)
     known: dict[bytes, int] = {}
-    group = np.array([known.setdefault(one.tobytes(), len(known)) for one in sets])
+    names = (one.tobytes() + at.tobytes() for one, at in zip(sets, places, strict=True))
+    group = np.array([known.setdefault(name, len(known)) for name in names])
     _, alike = np.unique(group, return_index=True)
     at = torch.from_numpy(group)
-    found = {name: averaged(table, sets[alike], sizes[alike]) for name, table in tables.items()}
+    if rule is RULES["mean"]:
+        found = {name: averaged(table, sets[alike], sizes[alike]) for name, table in tables.items()}
+    else:
+        each = [
+            made_one(post, {name: table[who[:size]] for name, table in tables.items()}, int(place))
+            for who, size, place in zip(
+                torch.from_numpy(sets[alike]), sizes[alike].tolist(), places[alike], strict=True
+            )
+        ]
+        found = {name: torch.stack([one[name] for one in each]) for name in tables}
     return torch.from_numpy(rows), {name: tensor[at] for name, tensor in found.items()}
-
-
-def averaged(table: Tensor, sets: np.ndarray, sizes: np.ndarray) -> Tensor:
-    """The mean of the first so many rows of a table[N, ...] that each of some sets names, one row after the other."""
-    flat = table.flatten(1)
-    found = flat.new_empty(len(sets), flat.shape[1])
-    order = np.argsort(-sizes, kind="stable")  # the largest first: those that go on are always the first
-    step = max(1, CHUNK // max(1, flat.shape[1]))
-    for start in range(0, len(sets), step):
-        here = order[start : start + step]
-        at, many = torch.from_numpy(sets[here].T.copy()), sizes[here]
-        total = flat[at[0]].double()
-        for turn in range(1, int(many[0])):
-            on = int((many > turn).sum())
-            total[:on] += flat[at[turn, :on]]
-        found[torch.from_numpy(here)] = (total / torch.from_numpy(many)[:, None]).float()
-    return found.view(len(sets), *table.shape[1:])
 
 
 def in_turn(receivers: np.ndarray) -> list[np.ndarray]:

@@ -65,11 +65,11 @@ def replies(world: World, questions: Sequence[Mail], reply: Callable[[Lane, Sequ
     return [mail for lane in world.lanes for mail in found[lane]]
 
 
-def classes_only(mode: Sharing, settings: Settings) -> None:
+def classes_only(mode: Sharing, settings: Settings, what: str = "images") -> None:
     """Raise where there are no classes to ask for."""
     if settings.tasks.classes == 1:
         raise SettingsError(
-            f"mode `{mode.mode}` shares images of classes, and with tasks.classes = 1 numbers are predicted; share "
+            f"mode `{mode.mode}` shares {what} of classes, and with tasks.classes = 1 numbers are predicted; share "
             "models or modules instead"
         )
 

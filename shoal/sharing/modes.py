@@ -2,10 +2,18 @@
 
 from shoal.doors import Table, is_a
 from shoal.sharing.contract import Sharing
+from shoal.sharing.fedagem import FedAGEM
 from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
+from shoal.sharing.heads import Heads
+from shoal.sharing.labels import Labels
+from shoal.sharing.masks import Masks
 from shoal.sharing.modmod import ModMod
+from shoal.sharing.personal import Ditto, FedRep
+from shoal.sharing.prototypes import Prototypes
+from shoal.sharing.push import Push
 from shoal.sharing.recv import Recv
 from shoal.sharing.simp import Simp
+from shoal.sharing.tracking import Tracking
 from shoal.sharing.uniform import Uniform
 
 BUILT_IN: dict[str, type[Sharing]] = {
@@ -16,6 +24,15 @@ BUILT_IN: dict[str, type[Sharing]] = {
     "fedprox": FedProx,
     "fedcurv": FedCurv,
     "fedfish": FedFish,
+    "fedrep": FedRep,
+    "ditto": Ditto,
+    "tracking": Tracking,
     "modmod": ModMod,
+    "push": Push,
+    "prototypes": Prototypes,
+    "labels": Labels,
+    "fedagem": FedAGEM,
+    "masks": Masks,
+    "heads": Heads,
 }
 MODES: Table[type[Sharing]] = Table("sharing mode", BUILT_IN, "shoal.modes", is_a(Sharing), also=("none",))

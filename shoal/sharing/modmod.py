@@ -5,7 +5,6 @@ Everybody describes its coming task to its neighbours; they answer with their mo
 what is needed to use them; the best of all becomes the candidate of the task.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, ClassVar, Literal
@@ -35,7 +34,7 @@ from shoal.models.table import modular_form
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.bounds import largest, size, too_large
-from shoal.sharing.contract import Sharing
+from shoal.sharing.contract import Late, Sharing
 from shoal.sharing.images import classes_of, held, ids, images_of, per_lane, replies
 from shoal.sharing.scores import BUILT_IN, SCORES, Pair, iou
 
@@ -45,6 +44,9 @@ class ModMod(Sharing):
 
     between: ClassVar[str] = "agents of modular nets of the same kind of module and net.width"
     both_ways: ClassVar[bool] = True
+    # A question describes the task that comes next, and the answer is for that task: once it has begun, both are of no
+    # use any more.
+    late: ClassVar[Mapping[str, Late]] = {"question": "never", "modules": "never"}
     writes: ClassVar[tuple[str, ...]] = (MODEL, GROWTH, dropout.OWNER)
     offers: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = {"min_similarity": -1.0}
@@ -85,8 +87,7 @@ class ModMod(Sharing):
         """Every module that lanes were offered for each task, [L, T, most, 5]: the sender, the sender's task that it
         was grown for, how well it promises to transfer, its accuracy on validation data in a tryout (NaN: it was not
         tried), chosen. NaN where there were fewer."""
-        heard = Counter(receiver for _, receiver in world.edges)
-        most = self.modules * max(heard.values(), default=0)
+        most = self.modules * world.most_heard
         return {"offers": torch.full((len(world.lanes), world.settings.tasks.count, most, 5), torch.nan).double()}
 
     def suits(self, settings: Settings) -> None:
@@ -167,7 +168,7 @@ class ModMod(Sharing):
         of weights not far larger than the receiver's own."""
         if mail.kind == "modules":
             tasks = mail.payload["sources"].tolist()
-            known = post.world.settings.tasks.initial <= min(tasks, default=-1) and max(tasks) < post.stack.task
+            known = post.world.settings.tasks.initial <= min(tasks, default=-1) and max(tasks) < mail.task
             if not known or len(set(tasks)) < len(tasks):
                 return OUT_OF_RANGE
             return TOO_LARGE if too_large(post, mail, post.world.model.body) else ACCEPTED
@@ -196,9 +197,9 @@ class ModMod(Sharing):
     def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """To every question the sender's modules that promise to transfer best."""
         net = nets(post.world, post.stack)
-        order = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
-        if isinstance(questions, Bundle) and order is not None:
-            return self.answer_all(post, questions, order, net)
+        back = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
+        if isinstance(questions, Bundle) and back is not None:
+            return self.answer_all(post, questions, *back, net)
         return replies(post.world, questions, lambda lane, mine: self.offer(post, lane, mine, net))
 
     def offer(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Sequence[Trained]) -> list[Mail]:
@@ -240,10 +241,14 @@ class ModMod(Sharing):
         ranked = sorted((u for u in scores if self.enough(scores[u])), key=lambda u: (-scores[u], u))
         return ranked[: self.modules]
 
-    def answer_all(self, post: Post, questions: Bundle, order: np.ndarray, net: Sequence[Trained]) -> Sequence[Mail]:
-        """The answers of all lanes where no link has a limit; `order` has the question to each."""
+    def answer_all(
+        self, post: Post, questions: Bundle, links: np.ndarray, order: np.ndarray, net: Sequence[Trained]
+    ) -> Sequence[Mail]:
+        """The answers of all lanes that were asked, where no link has a limit: over which links, and to which question
+        each."""
         world, stack = post.world, post.stack
-        bounds = np.searchsorted(post.rows(post.links.senders), np.arange(len(world.lanes) + 1))
+        senders = post.rows(post.links.senders[links])
+        bounds = np.searchsorted(senders, np.arange(len(world.lanes) + 1))
 
         def mine(lane: Lane) -> list[list[tuple[int, float]]]:
             here, kept = order[slice(*bounds[world.row[lane] :][:2])], grown(world, stack, world.row[lane])
@@ -257,13 +262,13 @@ class ModMod(Sharing):
         items = np.array([len(one) for one in offers], np.int64)
         if not items.any():
             return []
-        rows = np.repeat(post.rows(post.links.senders), items)
+        rows = np.repeat(senders, items)
         tasks = np.array([u for one in offers for u, _ in one], np.int64)
         scores = [score for one in offers for _, score in one]
         alike = self.alike(world, world.lanes[0])
         at = np.flatnonzero(items)
         content = self.packed(world, stack, rows, tasks, scores, alike)
-        return post.bundle("modules", content, (items.cumsum() - items)[at], items[at], "question", at)
+        return post.bundle("modules", content, (items.cumsum() - items)[at], items[at], "question", links[at])
 
     def score(self, pair: Pair) -> float:
         """How well a module promises to transfer; NaN, where that cannot be said of what was asked: it is not sent."""

@@ -64,6 +64,47 @@ def plan(worlds: Sequence[World]) -> list[Line]:
     ]
 
 
+class Expected(NamedTuple):
+    """What a run takes by the clock of its fleet, about: one step for a batch of an agent's own images, and all that
+    links may carry."""
+
+    learning: float  # seconds of the slowest agent
+    links: float  # seconds for which the slowest link is busy
+    steps: float  # joules of all agents of a seed
+    sending: float
+
+    def __str__(self) -> str:
+        seconds = f"{self.learning:,.4g} seconds of learning for the slowest agent"
+        busy = f", its slowest link busy for at most {self.links:,.4g} seconds" * (self.links > 0)
+        joules = f", {self.steps:,.4g} joules of steps and at most {self.sending:,.4g} of sending"
+        return f"by the fleet's clock about {seconds}{busy}{joules * (self.steps + self.sending > 0)}"
+
+
+def expected(worlds: Sequence[World], lines: Sequence[Line]) -> Expected:
+    """What a run takes by the clock of its fleet. How many steps a learner takes with what it remembers, and what is
+    received, is not known before."""
+    world = worlds[0]
+    clock, seeds = world.fleet.clock, world.fleet.seeds
+    slowest, steps = 0.0, 0.0
+    for one in worlds:
+        tasks, learner = one.settings.tasks, one.settings.learner
+        first = tasks.initial if tasks.common else 0
+        passes = -(-one.train.sizes[:, first:] // learner.batch).sum(1) * learner.epochs
+        if learner.iterations is not None:
+            passes = (one.train.sizes[:, first:] > 0).sum(1) * learner.iterations
+        for lane, count in zip(one.lanes, passes.tolist(), strict=True):
+            slowest = max(slowest, count / clock.of("speed", lane.agent))
+            steps += count * clock.of("step_joules", lane.agent) / seeds
+    busy: Counter[tuple[int, int]] = Counter()
+    sending = 0.0
+    for line in lines:
+        sending += sum(line.total_bytes * clock.of("byte_joules", sender) for sender, _ in line.edges.pairs)
+        busy.update(dict.fromkeys(line.edges.pairs, line.total_bytes))
+    rates = {(edge.sender, edge.receiver): edge.bandwidth for edge in world.edges.values()}
+    links = max((weight / rate for ends, weight in busy.items() if (rate := rates.get(ends))), default=0.0)
+    return Expected(slowest, links, steps, sending)
+
+
 def pairs(ends: Iterable[tuple[Lane, Lane]]) -> tuple[tuple[int, int], ...]:
     """The agents at the ends of edges of any seed."""
     return tuple(sorted({(sender.agent, receiver.agent) for sender, receiver in ends}))

@@ -17,15 +17,14 @@ from shoal.fleet.world import World
 from shoal.learners import received
 from shoal.learners.received import Arrived
 from shoal.mail.bundle import Bundle
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_MANY, Expected, Mail, by_receiver
+from shoal.mail.mail import ACCEPTED, EXPIRED, OUT_OF_RANGE, TOO_MANY, Expected, Mail, by_receiver, identify
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models import dropout
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.sharing.contract import Sharing
+from shoal.sharing.contract import Late, Sharing
 from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, put, replies, store
-from shoal.sharing.simp import sorted_in
 
 Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
 
@@ -39,6 +38,7 @@ class Hard(NamedTuple):
     local: np.ndarray  # the label in that task
 
 
+ASKED = 4  # exchanges for which a lane remembers what it has asked
 NONE = Hard(*np.zeros((4, 0), np.int64))
 
 
@@ -46,6 +46,7 @@ class Recv(Sharing):
     """Receiver-initiated sharing of images."""
 
     both_ways: ClassVar[bool] = True
+    late: ClassVar[Mapping[str, Late]] = {"answer": "all"}
     writes: ClassVar[tuple[str, ...]] = (received.OWNER, dropout.OWNER)
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "queries": 6, "nearest": 3, "memory": 12}
     mode: Literal["recv"] = "recv"
@@ -86,23 +87,32 @@ class Recv(Sharing):
 
     def objects(self, post: Post, mail: Mail) -> str:
         """An answer is to images that its receiver has asked about, and has so many for each."""
-        if mail.kind == "question" or not len(mail.payload["queries"]):
+        if mail.kind == "question":
             return ACCEPTED
-        asked, count = post.asked(mail), mail.payload["queries"].bincount()
-        if asked is None or len(count) > len(asked.payload["images"]):
+        asked, earlier = post.asked(mail), remembered(post, mail)
+        if asked is None and post.was_late(mail) and earlier is None:
+            return EXPIRED
+        count = mail.payload["queries"].bincount()
+        known = len(asked.payload["images"]) if asked is not None else len(earlier.task) if earlier is not None else 0
+        if len(count) > known:
             return OUT_OF_RANGE
-        return ACCEPTED if int(count.max()) <= self.nearest else TOO_MANY
+        return ACCEPTED if not len(count) or int(count.max()) <= self.nearest else TOO_MANY
 
     def welcomes(self, post: Post, bundle: Bundle) -> bool:
         """Of answers, each is to a question of its receiver, and has so many images for each that was asked about."""
         if type(self).objects is not Recv.objects or bundle.kind == "question":
             return type(self).objects is Recv.objects
-        asked = post.lots.get("question")
-        if asked is None or asked.links is not bundle.links or (bundle.links.back < 0).any():
+        asked, root = post.lots.get("question"), bundle.links.root
+        if asked is None or asked.links.root is not root:
             return False
+        back = root.back[bundle.links.places]
+        if (back < 0).any():
+            return False
+        count = np.zeros(len(root), np.int64)
+        count[asked.links.places] = asked.items
         one, which = bundle.spread
         queries = bundle.content["queries"].numpy()[which]
-        if (queries >= asked.items[bundle.links.back][one]).any():
+        if (queries >= count[back][one]).any():
             return False
         return int(np.bincount(one * self.queries + queries, minlength=1).max()) <= self.nearest
 
@@ -136,9 +146,9 @@ class Recv(Sharing):
     def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """For every question the sender's own images that are nearest to its images."""
         net = nets(post.world, post.stack)
-        order = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
-        if isinstance(questions, Bundle) and order is not None:
-            return self.answer_all(post, questions, order, net)
+        back = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
+        if isinstance(questions, Bundle) and back is not None:
+            return self.answer_all(post, questions, *back, net)
         return replies(post.world, questions, lambda lane, mine: self.search(post, lane, mine, net))
 
     def search(self, post: Post, lane: Lane, questions: Sequence[Mail], net: Sequence[Trained]) -> list[Mail]:
@@ -157,19 +167,22 @@ class Recv(Sharing):
             mails.append(post.reply(question, "answer", payload, min(fits, len(rows))))
         return mails
 
-    def answer_all(self, post: Post, questions: Bundle, order: np.ndarray, net: Sequence[Trained]) -> Bundle:
-        """The answers of all lanes where no link has a limit; `order` has the question to each."""
+    def answer_all(
+        self, post: Post, questions: Bundle, at: np.ndarray, order: np.ndarray, net: Sequence[Trained]
+    ) -> Bundle:
+        """The answers of all lanes that were asked, where no link has a limit: over which links, and to which question
+        each."""
         world = post.world
-        bounds = np.searchsorted(post.rows(post.links.senders), np.arange(len(world.lanes) + 1))
+        bounds = np.searchsorted(post.rows(post.links.senders[at]), np.arange(len(world.lanes) + 1))
 
         def mine(lane: Lane) -> Near:
             here = order[slice(*bounds[world.row[lane] :][:2])]
             if not len(here):
                 return NOTHING_NEAR
-            at = np.concatenate(
+            held = np.concatenate(
                 [np.arange(questions.first[one], questions.first[one] + questions.items[one]) for one in here]
             )
-            asked = {name: tensor[torch.from_numpy(at)] for name, tensor in questions.content.items()}
+            asked = {name: tensor[torch.from_numpy(held)] for name, tensor in questions.content.items()}
             return self.nearest_to(post, lane, asked, questions.items[here], net)
 
         found = per_lane(world, mine)
@@ -179,7 +192,7 @@ class Recv(Sharing):
         if self.receive == "class":
             content["labels"] = ids(np.concatenate([one.labels for one in parts]))
         items = np.concatenate([one.counts for one in parts])
-        return post.bundle("answer", content, items.cumsum() - items, items, replies="question")
+        return post.bundle("answer", content, items.cumsum() - items, items, "question", at)
 
     def nearest_to(
         self, post: Post, lane: Lane, asked: Mapping[str, Tensor], counts: np.ndarray, net: Sequence[Trained]
@@ -210,18 +223,14 @@ class Recv(Sharing):
         return searched & has[labels.long()]
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """Keep what fits a task in that task's buffer. Which images a late answer was asked for with is not remembered:
-        it is sorted in by its classes, if they were sent."""
+        """Keep what fits a task in that task's buffer, and remember what was asked where answers can be late."""
         world = post.world
         if isinstance(answers, Bundle):
             self.absorb_all(post, answers)
         for lane, mails in {} if isinstance(answers, Bundle) else by_receiver(answers).items():
-            queries: Hard = post.notes[lane]
             arrived = []
             for mail in mails:
-                if post.asked(mail) is None:
-                    arrived += sorted_in(post, lane, [mail]) if "labels" in mail.payload else []
-                    continue
+                queries = post.notes[lane] if post.asked(mail) is not None else remembered(post, mail) or NONE
                 images, origin = mail.payload["images"], mail.payload["queries"].tolist()
                 labels = mail.payload["labels"].tolist() if "labels" in mail.payload else [None] * len(origin)
                 for image, at, label in zip(images, origin, labels, strict=True):
@@ -232,6 +241,8 @@ class Recv(Sharing):
                     local = int(queries.local[at]) if self.labels == "query" else wanted.outputs.index(label)
                     arrived.append(Arrived(image, local, task))
             store(post, lane, arrived, self.buffer, once=False)
+        if not post.prompt:
+            remember(post)
         if self.leak:
             for question in questions:
                 dropout.switch_off(post.stack.of(dropout.OWNER)["off"], [world.row[question.receiver]])
@@ -280,6 +291,36 @@ class Recv(Sharing):
         # one's own question, the more it leaves: at least one image is asked about.
         items = fitting(self.queries * self.nearest, answer, room.less(question, 1))
         return [Quote("question", queries, numbers(question, queries)), Quote("answer", items, numbers(answer, items))]
+
+
+def remember(post: Post) -> None:
+    """Note what every lane has asked at this exchange, beside what it asked at the last few before: the clock then, how
+    many images, and task and label of each."""
+    state, lanes, mode = post.stack.of(post.mode.owner), len(post.stack.lanes), post.mode
+    assert isinstance(mode, Recv)
+    if "asked" not in state:
+        state["asked"] = torch.full((lanes, ASKED, 3), -1)
+        state["asked.images"] = torch.zeros(lanes, ASKED, mode.queries, 2, dtype=torch.int64)
+    when, images = state["asked"], state["asked.images"]
+    for row, lane in enumerate(post.world.lanes):
+        hard = post.notes.get(lane, NONE)
+        if len(hard.task):
+            when[row], images[row] = when[row].roll(1, 0), images[row].roll(1, 0)
+            when[row, 0] = torch.tensor([post.stack.task, post.stack.epoch, len(hard.task)])
+            images[row, 0, : len(hard.task)] = torch.from_numpy(np.stack([hard.task, hard.local], 1))
+
+
+def remembered(post: Post, answer: Mail) -> Hard | None:
+    """What the receiver of an answer had asked at an earlier exchange, as far as it remembers."""
+    state, row = post.stack.of(post.mode.owner), post.world.row[answer.receiver]
+    if "asked" not in state:
+        return None
+    for at, (task, epoch, count) in enumerate(state["asked"][row].tolist()):
+        own = identify(answer.receiver, answer.sender, post.mode.mode, "question", task, epoch)
+        if count >= 0 and answer.reply == own:
+            tasks, local = state["asked.images"][row, at, :count].numpy().T
+            return Hard(NONE.rows, NONE.labels, tasks, local)
+    return None
 
 
 class Near(NamedTuple):

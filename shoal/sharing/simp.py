@@ -21,7 +21,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
-from shoal.sharing.contract import Sharing
+from shoal.sharing.contract import Late, Sharing
 from shoal.sharing.images import classes_of, classes_only, held, ids, images_of, per_lane, replies, store
 
 
@@ -29,6 +29,7 @@ class Simp(Sharing):
     """Sharing of images by class."""
 
     both_ways: ClassVar[bool] = True
+    late: ClassVar[Mapping[str, Late]] = {"answer": "all"}
     writes: ClassVar[tuple[str, ...]] = (received.OWNER,)
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "images": 10, "memory": 12}
     mode: Literal["simp"] = "simp"

@@ -14,7 +14,7 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.sharing.contract import Sharing
+from shoal.sharing.contract import Late, Sharing
 from shoal.sharing.images import classes_of, classes_only, held, ids, images_of, store
 from shoal.sharing.simp import sorted_in
 
@@ -22,6 +22,7 @@ from shoal.sharing.simp import sorted_in
 class Uniform(Sharing):
     """Sharing of random images."""
 
+    late: ClassVar[Mapping[str, Late]] = {"images": "all"}
     writes: ClassVar[tuple[str, ...]] = (received.OWNER,)
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "images": 10, "memory": 12}
     mode: Literal["uniform"] = "uniform"

@@ -83,10 +83,8 @@ def test_json_is_all_there_is_on_stdout(finished: Path) -> None:
 def test_progress_is_on_stderr(finished: Path) -> None:
     lines = (finished.parent / "err").read_text().splitlines()
     assert lines[0] == f"run directory {finished}"
-    assert lines[1:4] == [f"2 lanes, task {task}/6 waits: the first 4 are learned together" for task in (1, 2, 3)]
-    assert [line.partition(" done, accuracy ")[0] for line in lines[4:]] == [
-        "2 lanes, task 4/6", "4 lanes, task 5/6", "4 lanes, task 6/6"
-    ]  # fmt: skip
+    assert lines[1] == "tasks 1 to 4 train jointly"
+    assert [line.partition(" done, accuracy ")[0] for line in lines[2:]] == ["task 4/6", "task 5/6", "task 6/6"]
 
 
 def test_resuming_a_finished_run_reports_it_again(finished: Path) -> None:
@@ -142,7 +140,7 @@ def test_list_settings_explains_every_key_as_toml_has_it() -> None:
     assert "True" not in done.out.partition("The protocol")[0]
 
 
-@pytest.mark.parametrize("what", ["models", "graphs", "scenarios", "scores", "metrics"])
+@pytest.mark.parametrize("what", ["models", "graphs", "scenarios", "scores", "rules", "metrics"])
 def test_lists_say_of_each_what_it_is_and_where_it_comes_from(what: str) -> None:
     door, _ = NAMED[what]
     module, _, name = door.partition(":")
@@ -451,9 +449,10 @@ def test_check_says_what_sharing_will_cost() -> None:
     # A module of width 32 has 32 * 32 + 32 floats and a number: two of four fit 3,000. Every 5 of 60 epochs, 4 tasks
     # have 12 exchanges each, and an edge that rests for 10 epochs carries every other one.
     for part in (
-        "224 directed edges", "224 edges: 3,000 floats per exchange, at least 10 epochs", "fedavg, model", "2 of 4",
+        "224 links over all seeds; every agent is connected",
+        "224 links: 3,000 floats per exchange, at least 10 epochs", "fedavg, model", "2 of 4",
         "floats 2,114", "floats by the paper's rule 2,112", "exchanges in a task 12", "floats in a task 12,684",
-        "messages in the run 48", "floats in the run 50,736", "refused: edge at rest 24", "refused: over budget 0",
+        "messages in the run 48", "floats in the run 50,736", "refused: link at rest 24", "refused: over budget 0",
     ):  # fmt: skip
         assert part in words, done.out
     assert not list(Path().iterdir())

@@ -61,7 +61,7 @@ def test_the_demo_shows_what_sharing_brings_and_costs_and_finds_its_runs_again()
     assert "modmod" in Path("runs/demo/report.html").read_text()
     again = call("demo", *QUICK, "--seeds", 2)
     assert again.code == 0
-    assert "Finished earlier and found again: vanilla, data, fedavg, modmod, hybrid." in again.out
+    assert "Finished earlier and found again: vanilla, data, simp, fedavg, modmod, hybrid." in again.out
     assert " of 6 learned," not in again.out
     assert rows(again.out) == table
     assert call("demo", *QUICK, "net.width=16", "--seeds", "0").code == 2
@@ -80,11 +80,11 @@ def test_a_demo_that_is_stopped_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
     done = call("demo", *QUICK, "--seeds", 1, "--out", "here")
     assert done.code == 130
     (said,) = done.err.splitlines()
-    assert said == f"stopped; `shoal demo {' '.join(QUICK)} --seeds 1 --out here` goes on from there"
+    assert said == f"stopped; `shoal demo {' '.join(QUICK)} --seeds 1 --out here` continues from there"
     stop_in = ""
     done = call("demo", *QUICK, "--seeds", 1, "--out", "here")
     assert done.code == 0
-    assert "Finished earlier and found again: vanilla, data." in done.out
+    assert "Finished earlier and found again: vanilla, data, simp." in done.out
     assert "one seed tells nothing" in done.out
     assert "±" not in "".join(rows(done.out).values())
 

@@ -523,6 +523,7 @@ def test_a_labelled_image_has_its_true_label_in_the_task_it_trains() -> None:
     assert checked > 10
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_pool_has_what_is_real_in_front_in_its_old_order(data: st.DataObject) -> None:
     lanes, tasks, own, room = (data.draw(st.integers(1, most)) for most in (4, 3, 5, 4))

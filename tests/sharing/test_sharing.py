@@ -422,7 +422,7 @@ def test_an_answer_to_a_question_that_was_not_asked_changes_nothing(monkeypatch:
 def test_modules_are_averaged_by_name_in_whatever_order_they_come(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(mail: Mail) -> Mail:
         payload = {name: tensor.flip(0) for name, tensor in mail.payload.items()}
-        return replace(mail, payload=payload)
+        return replace(mail, payload=payload) if mail.kind == "model" else mail
 
     ends = []
     for one in (change, lambda mail: mail):

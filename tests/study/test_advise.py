@@ -266,7 +266,7 @@ def test_advice_in_python_takes_settings_fleets_and_modes() -> None:
     ("words", "part"),
     [
         (["--budget", "20 kB"], "does not say how many bytes a link may carry in a task"),
-        (["--budget", "20 kB/second"], "a budget cannot be '20 kB/second': agents have a clock of tasks and epochs"),
+        (["--budget", "20 kB/second"], "a budget cannot be '20 kB/second': it is per exchange or per task"),
         (["--budget", "much"], "a budget cannot be 'much'"),
         (["--seeds", "1"], "seeds cannot be 1; at least 2 are needed"),
         (["--candidates", "recvv"], "there is no sharing mode `recvv`"),

@@ -1,0 +1,101 @@
+"""Learning on a frozen backbone: the mask or the biases of a task, and its head, are all that trains.
+
+Masks: Wortsman et al. 2020 (SupSup), combined as by Ben-Iwhiwhu et al. 2023; biases: Ge et al. 2023 (SKILL).
+"""
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+from pydantic import Field
+
+from shoal.errors import SettingsError
+from shoal.learners.contract import Learner
+from shoal.learners.plain import with_heads
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from shoal.fleet.stack import Stack
+    from shoal.fleet.world import World
+    from shoal.learners.step import Part, Tensors
+    from shoal.models.contract import Usage
+    from shoal.settings.groups import Settings
+
+MIXING = "mixing"
+
+
+class Frozen(Learner):
+    """The weights of the net stay as they were drawn; a task learns a mask of them, or biases, and its head.
+
+    Nothing is forgotten, and replay would be pointless: memories are there for those that share images.
+    """
+
+    serves: ClassVar[tuple[str, ...]] = ("task",)
+    method: Literal["frozen"] = "frozen"
+    combine: bool = Field(
+        False, description="does a task begin with a mixture of the scores of all tasks before it (masked nets)?"
+    )
+
+    def suits(self, settings: "Settings") -> None:
+        with_heads(self, settings)
+        if not settings.frozen:
+            raise SettingsError(
+                f"the learner `frozen` trains what a task adds to a frozen backbone, and `{settings.model}` has none; "
+                'use model = "masked-mlp" or "frozen-mlp", or another learner'
+            )
+        if self.combine and not settings.model.startswith("masked"):
+            raise SettingsError(
+                f"learner.combine mixes the scores of masks, and `{settings.model}` has biases; leave it out, or use "
+                'model = "masked-mlp"'
+            )
+
+    def init(self, world: "World") -> dict[str, "Tensor"]:
+        """Which task is being combined, -1: none."""
+        return {MIXING: torch.full((len(world.lanes),), -1)} if self.combine else {}
+
+    def begin(self, world: "World", stack: "Stack") -> None:
+        if self.combine and stack.task:
+            stack.of(self.owner)[MIXING].fill_(stack.task)
+
+    def epoch(self, world: "World", stack: "Stack", epoch: int) -> None:
+        """One pass over the task, or over each of the initial tasks."""
+        from shoal.learners.batches import batch_size, batches, generators, pool
+        from shoal.learners.step import step
+        from shoal.learners.usual import masks, usage_of
+
+        first, model = world.settings.tasks.initial, world.model
+        now = range(first) if stack.task < first else [stack.task]
+        stack.moved[:] |= stack.task < first
+        names = [name for name in stack.params if name != "mix" or self.combine]
+        for task in now:
+            held = pool(world, stack, task, past=False, received=task >= first)
+            size = batch_size(world, held)
+            parts: dict[str, Part] = {name: (slice(task, task + 1),) for name in names}
+            usage: Usage = usage_of(world, stack)
+            if self.combine and task >= max(first, 1):
+                usage = usage | {MIXING: torch.ones(len(stack.lanes), device=world.device)}
+            rngs = generators(stack, "dropout", "frozen", task, epoch)
+            for batch in batches(
+                held, generators(stack, "batches", "frozen", task, epoch), size, exactly=self.steps(epoch)
+            ):
+                dropped = masks(world, stack, rngs, model.mask_shapes(size))
+                step(world, stack, batch, parts, task, usage | dropped)
+
+    def end(self, world: "World", stack: "Stack") -> None:
+        """What was combined becomes the task's own."""
+        if self.combine and int(stack.of(self.owner)[MIXING][0]) >= 0:
+            from shoal.models.frozen import SCORES, combined
+
+            for row in range(len(stack.lanes)):
+                own = {name: stack.params[name][row] for name in stack.params}
+                stack.params[SCORES][row, stack.task] = combined(own, stack.task)
+            stack.of(self.owner)[MIXING].fill_(-1)
+
+    def answering(self, params: "Tensors", state: "Tensors", task: int) -> "Tensors":
+        if not self.combine or int(state[MIXING]) != task:
+            return params
+        from shoal.models.frozen import SCORES, combined
+
+        scores = params[SCORES].clone()
+        scores[task] = combined(params, task)
+        return params | {SCORES: scores}

@@ -1,0 +1,165 @@
+"""Tables inside pages that people write: what stands between two marks is made from a CSV beside the page.
+
+    <!-- table dropout -->
+    ...
+    <!-- end of table -->
+
+`shoal reproduce report` makes all of them anew, so that no number in them is written by hand.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from shoal.errors import UserError
+from shoal.files import save
+from shoal.reproduce import benchmarks, dropout, mixed
+from shoal.runs.cells import Row, read_csv
+from shoal.study.paired import chance
+
+MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end of table -->)", re.S)
+
+
+def fill(page: Path, folder: Path) -> Path | None:
+    """Make the tables of a page anew from the CSVs in a folder; None: it has none."""
+    text = page.read_text(encoding="utf-8")
+    if not MARKED.search(text):
+        return None
+    return save(page, filled(text, folder), "the page is as it was")
+
+
+def filled(text: str, folder: Path) -> str:
+    """A page with its tables as the CSVs in a folder have them."""
+
+    def made(found: re.Match[str]) -> str:
+        name = found[2]
+        if name not in TABLES:
+            raise UserError(f"there is no table `{name}`; allowed: {', '.join(TABLES)}")
+        rows = read_csv(folder / f"{name}.csv")
+        lines = TABLES[name](rows) if rows else [f"Not measured yet: there is no {name}.csv."]
+        return "\n".join([found[1].rstrip(), *lines, found[3]])
+
+    return MARKED.sub(made, text)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    head = list(head)
+    return [f"| {' | '.join(head)} |", "| --- " * len(head) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def spread(row: Row, name: str, digits: int = 2, end: str = "_se_seeds") -> str:
+    """A number, and its error over seeds if there is one."""
+    error = row[f"{name}{end}"]
+    return "-" if row[name] is None else f"{row[name]:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
+
+
+def gain(row: Row, name: str) -> str:
+    more, error = row[f"{name}_difference"], row[f"{name}_difference_se"]
+    return "" if more is None else f"{more:+.2f}" + ("" if error is None else f" ± {error:.2f}")
+
+
+def by_dropout(rows: list[Row]) -> list[str]:
+    """Final accuracy / AUC of agents alone and of agents that get images, with dropout and without."""
+    found = {(row["model"], row["dataset"], row["dropout"], row["method"]): row for row in rows}
+    head = [
+        f"{'Recv' if method == 'data' else 'alone'}, dropout {rate:g}"
+        for rate in dropout.RATES
+        for method in dropout.METHODS
+    ]
+    lines = []
+    for model, dataset in dropout.ROWS:
+        cells = [found.get((model, dataset, rate, method)) for rate in dropout.RATES for method in dropout.METHODS]
+        both = (" / ".join(spread(row, name) for name in ("final_accuracy", "auc")) if row else "-" for row in cells)
+        lines.append([f"{model} {dataset}", *both])
+    return table(["", *head], lines)
+
+
+def by_kind(rows: list[Row]) -> list[str]:
+    """What each kind of agents in a mixed fleet has alone, and what it gains."""
+    alone, shares = ({row["kind"]: row for row in rows if row["method"] == method} for method in mixed.METHODS)
+    head = [
+        "kind",
+        *(word for name in ("final accuracy, %", "AUC") for word in (f"{name}: alone", "sharing", "gain", "p")),
+    ]
+    lines = []
+    for kind in sorted(shares.keys() & alone.keys(), key=lambda kind: (kind is None, list(shares).index(kind))):
+        cells = [
+            cell
+            for name in ("final_accuracy", "auc")
+            for cell in (
+                f"{alone[kind][name]:.2f}",
+                f"{shares[kind][name]:.2f}",
+                gain(shares[kind], name),
+                chance(shares[kind][f"{name}_difference_p"]),
+            )
+        ]
+        lines.append([kind or "all", *cells])
+    return table(head, lines)
+
+
+def by_part(rows: list[Row]) -> list[str]:
+    """What each part of a received module gains, over all routes and those with and without a class in common."""
+    groups = list(dict.fromkeys(row["routes"] for row in rows))
+    found = {(row["parts"], row["routes"]): row for row in rows}
+    counts = {row["routes"]: row["pairs"] for row in rows}
+    lines = [
+        [
+            parts.replace("+", " + "),
+            *(gained(found[parts, group]) for group in groups),
+            f"{found[parts, groups[0]]['bytes']:,}",
+        ]
+        for parts in dict.fromkeys(row["parts"] for row in rows)
+    ]
+    return table(["received", *(f"{group} ({counts[group]:,} routes)" for group in groups), "bytes"], lines)
+
+
+def gained(row: Row) -> str:
+    error = row["gain_se"]
+    return f"{row['gain']:+.2f}" + ("" if error is None else f" ± {error:.2f}")
+
+
+def by_learner(rows: list[Row]) -> list[str]:
+    """Learners on sequential MNIST beside what was published; the spread is the standard deviation over seeds."""
+    lines = [
+        [
+            row["method"],
+            spread(row, "class_il", end="_sd"),
+            number(row["published_class_il"]),
+            spread(row, "task_il", end="_sd"),
+            number(row["published_task_il"]),
+            row["close"] or "",
+        ]
+        for row in rows
+    ]
+    return table(["learner", "class-incremental", "published", "task-incremental", "published", "close"], lines)
+
+
+def by_scenario(rows: list[Row]) -> list[str]:
+    """Learners in three scenarios beside what was published."""
+    found = {(row["method"], row["scenario"]): row for row in rows}
+    lines = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        cells = []
+        for scenario in benchmarks.HEADS:
+            row = found.get((method, scenario))
+            if row is None:
+                cells += ["-", ""]
+                continue
+            published = " / ".join(number(row[f"published_{year}"]) for year in (2019, 2022))
+            cells += [spread(row, "accuracy", end="_sd") + ("" if row["close"] == "yes" else " (far)"), published]
+        lines.append([method, *cells])
+    head = [word for scenario in benchmarks.HEADS for word in (f"{scenario}-incremental", "published 2019 / 2022")]
+    return table(["learner", *head], lines)
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+TABLES: dict[str, Callable[[list[Row]], list[str]]] = {
+    dropout.NAME: by_dropout,
+    mixed.NAME: by_kind,
+    "parts": by_part,
+    benchmarks.SEQUENTIAL: by_learner,
+    benchmarks.SCENARIOS: by_scenario,
+}

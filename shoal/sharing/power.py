@@ -1,0 +1,204 @@
+"""PowerGossip (Vogels et al. 2020): two neighbours find out in which direction their weights differ most, and close the
+gap along it.
+
+Both keep the same direction for each matrix. In turn they send X Q and X' P: the differences of the two products are a
+step of the power method on X_j - X_i, which neither has seen. A pair that loses a mail goes on with it later: what is
+sent for a step is sent again, as it was, until the other is seen to have it, so that both always go by the same.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from shoal.data.tasks import Lane
+from shoal.learners.step import Tensors
+from shoal.mail.mail import Expected, Mail
+from shoal.mail.post import Post
+from shoal.models.contract import Model, body_shapes, body_units
+from shoal.rng import key
+from shoal.sharing.compress import MANY, Compressing, degrees, slots, suited
+from shoal.sharing.mixing import Gap, told
+
+KEPT = ("step", "lags", "left", "now", "before", "way.")  # what directions are kept under
+LEAST = 1e-12  # a direction that is shorter is none
+
+
+def lengths(mode: Compressing, model: Model) -> tuple[int, int]:
+    """How many numbers a mail of an even and of an odd step has."""
+    units, matrix = body_units(model), suited(mode, model)
+    vectors = sum(shape[0] if shape else 1 for name, shape in body_shapes(model).items() if name not in matrix)
+    return (
+        units * (vectors + sum(rows * mode.rank for rows, _ in matrix.values())),
+        units * (vectors + sum(columns * mode.rank for _, columns in matrix.values())),
+    )
+
+
+def low_layout(mode: Compressing, model: Model) -> dict[str, Expected]:
+    """A mail has the products of all matrices and all vectors in a row, the step that they are for, and the step at
+    which its sender is."""
+    return {"low": Expected(torch.float32, (None,)), "step": Expected(torch.int32, (2,), MANY)}
+
+
+def orthonormal(matrix: Tensor) -> Tensor:
+    """Columns of unit length at right angles, [..., n, r], by Gram-Schmidt in double precision."""
+    columns: list[Tensor] = []
+    for column in matrix.double().unbind(-1):
+        for other in columns:
+            column = column - (other * column).sum(-1, keepdim=True) * other
+        columns.append(column / column.square().sum(-1, keepdim=True).sqrt().clamp(min=LEAST))
+    return torch.stack(columns, -1).float()
+
+
+class Pair:
+    """One lane and one of its neighbours, and what the lane keeps for it."""
+
+    def __init__(self, post: Post, mode: Compressing, kept: Mapping[str, Tensor], lane: Lane, other: Lane) -> None:
+        self.post, self.mode, self.lane, self.other = post, mode, lane, other
+        at = post.world.row[lane], slots(post.world, mode)[0][lane][other]
+        self.kept = {name: tensor[at] for name, tensor in kept.items() if name.startswith(KEPT)}
+        self.matrix = suited(mode, post.world.model)
+
+    @property
+    def step(self) -> int:
+        """The step that comes next."""
+        return int(self.kept["step"])
+
+    def fresh(self, name: str, step: int) -> Tensor:
+        """A random direction, the same at both ends."""
+        ends = sorted((self.lane, self.other))
+        units, side = body_units(self.post.world.model), self.matrix[name][1 - step % 2]
+        rng = key(ends[0].seed, ends[0].agent, ends[1].agent, self.mode.mode, "direction", step, name)
+        return orthonormal(torch.from_numpy(rng.standard_normal((units, side, self.mode.rank))))
+
+    def direction(self, name: str) -> Tensor:
+        """[U, columns or rows, rank]: the direction of the step that comes next."""
+        if not self.step:
+            return self.fresh(name, 0)
+        return self.kept[f"way.{name}"][:, : self.matrix[name][1 - self.step % 2]].clone()
+
+    def weights(self, name: str) -> Tensor:
+        """The lane's own: [U, rows, columns], or vectors. A copy, because how a product is summed depends on where its
+        numbers begin."""
+        count = body_units(self.post.world.model)
+        found = self.post.stack.params[name][self.post.world.row[self.lane], :count].cpu().clone()
+        return found.flatten(2) if name in self.matrix else found
+
+    def product(self) -> Tensor:
+        """What is sent for the step that comes next."""
+        parts = []
+        for name in self.post.world.model.body:
+            own = self.weights(name)
+            if name in self.matrix:
+                own = (own if self.step % 2 == 0 else own.mT.contiguous()) @ self.direction(name)
+            parts.append(own.flatten())
+        return torch.cat(parts)
+
+    def letter(self) -> dict[str, Tensor]:
+        """What is sent now: what the other lacks of the step before, or what the next one needs."""
+        step = self.step
+        if self.kept["lags"]:
+            low, which = self.kept["before"], step - 1
+        else:
+            low, which = (self.kept["now"] if self.kept["left"] else self.product()), step
+        size = lengths(self.mode, self.post.world.model)[which % 2]
+        return {"low": low[:size].clone(), "step": torch.tensor([which, step], dtype=torch.int32)}
+
+    def gone(self, payload: Mapping[str, Tensor]) -> bool:
+        """What is sent for a step stays as it is. Was it for the step that comes next?"""
+        now = int(payload["step"][0]) == self.step
+        if now:
+            self.kept["now"][: len(payload["low"])] = payload["low"]
+            self.kept["left"].fill_(True)
+        self.kept["lags"].fill_(False)
+        return now
+
+    def came(self, payload: Mapping[str, Tensor], new: bool) -> Tensors | None:
+        """The gap to the other along the direction of a step that is complete now; None: it is not. One that is still
+        at the step before, although what was sent now is `new` to it, lacks something."""
+        which, theirs = payload["step"].tolist()
+        self.kept["lags"].fill_(new and theirs < self.step)
+        if which != self.step or not self.kept["left"]:
+            return None
+        model, low, mine = self.post.world.model, payload["low"], self.kept["now"]
+        if len(low) != lengths(self.mode, model)[which % 2]:
+            return None
+        sign = 1 if self.lane < self.other else -1
+        found, ways, first = {}, {}, 0
+        for name, units in model.body.items():
+            shape = body_shapes(model)[name]
+            if name not in self.matrix:
+                size = units * (shape[0] if shape else 1)
+                gap = low[first : first + size].double() - mine[first : first + size].double()
+                found[name] = gap.view(units, *shape)
+                first += size
+                continue
+            side = self.matrix[name][which % 2]
+            size = units * side * self.mode.rank
+            gap = sign * (low[first : first + size].double() - mine[first : first + size].double())
+            gap, way = gap.view(units, side, self.mode.rank), self.direction(name).double()
+            found[name] = sign * (gap @ way.mT if which % 2 == 0 else way @ gap.mT).view(units, *shape)
+            ways[name] = gap
+            first += size
+        self.advance(ways)
+        return found
+
+    def advance(self, ways: Tensors) -> None:
+        """Go on to the next step; where the two do not differ, in a new direction."""
+        step = self.step + 1
+        for name, gap in ways.items():
+            way = orthonormal(gap)
+            none = gap.square().sum((1, 2)) <= LEAST
+            way[none] = self.fresh(name, step)[none]
+            self.kept[f"way.{name}"][:, : way.shape[1]] = way
+        self.kept["before"].copy_(self.kept["now"])
+        self.kept["left"].fill_(False)
+        self.kept["step"].fill_(step)
+
+
+def directions(post: Post, mode: Compressing) -> dict[str, Tensor]:
+    """What lanes keep for each neighbour, [L, slots, ...]: the `step` that comes next, whether the neighbour `lags`
+    behind, what was sent for this step (`now`; has it `left`?) and the one `before`, and directions."""
+    state, model = post.stack.of(mode.owner), post.world.model
+    if "step" in state:
+        return dict(state)
+    lanes, most, most_numbers = len(post.world.lanes), slots(post.world, mode)[1], max(lengths(mode, model))
+    found = {
+        "step": torch.zeros(lanes, most, dtype=torch.int64),
+        "lags": torch.zeros(lanes, most, dtype=torch.bool),
+        "left": torch.zeros(lanes, most, dtype=torch.bool),
+        "now": torch.zeros(lanes, most, most_numbers),
+        "before": torch.zeros(lanes, most, most_numbers),
+    }
+    for name, shape in suited(mode, model).items():
+        found[f"way.{name}"] = torch.zeros(lanes, most, body_units(model), max(shape), mode.rank)
+    return found
+
+
+def products(post: Post, mode: Compressing) -> list[Mail]:
+    """To every neighbour what the step that comes next for the two of them needs."""
+    kept, mails = directions(post, mode), []
+    for lane in post.world.lanes:
+        for other in post.out(lane):
+            letter = Pair(post, mode, kept, lane, other).letter() | degrees(post, mode, lane)
+            mails.append(post.mail(lane, other, "model", letter, len(letter["low"])))
+    return mails
+
+
+def low_gaps(post: Post, mode: Compressing, answers: Sequence[Mail]) -> dict[Lane, list[Gap]]:
+    """Write down what has left and come, and give the gaps of steps that are complete."""
+    state, count = post.stack.of(mode.owner), body_units(post.world.model)
+    state.update({name: one for name, one in directions(post, mode).items() if name not in state})
+    new = {
+        (mail.sender, mail.receiver)
+        for mail in post.sent.values()
+        if Pair(post, mode, state, mail.sender, mail.receiver).gone(mail.payload)
+    }
+    found: dict[Lane, list[Gap]] = {}
+    for mail in sorted(answers, key=lambda one: (one.receiver, one.sender, one.task, one.epoch)):
+        pair = Pair(post, mode, state, mail.receiver, mail.sender)
+        values = pair.came(mail.payload, (mail.receiver, mail.sender) in new)
+        if values is not None:
+            gap = Gap(mail.sender, torch.arange(count), values, told(mail))
+            found.setdefault(mail.receiver, []).append(gap)
+    return found

@@ -1,0 +1,120 @@
+"""Tables in pages come from CSVs, and the families that make some of these."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.errors import UserError
+from shoal.reproduce import dropout, mixed, tables
+from shoal.runs.cells import read_csv, write_csv
+from shoal.settings.groups import Settings
+from shoal.settings.reading import read, resolve
+from tests.command import ROOT, call
+
+pytestmark = pytest.mark.usefixtures("nowhere")
+
+SMALL: dict[str, Any] = {
+    "dataset": "digits",
+    "tasks": {"count": 6, "train": 16, "validation": 8},
+    "learner": {"epochs": 4, "batch": 16, "memory": 8, "rate": 0.03},
+    "machine": {"threads": 1},
+}
+PAGE = "# A page\n\n<!-- table {} -->\nwhatever was here\n<!-- end of table -->\n\nWords.\n"
+
+
+def made(page: str, name: str) -> list[str]:
+    """The lines of a table in a page."""
+    inside = page.partition(f"<!-- table {name} -->\n")[2].partition("<!-- end of table -->")[0]
+    return inside.splitlines()
+
+
+def test_dropout_is_on_or_off_for_everyone_and_gains_are_over_agents_alone_with_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def small(dataset: str, model: str, method: str, protocol: str, seeds: int, net: Any) -> Settings:
+        modes = [{"mode": "recv", "every": 2}] if method == "data" else []
+        shape = {"width": 8, "depth": 2, **net}
+        raw = {"model": "mlp", "protocol": protocol, "agents": 2, "seeds": seeds, "net": shape, "sharing": modes}
+        return resolve({**SMALL, **raw})
+
+    monkeypatch.setattr(dropout, "settings", small)
+    done = call("reproduce", "dropout", "--dataset", "mnist", "--model", "monolithic", "--seeds", "2", "--out", "out")
+    assert done.code == 0, done.err
+    rows = read_csv(Path("out/dropout.csv"))
+    assert [(row["dropout"], row["method"]) for row in rows] == [
+        (0, "vanilla"),
+        (0.5, "vanilla"),
+        (0, "data"),
+        (0.5, "data"),
+    ]
+    for alone, shares in (rows[::2], rows[1::2]):
+        assert alone["final_accuracy_difference"] is None
+        gap = shares["final_accuracy"] - alone["final_accuracy"]
+        assert shares["final_accuracy_difference"] == pytest.approx(gap, abs=2e-3)
+    Path("out/page.md").write_text(PAGE.format("dropout"))
+    page = tables.fill(Path("out/page.md"), Path("out"))
+    assert page is not None
+    head, _, first, *_ = made(page.read_text(), "dropout")
+    assert head == "|  | alone, dropout 0.5 | Recv, dropout 0.5 | alone, dropout 0 | Recv, dropout 0 |"
+    cells = [cell.strip() for cell in first.strip("|").split("|")]
+    assert cells[0] == "monolithic mnist"
+    assert cells[4].startswith(f"{rows[2]['final_accuracy']:.2f} ± ")
+    assert page.read_text().startswith("# A page\n\n<!-- table dropout -->\n|")
+    assert page.read_text().endswith("|\n<!-- end of table -->\n\nWords.\n")
+
+
+def test_a_mixed_fleet_has_a_row_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(file: Path, words: list[str]) -> Settings:
+        tiny = ["tasks.count=6", "tasks.train=8", "tasks.validation=8", "learner.epochs=3", "net.width=8"]
+        rhythm = [] if "sharing=none" in words else ["sharing.recv.every=1"]
+        return read(file, [*words, "dataset=digits", "learner.batch=16", "learner.memory=4", *tiny, *rhythm])
+
+    monkeypatch.setattr(mixed, "read", small)
+    done = call("reproduce", "mixed", "--seeds", "1", "--out", "out")
+    assert done.code == 0, done.err
+    rows = read_csv(Path("out/mixed.csv"))
+    assert {row["kind"] for row in rows} == {None, "rest", "shallow", "monolithic"}
+    assert [row["final_accuracy_difference"] is None for row in rows] == [row["method"] == "vanilla" for row in rows]
+    lines = tables.by_kind(rows)
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| monolithic", "| rest", "| shallow", "| all"]
+
+
+def test_parts_of_modules_are_set_side_by_side() -> None:
+    rows = [
+        {"parts": parts, "routes": group, "pairs": 4, "gain": gain, "gain_se": error, "bytes": 2048}
+        for parts, gain, error in (("module", 1.5, 0.25), ("module+head", -0.5, None))
+        for group in ("all", "none in common")
+    ]
+    assert tables.by_part(rows) == [
+        "| received | all (4 routes) | none in common (4 routes) | bytes |",
+        "| --- | --- | --- | --- |",
+        "| module | +1.50 ± 0.25 | +1.50 ± 0.25 | 2,048 |",
+        "| module + head | -0.50 | -0.50 | 2,048 |",
+    ]
+
+
+def test_a_table_that_nobody_makes_and_one_without_its_csv(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no table `nonsense`; allowed: dropout, "):
+        tables.filled(PAGE.format("nonsense"), tmp_path)
+    assert made(tables.filled(PAGE.format("mixed"), tmp_path), "mixed") == ["Not measured yet: there is no mixed.csv."]
+    (tmp_path / "plain.md").write_text("no marks")
+    assert tables.fill(tmp_path / "plain.md", tmp_path) is None
+
+
+def test_report_makes_the_tables_of_pages_anew(tmp_path: Path) -> None:
+    docs = ROOT / "docs"
+    for name in ("table1", "seeds"):
+        write_csv(tmp_path / f"{name}.csv", read_csv(docs / f"{name}.csv"))
+    (tmp_path / "page.md").write_text(PAGE.format("parts"))
+    done = call("reproduce", "report", "--tables", tmp_path, "--figures", tmp_path / "figures")
+    assert done.code == 0, done.err
+    assert "Not measured yet" in (tmp_path / "page.md").read_text()
+
+
+def test_the_tables_of_committed_pages_are_those_of_their_csvs() -> None:
+    docs = ROOT / "docs"
+    pages = {page: page.read_text() for page in docs.glob("*.md")}
+    assert sum(len(tables.MARKED.findall(text)) for text in pages.values()) >= 3
+    for page, text in pages.items():
+        assert tables.filled(text, docs) == text, f"`shoal reproduce report --tables docs` makes {page.name} anew"
