@@ -5,23 +5,27 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# The requirements of a dependency group, for any version of pip.
+GROUP = $(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]])'
+
 # An empty file that remembers an installation; it is made again when what it depends on has changed.
 CORE := $(VENV)/.installed-core
 DEV := $(VENV)/.installed-dev
+DOCS := $(VENV)/.installed-docs
 
-.PHONY: help demo test data check format bench clean
+.PHONY: help demo test data check format docs package bench clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
-	@echo "  (demo, test, data, check, format and bench first make $(VENV) and install into it, once;"
+	@echo "  (demo, test, data, check, format, docs, package and bench first make $(VENV) and install into it, once;"
 	@echo "   another Python: make PYTHON=python3.12 test)"
 
 demo: $(CORE)  ## see what sharing brings and costs: a small fleet on real images, in one to three minutes
 	$(BIN)/shoal demo
 
 test: $(DEV)  ## run the tests (those on real datasets skip, with a reason, where the data is not)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 data: $(DEV)  ## run the tests on real datasets and the slow ones
 	$(BIN)/python -m pytest -m "data or slow"
@@ -35,11 +39,18 @@ format: $(DEV)  ## format the code and repair what the linter can repair
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+docs: $(DOCS)  ## build the site into docs/_build/html; any warning, such as a broken link, fails it
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+package: $(DEV)  ## build wheel and sdist into dist, look into both, install the wheel alone and try every command
+	$(BIN)/python .ci/package.py
+
 bench: $(DEV)  ## measure the speed against a tight loop, stacked PyTorch by hand, JAX, a slow twin and bare products
 	$(BIN)/python -m bench
 
 clean:  ## remove the virtual environment, caches and builds; runs and downloaded data stay
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Making a virtual environment that is already there does no harm, so a broken first try needs no cleaning up.
@@ -63,5 +74,9 @@ $(CORE): pyproject.toml constraints.txt
 $(DEV): pyproject.toml constraints.txt $(LOCK)
 	$(environment)
 	$(if $(LOCK),$(BIN)/python -m pip install --no-deps --require-hashes -r $(LOCK))
-	$(BIN)/python -m pip install -c constraints.txt $(if $(LOCK),--no-build-isolation) -e '.[dev]'
+	$(BIN)/python -m pip install -c constraints.txt $(if $(LOCK),--no-build-isolation) -e . $$($(GROUP) dev)
 	@touch $(CORE) $@
+
+$(DOCS): $(DEV)
+	$(BIN)/python -m pip install -c constraints.txt $$($(GROUP) docs)
+	@touch $@

@@ -10,7 +10,7 @@ import pytest
 
 from tests.command import ROOT, TINY, Done
 
-pytest.importorskip("hatchling", reason="hatchling is not installed; it is in the extra dev")
+pytest.importorskip("hatchling", reason="hatchling is not installed; it is in the group dev")
 
 # Isolated (-I): neither the working folder nor PYTHONPATH counts. The source tree, which an editable installation puts
 # on the path, is taken off; the unpacked wheel comes first.

@@ -1,0 +1,399 @@
+"""Pages that are written from the code, so that they cannot say anything else: settings, methods, metrics, commands,
+the Python interface, examples. `write` is called at every build of the site; what it writes is not kept."""
+
+import inspect
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+FOLDER = "reference"
+Pages = dict[str, str]  # their text, by their place in docs/reference
+
+
+def write(docs: Path) -> list[Path]:
+    """Write all pages below docs/reference, which is theirs alone; what is the same as before is left as it is."""
+    folder = docs / FOLDER
+    found = pages()
+    for old in folder.rglob("*.md") if folder.exists() else ():
+        if str(old.relative_to(folder)) not in found:
+            old.unlink()
+    files = []
+    for name, text in found.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+        files.append(file)
+    for old in sorted(folder.rglob("*"), reverse=True):
+        if old.is_dir() and not any(old.iterdir()):
+            shutil.rmtree(old)
+    return files
+
+
+def pages() -> Pages:
+    """All generated pages."""
+    from shoal.learners.table import LEARNERS
+    from shoal.sharing.modes import MODES
+
+    return {
+        "settings.md": settings(),
+        "choices.md": choices(),
+        "metrics.md": metrics(),
+        "commands.md": commands(),
+        "python.md": python(),
+        "examples.md": examples(),
+        **methods("sharing", "Sharing modes", "What agents send each other.", MODES, "mode"),
+        **methods("learners", "Learners", "How an agent learns a task without forgetting the others.", LEARNERS,
+                  "learner"),
+    }  # fmt: skip
+
+
+# What pages are made of
+
+
+def cell(text: object) -> str:
+    """Text that stays in its cell of a table."""
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table in Markdown."""
+    titles = list(head)
+    lines = [titles, ["---"] * len(titles), *([cell(one) for one in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def said(thing: Any) -> str:
+    """A docstring in Markdown: what is indented in it, and examples, become blocks of code."""
+    text = inspect.getdoc(thing) or ""
+    out: list[str] = []
+    for block in text.split("\n\n"):
+        if block.startswith(">>>"):
+            block = f"```pycon\n{block}\n```"
+        elif block.startswith("    "):
+            block = f"```text\n{inspect.cleandoc(block)}\n```"
+        out.append(block)
+    return "\n\n".join(out)
+
+
+def value(default: Any) -> str:
+    """A default as it is written in a settings file."""
+    return f"`{json.dumps(default)}`"
+
+
+def rows_of(fields: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """Settings as rows: name, default, meaning."""
+    from shoal.cli.terminal import meaning
+
+    for name, field in fields:
+        default = "" if field.is_required() or field.default_factory else value(field.default)
+        yield f"`{name}`", default, meaning(field)
+
+
+SETTING = ("setting", "default", "meaning")
+
+
+# The pages
+
+
+def settings() -> str:
+    """Every setting, group by group."""
+    from shoal.learners.contract import Learner
+    from shoal.settings.groups import FAIR, Kind, Link, Settings
+    from shoal.settings.part import Part, flatten
+    from shoal.settings.protocols import EXAMPLE, PAPER, switches
+
+    groups: dict[str, type[Part]] = {
+        name: field.annotation
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Part)
+    }
+    lists: dict[str, tuple[type[Part], str]] = {"network.edges": (Link, "[[network.edges]]"),
+                                                "kinds": (Kind, "[[kinds]]")}  # fmt: skip
+    plain = [(name, field) for name, field in Settings.model_fields.items() if name not in groups]
+    out = [
+        "# Settings",
+        "Everything that a settings file (TOML) or `KEY=VALUE` on the command line can set, written from the code. "
+        "`shoal list settings` prints the same. In Python, the groups are keywords of [`shoal.Fleet`](python.md).",
+        '```toml\ndataset = "digits"\nagents = 4\nsharing = "recv"\n\n[tasks]\ncount = 6\n\n[network]\n'
+        'graph = "ring"\nbudget = "20 kB/task"\n```',
+        "## The run",
+        table(SETTING, rows_of(plain)),
+    ]
+    for name, part in groups.items():
+        out += [f"## `{name}`", said(part)]
+        own = [(f"{name}.{key}", field) for key, field in part.model_fields.items()]
+        out.append(table(SETTING, rows_of(own)))
+        if part is Learner:
+            out.append("These every learner has; [each learner](learners/index.md) has more of its own.")
+    for name, (part, written) in lists.items():
+        out += [f"## `{name}`", f"{said(part)} In a settings file each is a table, `{written}`.",
+                table(SETTING, rows_of((f"{name}.{key}", field) for key, field in part.model_fields.items()
+                                       if not issubclass_(field.annotation, Part)))]  # fmt: skip
+    fair, paper = (dict(flatten(switches(protocol, *EXAMPLE))) for protocol in (FAIR, PAPER))
+    differ = [(f"`{name}`", fair.get(name, ""), paper.get(name, ""))
+              for name in {**fair, **paper} if fair.get(name) != paper.get(name)]  # fmt: skip
+    out += [
+        "## What a protocol sets",
+        "A protocol sets what you do not. `fair` is one clean setting for all; `paper` is what the rows of the paper's "
+        "Table 1 really did. Here they are for modular nets on mnist whose agents share nothing; other rows of `paper` "
+        "may differ, and [each sharing mode](sharing/index.md) says what `paper` sets of it.",
+        table(("setting", "`fair`", "`paper`"), differ),
+    ]
+    return "\n\n".join(out) + "\n"
+
+
+def issubclass_(thing: Any, base: type) -> bool:
+    """Is something a class below another?"""
+    return isinstance(thing, type) and issubclass(thing, base)
+
+
+def methods(folder: str, title: str, about: str, entries: Any, noun: str) -> Pages:
+    """A page for each entry of the table of modes or learners, and one that lists them."""
+    from shoal.doors import line
+
+    found: Pages = {}
+    rows = []
+    for name in entries.entries:
+        kind = entries[name]
+        found[f"{folder}/{name}.md"] = method(folder, name, kind)
+        rows.append((f"[`{name}`]({name}.md)", line(kind)))
+    tree = "\n".join(name for name in entries.entries)
+    found[f"{folder}/index.md"] = "\n\n".join([
+        f"# {title}",
+        f"{about} Yours can stand beside them: see [your own {noun}](/guides/{noun}.md). Formulas, sources and what we "
+        "measured stand together on the page [Methods](/methods.md).",
+        table(("name", "what it is"), rows),
+        f"```{{toctree}}\n:hidden:\n\n{tree}\n```\n",
+    ])  # fmt: skip
+    return found
+
+
+def method(folder: str, name: str, kind: Any) -> str:
+    """The page of a sharing mode or learner."""
+    from shoal.learners.contract import Learner
+    from shoal.settings.protocols import EXAMPLE, PAPER, switches
+    from shoal.sharing.contract import Sharing
+
+    module = said(import_module(kind.__module__)) if len(defined(kind, (Sharing, Learner))) == 1 else ""
+    out = [f"# {name}", said(kind), measured(name), module]
+    command = tried(folder, name)
+    if command:
+        out += ["## Try it", f"```console\n$ {command}\n```"]
+    base: Any = Sharing if folder == "sharing" else Learner
+    own = {key: field for key, field in kind.model_fields.items() if key not in ("mode", "method")}
+    prefix = f"sharing.{name}." if folder == "sharing" else "learner."
+    special = {key: field for key, field in own.items() if key not in base.model_fields}
+    common = {key: field for key, field in own.items() if key in base.model_fields}
+    paper = switches(PAPER, *EXAMPLE, (name,))["sharing"].get(name, {}) if folder == "sharing" else {}
+    out.append("## Settings")
+    if special:
+        out.append(table(SETTING, rows_of((prefix + key, field) for key, field in special.items())))
+    out += ["Those that all have:", table(SETTING, rows_of((prefix + key, field) for key, field in common.items()))]
+    if paper:
+        sets = ", ".join(f"`{prefix}{key} = {json.dumps(one)}`" for key, one in paper.items())
+        out.append(f'With `protocol = "paper"`, for modular nets on mnist, what you do not set is {sets}.')
+    return "\n\n".join(filter(None, out)) + "\n"
+
+
+def defined(kind: Any, bases: tuple[type, ...]) -> list[Any]:
+    """The methods that a class's module defines."""
+    home = import_module(kind.__module__)
+    return [one for one in vars(home).values()
+            if issubclass_(one, bases) and one.__module__ == home.__name__ and not inspect.isabstract(one)]  # fmt: skip
+
+
+def measured(name: str) -> str:
+    """What docs/methods.md says of a method: the entry of a list, or the section, that begins with its name."""
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    for entry in re.findall(r"^- (\*\*.+?)(?=\n- |\n\n|\Z)", text, re.M | re.S):
+        names = re.split(r", | and ", entry.removeprefix("**").partition("**")[0].rstrip("."))
+        if name in names:
+            return f"*From [Methods](/methods.md):* {outward(entry)}"
+    section = re.search(rf"^###? `?{re.escape(name)}`?\b[^\n]*\n(.*?)(?=^##|\Z)", text, re.M | re.S)
+    return outward(section[1].strip()) if section else ""
+
+
+def outward(text: str) -> str:
+    """Links of a page in docs, as they lead from anywhere in the site."""
+    return re.sub(r"\]\((?![a-z]+:|/|#|\.\.)([^)]+)\)", r"](/\1)", text)
+
+
+def tried(folder: str, name: str) -> str:
+    """A command that tries a method on the digits, with the first net and heads that it serves."""
+    from shoal.errors import SettingsError
+    from shoal.learners.table import LEARNERS
+    from shoal.settings.reading import EXPERIMENTS, read
+
+    said = [f"sharing={name}"] if folder == "sharing" else [f"learner={name}"]
+    ways = [[], ["model=mlp"], ["model=mlp", "tasks.heads=grow"], ["model=mlp", "tasks.initial=1"],
+            ["model=mlp", "tasks.heads=grow", "tasks.initial=1"]]  # fmt: skip
+    others = [["model=mlp", f"learner={one}"] for one in LEARNERS.entries] if folder == "sharing" else []
+    for more in [*ways, *others]:
+        try:
+            read(EXPERIMENTS / "digits.toml", [*said, *more])
+        except SettingsError:
+            continue
+        return " ".join(["shoal run digits", *said, *more])
+    return ""
+
+
+def choices() -> str:
+    """The other tables: what can be chosen by name."""
+    from shoal.cli.commands import NAMED
+    from shoal.data import DATASETS
+    from shoal.doors import line
+    from shoal.settings.reading import experiments
+
+    out = [
+        "# What there is to choose from",
+        "`shoal list` prints these, with what installed packages bring. [Sharing modes](sharing/index.md) and "
+        "[learners](learners/index.md) have pages of their own.",
+    ]
+    for title, (door, also) in NAMED.items():
+        if title == "metrics":  # they have a page
+            continue
+        module, _, name = door.partition(":")
+        entries = getattr(import_module(module), name)
+        rows = [(f"`{one}`", line(entries[one])) for one in entries.entries]
+        out += [f"## {title.capitalize()}", table(("name", "what it is"), rows), f"Also: {also}."]
+    about = [(f"`{one}`", getattr(DATASETS[one], "note", "") or line(DATASETS[one])) for one in DATASETS.entries]
+    out += ["## Datasets", table(("name", "what it is"), about)]
+    first = [(f"`{name}`", file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# "))
+             for name, file in experiments().items()]  # fmt: skip
+    out += ["## Experiments", "Settings files that come with shoal: `shoal run NAME`.",
+            table(("name", "what it is"), first)]  # fmt: skip
+    return "\n\n".join(out) + "\n"
+
+
+LETTERS = r"""
+Every metric is computed for each agent of each seed, from the accuracies that were measured on its own test images;
+the mean and its standard errors are over them. $a(t, e, u)$ is the accuracy on task $u$ after $e$ epochs of task $t$,
+as a fraction; $E$ is after all of them, $0$ before the first. $T$ is the number of tasks, and the first $s$
+(`tasks.initial`) are learned together. The mean over the tasks seen so far is $m(t, e) = \frac{1}{t} \sum_{u=1}^{t}
+a(t, e, u)$, and the learning curve is $c(e) = \frac{1}{T - s} \sum_{t=s+1}^{T} m(t, e)$, measured at the epochs
+$e_g$. A task $u$ is first learned at the end of task $l_u = \max(u, s)$; sums over earlier tasks count those with
+$l_u < T$. $C_t$ is the number of classes of task $t$, $O$ the tasks that only others have met. Where numbers are
+predicted, R² stands in the place of accuracy."""
+
+
+def metrics() -> str:
+    """Every metric and its formula."""
+    from shoal.doors import line
+    from shoal.study.metrics import METRICS, error
+
+    out = [
+        "# Metrics",
+        LETTERS.strip(),
+        "A missing measurement makes a number undefined, never a mean over what is there.",
+    ]
+    for name in METRICS.entries:
+        metric = METRICS[name]
+        formula, source = getattr(metric, "formula", ""), getattr(metric, "source", "")
+        out += [f"## `{name}`", line(metric).capitalize() + ".", f"$$\n{formula}\n$$" if formula else "",
+                f"Source: {source}." if source else ""]  # fmt: skip
+    out += ["## Errors", "In a summary, `NAME_se` and `NAME_se_seeds` stand beside `NAME`. " + said(error),
+            "We report both pooled and per-seed standard errors; trust the latter. A gain is paired over seeds: the "
+            "difference is taken in each seed, where both runs met the same tasks, and the p-value is that of a paired "
+            "t-test."]  # fmt: skip
+    return "\n\n".join(filter(None, out)) + "\n"
+
+
+def commands() -> str:
+    """Every command, its arguments and options."""
+    from typer.main import get_command
+
+    from shoal.cli.commands import app
+
+    out = [
+        "# Command line",
+        "What `shoal COMMAND --help` says. [Commands by example](/commands.md) shows them at work.",
+    ]
+
+    def show(command: Any, name: str) -> None:
+        if hasattr(command, "commands"):
+            for word, inner in command.commands.items():
+                show(inner, f"{name} {word}")
+            return
+        given = [one for one in command.params if one.param_type_name == "argument"]
+        options = [one for one in command.params if one.param_type_name != "argument"]
+        usage = " ".join([name, *map(placed, given), "[OPTIONS]"])
+        out.extend([f"## `{name}`", f"```text\n{usage}\n```", inspect.cleandoc(command.help or "")])
+        rows = [(f"`{placed(one)}`", getattr(one, "help", "") or "") for one in given]
+        rows += [(", ".join(f"`{word}`" for word in [*one.opts, *one.secondary_opts]), helped(one)) for one in options]
+        if rows:
+            out.append(table(("", "meaning"), rows))
+
+    show(get_command(app), "shoal")
+    return "\n\n".join(out) + "\n"
+
+
+def placed(argument: Any) -> str:
+    """An argument as it stands in a line of usage."""
+    return argument.metavar or (argument.name.upper() if argument.required else f"[{argument.name.upper()}]")
+
+
+def helped(option: Any) -> str:
+    """What an option is, with its default where that says something."""
+    default = option.default
+    shown = option.show_default and default not in (None, False, True, ())
+    return (option.help or "") + (f" (default: `{default}`)" if shown else "")
+
+
+def python() -> str:
+    """Every public name."""
+    import shoal
+
+    out = [
+        "# Python",
+        "The public names of the package. Each example is run by a test. What is not here may change without notice.",
+    ]
+    for name in shoal.__all__:
+        thing = getattr(shoal, name)
+        if name == "__version__":
+            continue
+        out += [f"## `shoal.{name}`", signature(f"shoal.{name}", thing), said(thing)]
+        for own, inner in vars(thing).items() if isinstance(thing, type) else ():
+            if own.startswith(("_", "model_")) or not spoken(inner):
+                continue
+            inner = getattr(inner, "__func__", inner)
+            function = getattr(inner, "fget", None) or getattr(inner, "func", None)
+            head = f"`{own}`" if function else signature(own, inner)
+            out += [f"### `{name}.{own}`", head if not function else "", said(function or inner)]
+    return "\n\n".join(filter(None, out)) + "\n"
+
+
+def spoken(thing: Any) -> bool:
+    """Is a member of a class something that a user calls or reads, with words of its own?"""
+    thing = getattr(thing, "__func__", None) or getattr(thing, "fget", None) or getattr(thing, "func", thing)
+    return callable(thing) and not isinstance(thing, type) and bool(inspect.getdoc(thing))
+
+
+def signature(name: str, thing: Callable[..., Any]) -> str:
+    """How something is called."""
+    try:
+        found = str(inspect.signature(thing))
+    except (TypeError, ValueError):
+        return ""
+    plain = re.sub(r"<[^>]*>", "...", found).replace("'", "").replace("typing.", "")
+    return f"```python\n{name}{re.sub(r'shoal(?:.[a-z_]+)+.', '', plain)}\n```"
+
+
+def examples() -> str:
+    """The programs in examples, whole."""
+    out = ["# Examples", "Short programs, each run by a test as it is."]
+    for file in sorted((ROOT / "examples").glob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        about, _, program = text.removeprefix('"""').partition('"""')
+        out += [f"## {file.stem.replace('_', ' ').capitalize()}", about.strip(),
+                f"```{{code-block}} python\n:caption: examples/{file.name}\n\n{program.strip()}\n```"]  # fmt: skip
+    return "\n\n".join(out) + "\n"
+
+
+if __name__ == "__main__":
+    write(Path(__file__).parent)
