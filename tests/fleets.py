@@ -80,8 +80,10 @@ MODULE = {"mlp": 16 * 16 + 16, "cnn": 6 * 6 * 3 * 3 + 6}  # weights and biases
 def tables_of(modes: str, every: int, **own: Any) -> list[dict[str, Any]]:
     """The [[sharing]] tables of modes joined by "+", with settings of their examples, and so often where they can."""
     examples = {name: dict(MODES[name].example) for name in modes.split("+")}
+    # What learns heads alone first needs a further epoch for the rest.
+    often = {name: max(every, example.get("head", 0) + 1) for name, example in examples.items()}
     return [
-        {"mode": name, **example, **({"every": every} if "every" in example else {}), **own}
+        {"mode": name, **example, **({"every": often[name]} if "every" in example else {}), **own}
         for name, example in examples.items()
     ]
 

@@ -31,7 +31,7 @@ def in_one_piece(mode: Federated, settings: Settings) -> None:
 class FedRep(FedAvg):
     """Averaging, and in every round the head learns alone, then the rest alone (Collins et al. 2021)."""
 
-    example: ClassVar[Mapping[str, Any]] = {"every": 2}
+    example: ClassVar[Mapping[str, Any]] = {"every": 2, "head": 1}
     mode: Literal["fedrep"] = "fedrep"  # type: ignore[assignment]
     head: PositiveInt = Field(1, description="epochs of a round in which only heads learn; less than every")
 

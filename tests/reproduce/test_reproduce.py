@@ -74,7 +74,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["table2"], ["cannot reproduce `table2`; allowed: table1, curves, budget, topology, gaps, sequential-mnist,"]),
+        (["table2"], ["cannot reproduce `table2`; allowed: table1, curves, budget, topology, gaps, compression,"]),
         (
             ["sequential-mnist", "--method", "magic"],
             ["sequential-mnist has no method `magic`; allowed: sgd, oewc, si,"],

@@ -12,7 +12,7 @@ import pytest
 from safetensors import safe_open
 
 from shoal.errors import Stopped
-from shoal.fleet.run import Moment, Watch, train
+from shoal.fleet.run import Lost, Moment, Watch, train
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.runs import execute as session
@@ -136,13 +136,15 @@ def test_killed_in_the_middle_of_writing_it_ends_the_same(
     folder, words = unbroken
     broken = tmp_path / "run"
     draw, kills, half = random.Random(0), 0, set()
+    most = len(last_writes(folder)) + 4  # more than the last session writes, so that it can end
     while True:
-        process = fork(*words_for(broken, words), fatal=draw.randint(1, 20))  # the last session writes 16 files
+        process = fork(*words_for(broken, words), fatal=draw.randint(1, most))
         process.join()
         if process.exitcode == 0:
             break
         assert process.exitcode == -signal.SIGKILL
         kills += 1
+        assert kills < 500, "it never ends"
         half |= {path.name for path in broken.glob("*.part")}
     assert kills > 2
     assert "checkpoint.safetensors.part" in half
@@ -154,18 +156,7 @@ def test_killed_at_each_of_its_last_writes_it_ends_the_same(
 ) -> None:
     """A kill at what a session writes first, or at the end, leaves a run that is not finished."""
     folder, _ = unbroken
-    last = [
-        "about.json",
-        "checkpoint.safetensors",
-        "accuracy.parquet",
-        "training.parquet",
-        "growth.parquet",
-        *(["ledger.parquet"] if (folder / "ledger.parquet").exists() else []),
-        "others.parquet",
-        "summary.json",
-    ]
-    # Before each of them the manifest is written, which says what it will be.
-    for at, name in enumerate((one for file in last for one in (file, "manifest.json")), start=1):
+    for at, name in enumerate(last_writes(folder), start=1):
         broken = tmp_path / str(at)
         copy(folder, broken, but=["summary.json", "others.parquet"])
         process = fork("resume", broken, fatal=at)
@@ -174,6 +165,15 @@ def test_killed_at_each_of_its_last_writes_it_ends_the_same(
         assert f"{name}.part" in [path.name for path in broken.glob("*.part")]
         assert call("resume", broken).code == 0
         assert_same(folder, broken)
+
+
+def last_writes(folder: Path) -> list[str]:
+    """The files that a session writes if nothing is left to learn, in order."""
+    shared = ["ledger.parquet", "links.parquet", "consensus.parquet"] if (folder / "ledger.parquet").exists() else []
+    tables = ["accuracy.parquet", "training.parquet", "growth.parquet", *shared, "others.parquet"]
+    last = ["about.json", "checkpoint.safetensors", *tables, "summary.json"]
+    # Before each of them the manifest is written, which says what it will be.
+    return [name for file in last for name in (file, "manifest.json")]
 
 
 def copy(folder: Path, to: Path, but: list[str]) -> None:
@@ -233,7 +233,9 @@ def test_a_polite_kill_saves_and_the_run_ends_the_same(
     broken = tmp_path / "run"
     stops = 0
 
-    def disturbed(fleet: Sequence[World], stacks: Sequence[Stack] | None, watch: Watch) -> tuple[Stack, ...]:
+    def disturbed(
+        fleet: Sequence[World], stacks: Sequence[Stack] | None, watch: Watch, lost: Lost
+    ) -> tuple[Stack, ...]:
         epochs = 0
 
         def tell(moment: Moment) -> None:
@@ -244,7 +246,7 @@ def test_a_polite_kill_saves_and_the_run_ends_the_same(
                 signal.raise_signal(number)
             watch(moment)
 
-        return train(fleet, stacks, tell)
+        return train(fleet, stacks, tell, lost=lost)
 
     monkeypatch.setattr(session, "train", disturbed)
     before = signal.getsignal(number)
