@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.errors import SettingsError, UserError
-from shoal.reproduce import benchmarks, budget, compression, curves, dropout, gaps, links, mixed, table1, topology
+from shoal.reproduce import benchmarks, budget, compression, curves, dropout, gaps, grid, links, mixed, table1, topology
 from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, Cell, settings
 from shoal.runs.cells import Row, read_csv, write_csv
 
@@ -76,6 +76,7 @@ FAMILIES = {
     links.NAME: Family(
         links.cells, links.records, as_they_are(links.NAME), links.row, links.METHODS, seeds=2, paper=False
     ),
+    grid.NAME: Family(grid.cells, grid.records, as_they_are(grid.NAME), grid.row, grid.METHODS, seeds=4, paper=False),
     mixed.NAME: Family(mixed.cells, mixed.records, as_they_are(mixed.NAME), mixed.row, mixed.METHODS, paper=False),
 }
 FIGURED = ("curves", "budget", "topology", links.NAME, compression.COMPRESSION)  # families with a figure
@@ -89,6 +90,7 @@ RANKS: dict[str, tuple[str, ...]] = {
 }
 KEYS = (
     *RANKS,
+    "learner",
     "kind",
     "dropout",
     "mode",

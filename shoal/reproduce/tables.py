@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shoal.errors import UserError
 from shoal.files import save
-from shoal.reproduce import benchmarks, dropout, mixed
+from shoal.reproduce import benchmarks, dropout, grid, mixed
 from shoal.runs.cells import Row, read_csv
 from shoal.study.paired import chance
 
@@ -118,6 +118,21 @@ def gained(row: Row) -> str:
     return f"{row['gain']:+.2f}" + ("" if error is None else f" ± {error:.2f}")
 
 
+def by_sharing(rows: list[Row]) -> list[str]:
+    """Of every learner the final accuracy alone, and what each way of sharing adds to it."""
+    found = {(row["dataset"], row["learner"], row["method"]): row for row in rows}
+    lines = []
+    for dataset, learner in dict.fromkeys((row["dataset"], row["learner"]) for row in rows):
+        own = [found.get((dataset, learner, method)) for method in grid.METHODS]
+        cells = [
+            "" if row is None else spread(row, "final_accuracy") if row["method"] == grid.ALONE
+            else f"{gain(row, 'final_accuracy')} (p {chance(row['final_accuracy_difference_p'])})"
+            for row in own
+        ]  # fmt: skip
+        lines.append([dataset, learner, *cells])
+    return table(["dataset", "learner", "alone, %", *grid.METHODS[1:]], lines)
+
+
 def by_learner(rows: list[Row]) -> list[str]:
     """Learners on sequential MNIST beside what was published; the spread is the standard deviation over seeds."""
     lines = [
@@ -158,6 +173,7 @@ def number(value: float | None) -> str:
 
 TABLES: dict[str, Callable[[list[Row]], list[str]]] = {
     dropout.NAME: by_dropout,
+    grid.NAME: by_sharing,
     mixed.NAME: by_kind,
     "parts": by_part,
     benchmarks.SEQUENTIAL: by_learner,

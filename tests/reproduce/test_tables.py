@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import UserError
-from shoal.reproduce import dropout, mixed, tables
+from shoal.reproduce import dropout, grid, mixed, tables
 from shoal.runs.cells import read_csv, write_csv
 from shoal.settings.groups import Settings
 from shoal.settings.reading import read, resolve
@@ -27,6 +27,35 @@ def made(page: str, name: str) -> list[str]:
     """The lines of a table in a page."""
     inside = page.partition(f"<!-- table {name} -->\n")[2].partition("<!-- end of table -->")[0]
     return inside.splitlines()
+
+
+def test_gains_of_the_grid_are_over_agents_alone_with_the_same_learner(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(dataset: str, net: str, learner: str, sharing: list[dict[str, Any]], seeds: int) -> Settings:
+        own = {**SMALL["learner"], "method": learner}
+        often = [{**mode, "every": 2} for mode in sharing]
+        shape = {"width": 8, "depth": 2}
+        raw = {"model": net, "agents": 2, "seeds": seeds, "net": shape, "sharing": often, "learner": own}
+        return resolve({**SMALL, **raw})
+
+    monkeypatch.setattr(grid, "made", small)
+    monkeypatch.setattr(grid, "LEARNERS", ("none", "replay"))
+    words = ("--dataset", "mnist", "--model", "monolithic", "--method", "none", "--method", "fedavg")
+    done = call("reproduce", "grid", *words, "--seeds", "2", "--out", "out")
+    assert done.code == 0, done.err
+    rows = {(row["learner"], row["method"]): row for row in read_csv(Path("out/grid.csv"))}
+    assert rows.keys() == {(learner, method) for learner in ("none", "replay") for method in ("none", "fedavg")}
+    for learner in ("none", "replay"):
+        alone, shares = rows[learner, "none"], rows[learner, "fedavg"]
+        gap = shares["final_accuracy"] - alone["final_accuracy"]
+        assert shares["final_accuracy_difference"] == pytest.approx(gap, abs=2e-3)
+        assert alone["final_accuracy_difference"] is None
+        assert shares["bytes_per_link_task"] > 0
+    Path("out/page.md").write_text(PAGE.format("grid"))
+    page = tables.fill(Path("out/page.md"), Path("out"))
+    assert page is not None
+    head, _, first, second = made(page.read_text(), "grid")
+    assert head == "| dataset | learner | alone, % | data | fedavg | fedavg int8 | modules | masks |"
+    assert (first.startswith("| mnist | none | "), second.startswith("| mnist | replay | ")) == (True, True)
 
 
 def test_dropout_is_on_or_off_for_everyone_and_gains_are_over_agents_alone_with_the_same(
