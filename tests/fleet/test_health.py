@@ -42,8 +42,9 @@ def poison(monkeypatch: pytest.MonkeyPatch, row: int, task: int, epoch: int, val
         if (stack.task, now) != (task, epoch):
             return
         if value is None:
-            stack.epoch = now + 1
+            stack.epoch = now + 1  # it ends when the epoch is done, and the clock goes on by itself
             conclude(stack, torch.arange(len(stack.lanes)) == row, WEIGHTS)
+            stack.epoch = now
         else:
             next(iter(stack.params.values()))[row].flatten()[3] = value
 
@@ -156,7 +157,7 @@ def test_a_run_with_agents_that_diverge_is_finished_and_says_so(tmp_path: Path) 
     done = call("run", DIGITS, *TINY, *words, "--out", folder)
     assert done.code == 0, done.err
     said = "agent 1 of seed 10 diverged in task 4, epoch 1: its weights are no numbers any more"
-    assert done.err.count(f"{said}; all others go on\n") == 1
+    assert done.err.count(f"{said}; all others continue\n") == 1
     assert f"{said}\n" in done.out
     assert "2 of 6 agents diverged; means over agents leave them out\n" in done.out
     summary = json.loads((folder / "summary.json").read_text())
