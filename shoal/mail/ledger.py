@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ COLUMNS = (
 )
 VERDICT, LATE = COLUMNS.index("verdict"), COLUMNS.index("late")
 WORDS = ("mode", "kind", "verdict")  # columns of words; all others are numbers
+SETTLING = Lock()
 
 
 class Weight(NamedTuple):
@@ -176,13 +178,16 @@ class Ledger:
         return self.parts
 
     def settle(self) -> None:
-        """Write what bundles have carried beside what single mails have."""
-        for mode, tallies in self.tallies.items():
-            for tally in tallies:
-                for ends, use in tally.uses.items():
-                    self.noted[ends] = self.noted.get(ends, UNUSED).beside(use)
-                    self.parts[*ends, mode] = self.parts.get((*ends, mode), UNUSED).beside(use)
-        self.tallies.clear()
+        """Write what bundles have carried beside what single mails have, once, whichever thread asks first."""
+        if not self.tallies:
+            return
+        with SETTLING:
+            for mode, tallies in self.tallies.items():
+                for tally in tallies:
+                    for ends, use in tally.uses.items():
+                        self.noted[ends] = self.noted.get(ends, UNUSED).beside(use)
+                        self.parts[*ends, mode] = self.parts.get((*ends, mode), UNUSED).beside(use)
+            self.tallies.clear()
 
     def use(self, sender: Lane, receiver: Lane) -> Use:
         """What an edge has carried so far."""

@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -163,11 +164,14 @@ def count(network: Network, agents: int) -> int:
         return len(settle(network).edges)
     if network.graph not in BUILT_IN:
         return len(edges(network, agents, 0))
-    pairs, chance = agents * (agents - 1), round(network.p * 10**6)
-    tree, chosen = 2 * (agents - 1), pairs * chance // 10**6
+    pairs, tree, radius = agents * (agents - 1), 2 * (agents - 1), min(1.0, network.radius)
+    # How likely two places in a square of side 1 are so near: a circle, less what of it lies outside.
+    chances = {"random": network.p, "geometric": math.pi * radius**2 - 8 / 3 * radius**3 + radius**4 / 2}
+    # In whole numbers: there may be more pairs than floats can hold.
+    chosen, close = (pairs * round(chance * 10**6) // 10**6 for chance in chances.values())
     return {
         "complete": pairs, "ring": 2 * agents, "server": tree, "tree": tree, "random": chosen,
-        "connected": chosen + tree, "disconnected": 0, "geometric": round(pairs * min(1.0, 3.15 * network.radius**2)),
+        "connected": chosen + tree, "disconnected": 0, "geometric": close,
     }[network.graph]  # fmt: skip
 
 

@@ -1,6 +1,8 @@
 """Mail as arrays is the same mail: the same letters, ledger and bits as one by one."""
 
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -168,3 +170,23 @@ def test_some_links_are_taken_in_order_and_once() -> None:
     assert links.take(np.array([0, 2, 5])).within(links)
     assert not any(links.take(np.array(at, np.int64)).within(links) for at in ([], [2, 0], [1, 1]))
     assert not Links(links.peers, links.senders, links.receivers).within(links)
+
+
+def test_what_bundles_have_carried_is_counted_once_whichever_thread_asks() -> None:
+    """Threads that search for answers ask what their edges still carry: one of them would fall silent, or find an edge
+    used twice as much as it is."""
+    world, stack = ready("mlp", [{"mode": "fedavg"}], agents=12)
+    post = Post(world, stack, world.settings.sharing[0])
+    bundle = post.send(post.mode.answer(post, []))
+    assert isinstance(bundle, Lot)
+    wanted, before = deepcopy(stack.ledger).uses, sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            ledger = deepcopy(stack.ledger)
+            with ThreadPoolExecutor(8) as pool:
+                found = list(pool.map(lambda ends, book=ledger: book.use(*ends), [*wanted] * 4))  # type: ignore[misc]
+            assert found == [*wanted.values()] * 4
+            assert ledger.uses == wanted
+    finally:
+        sys.setswitchinterval(before)

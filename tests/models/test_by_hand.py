@@ -14,6 +14,7 @@ from shoal.fleet.world import World
 from shoal.learners import loss
 from shoal.learners import step as steps
 from shoal.learners.batches import Batch
+from shoal.models import dropout
 from shoal.rng import key
 from tests.fleets import fleet
 
@@ -21,6 +22,7 @@ FEW: dict[str, Any] = {
     "tasks": {"count": 5, "train": 10, "validation": 5},
     "learner": {"epochs": 2},
     "agents": 2,
+    "machine": {"kernel": "torch"},  # where steps are compiled, the way by hand is not gone
 }
 UNEVEN = {"count": 3, "scenario": "dirichlet", "classes": 4, "initial": 1}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -58,7 +60,7 @@ def test_it_finds_what_autograd_finds(case: str, monkeypatch: pytest.MonkeyPatch
             rows = SimpleNamespace(params=cast(dict(stack.params), dtype))
             arguments = cast((batch, usage), dtype)
             found = hand(world, rows, arguments[0], parts, task, arguments[1], cuts)  # type: ignore[arg-type]
-            function = partial(steps.objective, world.model, parts, task, False, ())
+            function = partial(steps.objective, world.model, parts, task, False, (), True)
             wanted = steps.gradients(world, rows, function, (*arguments, []), parts, cuts)  # type: ignore[arg-type]
             assert found is not None
             assert found.keys() == wanted.keys()
@@ -123,8 +125,8 @@ def test_what_is_added_to_the_loss_is_added_to_its_gradient(
 
     def both(*given: Any) -> Any:
         world, stack, batch, parts, task, usage, cuts, terms, states = given
-        function = partial(steps.objective, world.model, parts, task, False, terms)
-        wanted = steps.gradients(world, stack, function, (batch, usage, states), parts, cuts)
+        function = partial(steps.objective, world.model, parts, task, False, terms, True)
+        wanted = steps.gradients(world, stack, function, (batch, dropout.drawn(usage), states), parts, cuts)
         found = apart(*given)
         for name, one in wanted.items():
             torch.testing.assert_close(found[name], one, rtol=0, atol=3e-6 * max(1e-3, float(one.abs().max())))
