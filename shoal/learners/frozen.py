@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from shoal.fleet.stack import Stack
     from shoal.fleet.world import World
     from shoal.learners.step import Part, Tensors
-    from shoal.models.contract import Usage
     from shoal.settings.groups import Settings
 
 MIXING = "mixing"
@@ -59,27 +58,18 @@ class Frozen(Learner):
 
     def epoch(self, world: "World", stack: "Stack", epoch: int) -> None:
         """One pass over the task, or over each of the initial tasks."""
-        from shoal.learners.batches import batch_size, batches, generators, pool
-        from shoal.learners.step import step
-        from shoal.learners.usual import masks, usage_of
+        from shoal.learners.usual import own_epoch
 
-        first, model = world.settings.tasks.initial, world.model
-        now = range(first) if stack.task < first else [stack.task]
+        first = world.settings.tasks.initial
         stack.moved[:] |= stack.task < first
         names = [name for name in stack.params if name != "mix" or self.combine]
-        for task in now:
-            held = pool(world, stack, task, past=False, received=task >= first)
-            size = batch_size(world, held)
-            parts: dict[str, Part] = {name: (slice(task, task + 1),) for name in names}
-            usage: Usage = usage_of(world, stack)
-            if self.combine and task >= max(first, 1):
-                usage = usage | {MIXING: torch.ones(len(stack.lanes), device=world.device)}
-            rngs = generators(stack, "dropout", "frozen", task, epoch)
-            for batch in batches(
-                held, generators(stack, "batches", "frozen", task, epoch), size, exactly=self.steps(epoch)
-            ):
-                dropped = masks(world, stack, rngs, model.mask_shapes(size))
-                step(world, stack, batch, parts, task, usage | dropped)
+
+        def parts(task: int) -> dict[str, "Part"]:
+            return {name: (slice(task, task + 1),) for name in names}
+
+        mixed = self.combine and stack.task >= max(first, 1)
+        usage = {MIXING: torch.ones(len(stack.lanes), device=world.device)} if mixed else {}
+        own_epoch(world, stack, epoch, self.method, parts, usage)
 
     def end(self, world: "World", stack: "Stack") -> None:
         """What was combined becomes the task's own."""

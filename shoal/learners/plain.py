@@ -23,6 +23,11 @@ def plain_only(learner: Learner, settings: "Settings") -> None:
             f"the learner `{learner.method}` trains the weights of a net, and those of `{settings.model}` are frozen; "
             'use learner = "frozen", or another model'
         )
+    if settings.decomposed:
+        raise SettingsError(
+            f"the learner `{learner.method}` trains weights as they are, and those of `{settings.model}` are put "
+            'together of a base and of parts; use learner = "decomposed", or another model'
+        )
 
 
 KINDS = {"task": "a head for each task", "one": "one head for all tasks", "grow": "one head that grows"}

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
-from shoal.learners.batches import Batch, Pool, balanced, batch_size, deal, generators, passes, pool, source
-from shoal.learners.step import Part, Steps, Tensors, unchanged
+from shoal.learners.batches import Batch, Pool, balanced, batch_size, batches, deal, generators, passes, pool, source
+from shoal.learners.step import Part, Steps, Tensors, step, unchanged
 from shoal.models import dropout
 from shoal.models.contract import Usage
 
@@ -101,6 +101,27 @@ def initial_epoch(
             steps.take(pick, parts, task, masked | (turn.usage or {}), cuts, change=turn.change)
             turn.after()
     steps.finish()
+
+
+def own_epoch(
+    world: World,
+    stack: Stack,
+    epoch: int,
+    word: str,
+    parts: Callable[[int], Mapping[str, Part]],
+    usage: Usage | None = None,
+) -> None:
+    """One pass over the task, or over each of the initial tasks after the other, where units of the net are a task's
+    own: `parts` says what trains with a task. The learner's `word` is in the names of all that is drawn."""
+    first, learner = world.settings.tasks.initial, world.settings.learner
+    used = usage_of(world, stack) | (usage or {})
+    for task in range(first) if stack.task < first else [stack.task]:
+        held = pool(world, stack, task, past=False, received=task >= first)
+        size, trained = batch_size(world, held), parts(task)
+        rngs, shapes = generators(stack, "dropout", word, task, epoch), world.model.mask_shapes(size)
+        dealt = batches(held, generators(stack, "batches", word, task, epoch), size, exactly=learner.steps(epoch))
+        for batch in dealt:
+            step(world, stack, batch, trained, task, used | masks(world, stack, rngs, shapes))
 
 
 def usual_epoch(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.models.contract import Model
     from shoal.settings.groups import Settings
 
-REPLAY, GROWTH, FROZEN = "replay", "modular", "frozen"  # learners
+REPLAY, GROWTH, FROZEN, DECOMPOSED = "replay", "modular", "frozen", "decomposed"  # learners
 MODULAR = "modular-"  # before the name of a block: the modular net that is made of it
 SHAPE = "shape"  # the one argument that a net of one's own may need: the shape of what it reads
 
@@ -114,6 +114,20 @@ def frozen(masked: bool, about: str) -> Entry:
     return Entry(make, FROZEN, "masked-mlp" if masked else "frozen-mlp", about)
 
 
+def decomposed(about: str) -> Entry:
+    """Nets whose weights are put together of a base and of parts."""
+
+    def make(settings: "Settings", bank: "Bank") -> "Model":
+        from shoal.models import heads
+        from shoal.models.blocks import linear
+        from shoal.models.decomposed import PEERS, Decomposed
+
+        attended = 1 + min(PEERS, settings.agents - 1)
+        return Decomposed(linear(settings.net, bank), settings.net.depth, *heads.sizes(settings, bank), attended)
+
+    return Entry(make, DECOMPOSED, "decomposed-mlp", about)
+
+
 def of_net(thing: Any) -> Any:
     """A line of the table for an `nn.Module` class, or for a function that makes such a net; anything else as it is."""
     torch = sys.modules.get("torch")
@@ -205,6 +219,10 @@ BUILT_IN: dict[str, Entry | str] = {
     ),
     "frozen-mlp": frozen(
         False, "the layers of mlp with random weights that nobody trains; every task learns biases; better wide"
+    ),
+    "decomposed-mlp": decomposed(
+        "the layers of mlp, whose weights are put together for every task: of a base, a sparse part of its own and "
+        "parts that others have sent"
     ),
     "modular-mlp": modules_of(
         "mlp", "the layers of mlp as modules that every task composes in its own way, and adds to"

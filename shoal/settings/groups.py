@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from shoal.learners.contract import Learner
-from shoal.models.table import BUILT_IN, FROZEN, GROWTH, MODELS
+from shoal.models.table import BUILT_IN, DECOMPOSED, FROZEN, GROWTH, MODELS
 from shoal.settings.conditions import DELAYS, INTERVALS, LOSSES, Delay, Intervals, Loss, Presence
 from shoal.settings.part import LATER, Budget, Duration, Part, Rate
 from shoal.settings.safety import Fault, Faults
@@ -410,6 +410,11 @@ class Settings(Part):
     def frozen(self) -> bool:
         """Do nets stand on a backbone that nobody trains?"""
         return MODELS.find(self.model).learner == FROZEN
+
+    @property
+    def decomposed(self) -> bool:
+        """Are weights put together of a base and of parts?"""
+        return MODELS.find(self.model).learner == DECOMPOSED
 
     @property
     def block(self) -> str:

@@ -5,7 +5,8 @@ whatever the numbers are: that is what a receiver expects, and what is paid for.
 and a line in `BUILT_IN`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from shoal.doors import Table
 from shoal.mail.mail import Expected
+from shoal.rng import key
 
 Draw = np.random.Generator
 Coded = dict[str, Tensor]  # tensors [U, ...] by name
@@ -179,3 +181,33 @@ BUILT_IN: dict[str, Codec] = {
     ),
 }
 CODECS: Table[Codec] = Table("codec", BUILT_IN, "shoal.codecs", lambda entry: isinstance(entry, Codec))
+
+
+# Modules that are sent once
+
+
+def in_bytes(modules: Mapping[str, Tensor], who: Sequence[tuple[int, int, str, int]]) -> Coded:
+    """Modules, tensors [n, ...] by name, with a byte for each weight; vectors stay as they are. `who` names each by
+    seed, agent, mode and task, whose random numbers round it: it is the same whoever it is sent to."""
+    found: Coded = {}
+    for name, tensor in modules.items():
+        if tensor.ndim < 3:
+            found[name] = tensor
+            continue
+        every = []
+        for one, (seed, agent, mode, task) in zip(tensor, who, strict=True):
+            draw = key(seed, agent, mode, "rounding", task, name)
+            every.append(int8_encode(one.flatten()[None], 1.0, draw, draw))
+        found |= {f"{name}.{part}": torch.cat([one[part] for one in every]) for part in every[0]}
+    return found
+
+
+def in_numbers(shapes: Mapping[str, tuple[int, ...]], content: Mapping[str, Tensor]) -> Coded:
+    """What a receiver makes of modules that came in bytes, or as they are: tensors [n, *shape] by name, and all else
+    that came with them."""
+    found = dict(content)
+    for name, shape in shapes.items():
+        if name not in content:
+            parts = {part: found.pop(f"{name}.{part}") for part in int8_layout(prod(shape), 1.0)}
+            found[name] = int8_decode(parts, prod(shape), key(0)).unflatten(1, shape)
+    return found

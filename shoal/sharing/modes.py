@@ -4,6 +4,7 @@ from shoal.doors import Table, is_a
 from shoal.sharing.contract import Sharing
 from shoal.sharing.fedagem import FedAGEM
 from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
+from shoal.sharing.fedweit import FedWeIT
 from shoal.sharing.heads import Heads
 from shoal.sharing.labels import Labels
 from shoal.sharing.masks import Masks
@@ -34,5 +35,6 @@ BUILT_IN: dict[str, type[Sharing]] = {
     "fedagem": FedAGEM,
     "masks": Masks,
     "heads": Heads,
+    "fedweit": FedWeIT,
 }
 MODES: Table[type[Sharing]] = Table("sharing mode", BUILT_IN, "shoal.modes", is_a(Sharing), also=("none",))

@@ -6,7 +6,8 @@ what is needed to use them; the best of all becomes the candidate of the task.
 """
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from dataclasses import replace
+from math import isfinite, prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -33,7 +34,9 @@ from shoal.models.params import whole
 from shoal.models.table import modular_form
 from shoal.rng import key
 from shoal.settings.groups import Settings
+from shoal.settings.part import LATER
 from shoal.sharing.bounds import largest, size, too_large
+from shoal.sharing.codecs import in_bytes, in_numbers, int8_layout
 from shoal.sharing.contract import Late, Sharing
 from shoal.sharing.images import classes_of, held, ids, images_of, per_lane, replies
 from shoal.sharing.scores import BUILT_IN, SCORES, Pair, iou
@@ -74,6 +77,12 @@ class ModMod(Sharing):
     transfer_structure: bool = Field(True, description="a module comes with the structure of its task?")
     frozen: bool = Field(False, description="does a received module stay as it is until the end of the task?")
     extra_random: bool = Field(False, description="try a fresh module beside a received one?")
+    compress: Literal["none", "int8"] = Field(
+        "none",
+        description="the weights of a module go as they are, or as a byte each, rounded at random; a module is sent "
+        "once, so that no codec with a memory serves",
+        json_schema_extra=LATER,
+    )
     leak: bool = Field(
         False, description="after looking at images once, train without dropout for good (the paper's code did)"
     )
@@ -171,7 +180,7 @@ class ModMod(Sharing):
             known = post.world.settings.tasks.initial <= min(tasks, default=-1) and max(tasks) < mail.task
             if not known or len(set(tasks)) < len(tasks):
                 return OUT_OF_RANGE
-            return TOO_LARGE if too_large(post, mail, post.world.model.body) else ACCEPTED
+            return TOO_LARGE if too_large(post, self.opened(post, mail), post.world.model.body) else ACCEPTED
         if self.asks == "labelled" and len(mail.payload["labels"].unique()) < 2:
             return OUT_OF_RANGE
         return ACCEPTED if len(next(iter(mail.payload.values()))) else OUT_OF_RANGE
@@ -190,7 +199,8 @@ class ModMod(Sharing):
             return False
         if len(np.unique(one * post.world.settings.tasks.count + tasks)) < len(one):
             return False
-        found = size({name: bundle.content[name] for name in post.world.model.body}).numpy()
+        content = in_numbers(body_shapes(post.world.model), bundle.content)
+        found = size({name: content[name] for name in post.world.model.body}).numpy()
         most = largest(post).numpy()[post.rows(bundle.links.receivers)]
         return bool((found[which] <= most[one]).all())
 
@@ -323,6 +333,9 @@ class ModMod(Sharing):
             return tensor[row.to(tensor.device), place.to(tensor.device)].cpu()
 
         payload = {name: taken(name, slots) for name in model.block.names}
+        if self.compress != "none":
+            who = [(*world.lanes[one], self.mode, u) for one, u in zip(rows.tolist(), tasks.tolist(), strict=True)]
+            payload = in_bytes(payload, who)
         payload["sources"] = ids(tasks)
         payload["scores"] = torch.tensor(scores, dtype=torch.float32)
         if self.transfer_head and alike:
@@ -342,7 +355,8 @@ class ModMod(Sharing):
         if isinstance(answers, Bundle) and self.choose == "trust":
             self.absorb_all(post, answers)
             answers = []
-        offered = {world.row[lane]: sorted_offers(mails) for lane, mails in by_receiver(answers).items()}
+        boxes = by_receiver(self.opened(post, mail) for mail in answers)
+        offered = {world.row[lane]: sorted_offers(mails) for lane, mails in boxes.items()}
         tried = try_out(world, stack, offered, self.tryout, self.frozen) if self.choose == "tryout" else {}
         for row, offers in sorted(offered.items()):
             results = tried.get(row, [np.nan] * len(offers))
@@ -358,8 +372,9 @@ class ModMod(Sharing):
     def absorb_all(self, post: Post, answers: Bundle) -> None:
         """`absorb` of a bundle, where the best by its score is taken."""
         stack, (one, which) = post.stack, answers.spread
-        score = answers.content["scores"].double().numpy()[which]
-        source = answers.content["sources"].numpy()[which]
+        content = in_numbers(body_shapes(post.world.model), answers.content)
+        score = content["scores"].double().numpy()[which]
+        source = content["sources"].numpy()[which]
         sender = answers.links.lanes[answers.links.senders, 1][one]
         row = post.rows(answers.links.receivers)[one]
         order = np.lexsort([sender, source, -score, row])  # as `Offer.order` has it
@@ -369,10 +384,17 @@ class ModMod(Sharing):
             told = np.stack([sender[mine], source[mine], score[mine], nothing, np.arange(len(mine)) == 0], 1)
             stack.of(self.mode)["offers"][here, stack.task, : len(mine)] = torch.from_numpy(told)
             first = mine[0]
-            parts = {name: tensor[which[first]] for name, tensor in answers.content.items()}
+            parts = {name: tensor[which[first]] for name, tensor in content.items()}
             chosen = Offer(float(score[first]), int(source[first]), int(sender[first]), parts)
             settle(post.world, stack, here, [chosen], self.frozen)
             came(stack, here, chosen)
+
+    def opened(self, post: Post, mail: Mail) -> Mail:
+        """Mail as if it had come whole."""
+        if self.compress == "none":
+            return mail
+        content = post.once(("opened",), mail.payload, lambda: in_numbers(body_shapes(post.world.model), mail.payload))
+        return replace(mail, payload=content)
 
     @property
     def asks(self) -> str:
@@ -396,6 +418,10 @@ class ModMod(Sharing):
         """What an offer consists of, from agents that are alike or not."""
         tasks, model = world.settings.tasks, modular(world)
         found = {name: Expected(torch.float32, (None, *shape)) for name, shape in body_shapes(model).items()}
+        for name, shape in body_shapes(model).items() if self.compress != "none" else ():
+            if len(shape) > 1:
+                del found[name]
+                found |= {f"{name}.{part}": one for part, one in int8_layout(prod(shape), 1.0).items()}
         found["sources"] = Expected(torch.int32, (None,), tasks.count)
         least, most = SCORES.find(self.metric).range
         found["scores"] = Expected(torch.float32, (None,), least=least, most=most)

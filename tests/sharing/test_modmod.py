@@ -551,3 +551,34 @@ def test_records_say_what_was_offered_chosen_and_kept_and_where_it_came_from() -
         (source,) = grew.filter(agent=row["origin_agent"], task=row["origin_task"]).iter_rows(named=True)
         assert row["hops"] == source["hops"] + 1
         assert (row["root_agent"], row["root_task"]) == (source["root_agent"], source["root_task"])
+
+
+@pytest.mark.parametrize("budget", ["unlimited", "1 MB"])  # as a bundle, and mail by mail
+def test_modules_as_bytes_cost_a_quarter_and_come_within_a_step(budget: str) -> None:
+    found = {}
+    for compress in ("none", "int8"):
+        world, stack = ready(min_similarity=-1.0, compress=compress, budget=budget)
+        exchange(world, stack)
+        found[compress] = world, stack
+        assert {verdict for *_, verdict in sent(stack, "modules")} == {ACCEPTED}
+    (world, plain), (_, coded) = found.values()
+    here = slot(world, TASK)
+    exact, rounded = (one.params["module.weight"][:, here] for one in (plain, coded))
+    step = exact.abs().flatten(1).amax(1) / 127
+    assert not torch.equal(exact, rounded)
+    assert ((exact - rounded).abs().flatten(1).amax(1) <= step * 1.001).all()
+    assert torch.equal(plain.params["module.bias"], coded.params["module.bias"])
+    modules = [one.ledger.column("bytes")[one.ledger.column("kind") == "modules"] for one in (plain, coded)]
+    weights = exact[0].numel()
+    assert (modules[0] - modules[1] > 3 * weights - 200).all()  # four bytes become one; names and scales are longer
+    assert modules[0].min() - modules[1].min() < 3 * weights
+
+
+def test_modules_of_one_agent_are_rounded_alike_for_all() -> None:
+    world, stack = ready(min_similarity=-1.0, compress="int8")
+    mode = world.settings.sharing[0]
+    assert isinstance(mode, ModMod)
+    once, again = (mode.pack(world, stack, 1, [2, 3], {2: 0.5, 3: 0.25}, True) for _ in range(2))
+    alone = mode.pack(world, stack, 1, [3], {3: 0.25}, True)
+    assert torch.equal(once["module.weight.values"], again["module.weight.values"])
+    assert torch.equal(once["module.weight.values"][1:], alone["module.weight.values"])
