@@ -29,7 +29,8 @@ from shoal.mail.quote import Quote, Room, numbers
 from shoal.models.contract import body_shapes
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.sharing.contract import Sharing
+from shoal.settings.policies import contents
+from shoal.sharing.contract import Carries, Sharing
 from shoal.sharing.federated import net_of, write
 
 WEIGHTS = "weights"  # what agents of the same model have in common
@@ -121,6 +122,11 @@ class Short(Sharing):
     asking: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[Mapping[str, Any]] = {"every": 2}
     functions: ClassVar[Mapping[str, Callable[..., Any]]] = {}  # sends, uses, penalty
+    holds: ClassVar[tuple[str, ...]] = ()  # what a letter holds, where it is not weights; nothing: nobody says
+
+    def carries(self, kind: str) -> Carries | None:
+        what = self.holds if "sends" in self.functions else ("models",)
+        return Carries(what) if kind == LETTER and what else None
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         return super().fits(sender, receiver) and net_of(sender) == net_of(receiver)
@@ -205,6 +211,7 @@ def mode(
     when: Literal["before", "after"] = "before",
     penalty: Callable[..., Tensor] | None = None,
     name: str = "",
+    holds: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], type[Sharing]]:
     """Make a sharing mode of a plain function: what an agent does with what has come to it.
 
@@ -212,7 +219,9 @@ def mode(
     function `sends(agent)` returns, tensors by name, in the same shapes at every exchange. The decorated function is
     called with the agent and with all letters that have come to it, each tensor with a first axis over senders. It
     returns the weights to go on with, or nothing, and may `agent.keep(...)` tensors, which `agent.kept` and a function
-    `penalty(frame)`, added to the loss from then on, can read (`Agent` here, `Frame` in shoal/learners/step.py).
+    `penalty(frame)`, added to the loss from then on, can read (`Agent` here, `Frame` in shoal/learners/step.py). What
+    is not weights `holds` some of what policies speak of (docs/guides/privacy.md); who does not say which is taken to
+    hold anything.
 
     Arguments with a default are settings of the mode: write 1.0, and not 1, for one that can be any number. A line
     `rate: how far` in the docstring describes one.
@@ -240,10 +249,19 @@ def mode(
                 Field(when, description="exchange before or after every so many epochs"),
             ),
         }
-        found: type[Sharing] = made(Penalising if penalty else Short, uses, functions, {"uses": 2}, fixed)
+        found: type[Short] = made(Penalising if penalty else Short, uses, functions, {"uses": 2}, fixed)
+        found.holds = known_contents(holds)
         return found
 
     return make
+
+
+def known_contents(words: Sequence[str]) -> tuple[str, ...]:
+    """Words for what mail can hold, all of which policies know."""
+    try:
+        return tuple(contents(list(words)))
+    except ValueError as error:
+        raise SettingsError(f"`holds` {error}") from None
 
 
 # Learners

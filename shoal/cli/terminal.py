@@ -76,6 +76,13 @@ def show_summary(summary: dict[str, Any]) -> None:
             f"{summary['fleet_joules']:,.4g} joules of all agents",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
+    if "epsilon" in summary:
+        spent = ", ".join(f"agent {agent} {value:.4g}" for agent, value in list(summary["epsilon"].items())[:16])
+        more = f" and {len(summary['epsilon']) - 16} more" * (len(summary["epsilon"]) > 16)
+        console.print(
+            f"epsilon spent on models that left, at delta {summary['delta']:g}: {spent}{more}",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
     for sentence in summary.get("warnings", ()):
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
@@ -86,6 +93,7 @@ def show_summary(summary: dict[str, Any]) -> None:
 def show_plan(fleet: Sequence["World"]) -> None:
     """What sharing will cost, a table of limits and mail."""
     from shoal.fleet.size import size
+    from shoal.sharing import sites
     from shoal.sharing.plan import expected, fit, plan, total
     from shoal.units import limit
 
@@ -103,7 +111,7 @@ def show_plan(fleet: Sequence["World"]) -> None:
     console.print(f"about {size(settings, fleet[0].bank)}", highlight=False, soft_wrap=True)
     if settings.clock.counts:
         console.print(str(expected(fleet, lines)), highlight=False, soft_wrap=True)
-    for sentence in said(fleet[0]):
+    for sentence in [*said(fleet[0]), *sites.said(fleet)]:
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     if settings.kinds:
         show_kinds(fleet[0])
@@ -242,6 +250,7 @@ def facts_of(world: "World", lines: list["Line"]) -> dict[str, list[str]]:
         "floats in the run": [f"{one.total:,}" for one in lines],
         "refused: link at rest": [f"{one.resting:,}" for one in lines],
         "refused: over budget": [f"{one.over:,}" for one in lines],
+        **({"refused: by a policy": [f"{one.forbidden:,}" for one in lines]} if world.fleet.policy else {}),
     }
 
 

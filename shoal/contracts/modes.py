@@ -38,11 +38,13 @@ from shoal.mail.mail import (
     ACCEPTED,
     DOWN,
     EXPIRED,
+    FORBIDDEN,
     LOST,
     OVER_BUDGET,
     OVERTAKEN,
     SILENT,
     TOO_MUCH,
+    UNDECLARED,
     UNDER_WAY,
     UNSENT,
     Expected,
@@ -51,6 +53,7 @@ from shoal.mail.mail import (
 )
 from shoal.mail.quote import Room
 from shoal.models.table import MODELS
+from shoal.settings.policies import CONTENTS
 from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
 from shoal.sharing.exchange import meet
@@ -261,6 +264,39 @@ def with_a_budget_of_zero_all_are_alone(case: Case) -> None:
         case.as_alone(stack, FIRST, "with a budget of zero all learn as alone")
         verdicts = set(stack.ledger.column("verdict").tolist())
         law(verdicts == {OVER_BUDGET}, f"{case.what}: with a budget of zero all mail is refused, got {verdicts}")
+
+
+def under_a_policy_that_forbids_it_all_are_alone(case: Case) -> None:
+    for policy in ({"allow": []}, {"agents": [0, 1], "forbid": list(CONTENTS)}):
+        stack = simulate(case.small(FIRST, policy=policy))
+        case.as_alone(stack, FIRST, "under a policy that forbids all contents all learn as alone")
+        verdicts = set(stack.ledger.column("verdict").tolist())
+        law(
+            bool(verdicts) and verdicts <= {*FORBIDDEN.values(), UNDECLARED},
+            f"{case.what}: under a policy that forbids all contents all mail is forbidden, got {verdicts}",
+        )
+
+
+def under_a_policy_that_allows_it_the_run_is_the_same(case: Case) -> None:
+    stack = simulate(case.small(FIRST, policy={"allow": list(CONTENTS), "forbid_classes": [9], "to": [4]}))
+    case.same(stack, case.first.stack, "a policy that forbids nothing changes nothing, bit for bit")
+
+
+def what_mail_carries_is_declared(case: Case) -> None:
+    """A mode may say nothing of its mail; what it says, it says of all of it, in words that policies know."""
+    for mail, _ in case.all.posted:
+        mode = next(one for one in case.modes if one.mode == mail.mode)
+        carried = mode.carries(mail.kind)
+        if carried is None:
+            continue
+        unknown = [what for what in carried.what if what not in CONTENTS]
+        words = ", ".join(CONTENTS)
+        law(bool(carried.what), f"`{mode.mode}`: mail of kind `{mail.kind}` carries nothing; say one of {words}")
+        law(not unknown, f"`{mode.mode}`: mail of kind `{mail.kind}` carries `{unknown}`; the words are {words}")
+        law(
+            "images" not in mail.payload or "images" in carried.what,
+            f"`{mode.mode}`: mail of kind `{mail.kind}` has images, but does not carry them",
+        )
 
 
 def an_edge_leads_one_way(case: Case) -> None:
@@ -727,6 +763,9 @@ LAWS: tuple[Callable[[Case], None], ...] = (
     an_agent_without_edges_is_alone,
     without_edges_all_are_alone,
     with_a_budget_of_zero_all_are_alone,
+    under_a_policy_that_forbids_it_all_are_alone,
+    under_a_policy_that_allows_it_the_run_is_the_same,
+    what_mail_carries_is_declared,
     an_edge_leads_one_way,
     stopped_and_resumed_it_ends_the_same,
     cut_into_stacks_it_ends_the_same,

@@ -29,6 +29,7 @@ from shoal.fleet.state import guarded
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
 from shoal.learners.memory import remember
+from shoal.mail import privacy
 
 Fleet = Sequence[tuple[World, Stack]]
 
@@ -154,6 +155,8 @@ def copies(whole: World, stack: Stack) -> Stack:
     made.renew(sharing_state(whole))
     for mode in whole.settings.sharing:
         made.of(mode.owner).update(mode.begins(whole, made))
+    if whole.fleet.privacy:
+        made.of(privacy.OWNER).update(privacy.begun(whole, made.params))
     made.of(RECORD)["classes"] = class_counts(whole)
     made.of(RECORD).update(counters(whole))
     made.clock.update(events.init(whole))

@@ -14,6 +14,7 @@ from shoal.fleet import events
 from shoal.fleet.state import State
 from shoal.fleet.world import World
 from shoal.learners import memory, received
+from shoal.mail import privacy
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Mail
 from shoal.models import dropout
@@ -244,6 +245,7 @@ def start(world: World) -> Stack:
         (dropout.OWNER, dropout.init(count, device)),
         (settings.learner.owner, settings.learner.init(world)),
         *sharing_state(world),
+        *([(privacy.OWNER, privacy.begun(world, params))] if world.fleet.privacy else []),
     ]
     for owner, tensors in owners:
         if owner in states and (tensors or owner in CORE):

@@ -20,6 +20,7 @@ from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS
 from shoal.fleet.events import arrivals, first_of
 from shoal.mail.bundle import Links
+from shoal.mail.terms import Terms, terms
 from shoal.models.contract import Model, Usage, described
 from shoal.models.heads import OPEN, sizes
 from shoal.models.table import build
@@ -243,6 +244,20 @@ class World:
     @cached_property
     def arrays(self) -> "dict[Sharing, Links]":
         """What `links` has found."""
+        return {}
+
+    def terms(self, sender: Lane, receiver: Lane) -> Terms | None:
+        """What may leave over an edge; None: anything."""
+        if not self.fleet.policy:
+            return None
+        ends = sender.agent, receiver.agent
+        if ends not in self.agreed:
+            self.agreed[ends] = terms(self.fleet, self.bank, *ends)
+        return self.agreed[ends]
+
+    @cached_property
+    def agreed(self) -> dict[tuple[int, int], Terms | None]:
+        """What `terms` has found."""
         return {}
 
     @cached_property

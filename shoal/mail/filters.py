@@ -9,9 +9,12 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from shoal.mail.ledger import UNUSED, Use
 from shoal.mail.mail import AT_REST, DOWN, OVER_BUDGET, Mail
 from shoal.mail.quote import Quote, Room
+from shoal.mail.terms import Terms, stops
 from shoal.network.edges import Edge
 from shoal.network.weather import Weather, over
 from shoal.units import Limit, limit
@@ -31,6 +34,9 @@ class Way(NamedTuple):
     own: Use = UNUSED  # of this mode
     seed: int = 0
     when: int = 0  # the epoch that runs, or has just ended, since the first task
+    terms: Terms | None = None  # what may leave over it; None: anything
+    counts: np.ndarray | None = None  # of the message in question, items of each class, where that matters
+    given: np.ndarray | None = None  # and those that have left before it
 
     @property
     def weather(self) -> Weather:
@@ -86,6 +92,7 @@ LINK_DOWN = Filter(
 )
 LOSS = Filter(sends=lambda way, mail: None if way.weather.lost(way.when)[0] else mail)
 DELAY = Filter(sends=delayed)
+POLICY = Filter(lambda way, letter: stops(way.terms, way.mode, way.given, letter.kind, way.counts))
 RHYTHM = Filter(lambda way, letter: AT_REST if way.rests else "", lambda way: Room(0, 0) if way.rests else Room())
 EDGE_BUDGET = budgeted(lambda way: way.edge.limit, lambda way: way.use)
 MODE_BUDGET = budgeted(lambda way: limit(way.mode.budget), lambda way: way.own)
@@ -96,7 +103,8 @@ def filters(way: Way) -> tuple[Filter, ...]:
     limits, the post does the same for bundles, by arrays: `Post.fates`.)"""
     edge = way.edge
     weather = [(edge.down, LINK_DOWN), (edge.loss, LOSS), (edge.delay, DELAY)]
-    return RHYTHM, EDGE_BUDGET, MODE_BUDGET, *(one for there, one in weather if there)
+    site = (POLICY,) if way.terms is not None else ()
+    return *site, RHYTHM, EDGE_BUDGET, MODE_BUDGET, *(one for there, one in weather if there)
 
 
 USUAL = filters

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from shoal.data.tasks import Lane
+from shoal.settings.policies import CONTENTS
 
 # The types of numbers that mail can hold.
 PACKED = (
@@ -34,7 +35,16 @@ TOO_MUCH = "too much"  # more than the mode ever sends over an edge
 SENT_ALREADY = "sent already"  # over an edge goes one mail of a kind at an exchange
 SILENT = "silent"  # the code of its sender has failed, and there is none
 DOWN = "link down"
-UNSENT = (AT_REST, OVER_BUDGET, FORGED, NO_EDGE, NO_TENSORS, TOO_MUCH, SENT_ALREADY, SILENT, DOWN)
+# A policy of the sender's site forbids it.
+FORBIDDEN = {what: f"{what} forbidden" for what in CONTENTS}
+UNDECLARED = "contents undeclared"  # its mode does not say what it holds
+CLASS_FORBIDDEN = "class forbidden"
+CLASS_USED_UP = "class used up"  # as many items of a class as may leave over the edge have left
+CLASS_UNSAID = "class unsaid"  # classes matter, and it does not say of which its items are
+NOT_CLIPPED = "not clipped"  # it holds more of a model than weights, which cannot be clipped
+SPENT = "privacy spent"
+POLICY = (*FORBIDDEN.values(), UNDECLARED, CLASS_FORBIDDEN, CLASS_USED_UP, CLASS_UNSAID, NOT_CLIPPED, SPENT)
+UNSENT = (AT_REST, OVER_BUDGET, FORGED, NO_EDGE, NO_TENSORS, TOO_MUCH, SENT_ALREADY, SILENT, DOWN, *POLICY)
 # It has arrived, and its receiver refuses it.
 UNKNOWN_KIND = "unknown kind"  # the mode has no such mail, or not now
 WRONG_SHAPE = "wrong shape"

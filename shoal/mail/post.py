@@ -51,7 +51,10 @@ from shoal.mail.mail import (
     identify,
     packable,
 )
+from shoal.mail.policy import given, note, permitted
+from shoal.mail.privacy import released
 from shoal.mail.quote import Quote, Room
+from shoal.mail.terms import counted as counted_by_class
 from shoal.settings.conditions import NEVER
 from shoal.sharing.contract import Sharing
 
@@ -168,7 +171,8 @@ class Post:
     def free(self) -> bool:
         """May all lanes that are here send all they like to all that they are linked with? Then mail can be bundled."""
         links = self.world.even and self.world.free and self.prompt and open_to_all(self.mode) and self.whole
-        return links and not self.world.fleet.faulty and not self.silent and self.world.device.type == "cpu"
+        ours = not self.world.fleet.faulty and not self.world.fleet.policy and not self.silent
+        return links and ours and self.world.device.type == "cpu"
 
     def bundle(
         self,
@@ -217,12 +221,21 @@ class Post:
         """An edge as it is now. Without an edge there is none, whoever asks."""
         edge, ledger = self.world.edges[sender, receiver], self.stack.ledger
         uses = ledger.use(sender, receiver), ledger.share(sender, receiver, self.mode.mode)
-        return Way(edge, self.mode, self.now, self.stack.task, *uses, sender.seed, self.when)
+        terms = self.world.terms(sender, receiver)
+        return Way(edge, self.mode, self.now, self.stack.task, *uses, sender.seed, self.when, terms)
 
     def left(self, sender: Lane, receiver: Lane) -> Room:
         """What the edge still carries now, in floats and bytes: nothing while it rests. `fitting` says how many items
         that is."""
         return left(self.way(sender, receiver))
+
+    def permitted(self, lane: Lane, others: Sequence[Lane], kind: str, classes: np.ndarray) -> np.ndarray:
+        """Which of some items, of classes [n] or of several each [n, K], may be in mail of a kind from a lane to all of
+        `others`, by the policy of its site: bool [n], the first before the last. What is not permitted keeps the whole
+        mail from leaving, and a neighbour to whom no such mail may go at all does not count."""
+        if not self.world.fleet.policy:
+            return np.ones(len(classes), bool)
+        return permitted(self, lane, others, kind, classes)
 
     def send(self, mails: Iterable[Mail]) -> Sequence[tuple[Mail, str]]:
         """Let mails of lanes that are here leave, if they may: they are paid for, whatever becomes of them.
@@ -297,10 +310,18 @@ class Post:
         if (*ends, mail.kind) in self.gone or mail.kind in self.lots:
             return mail, SENT_ALREADY
         way = self.way(*ends)
+        if way.terms is not None and way.terms.by_class and self.known(mail.kind):
+            classes = len(self.world.bank.classes)
+            counts = counted_by_class(self.mode, mail, self.look(mail.kind, mail.sender), classes)
+            way = way._replace(counts=counts, given=given(self, *ends))
         if why := stopped(way, mail):
             if why not in UNSENT:  # the ledger could not tell that it was never paid for
                 raise ValueError(f"a filter stops mail as `{why}`, which is not in UNSENT; put it there")
             return mail, why
+        mail, why = released(self, mail)
+        if why:
+            return mail, why
+        note(self, mail, way)
         self.sent[mail.id] = mail
         self.gone.add((*ends, mail.kind))
         self.stack.ledger.carry(mail, self.now)

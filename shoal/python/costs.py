@@ -7,6 +7,7 @@ from html import escape
 import polars as pl
 
 from shoal.fleet.world import World
+from shoal.sharing import sites
 from shoal.sharing.plan import Line, plan
 from shoal.sharing.plan import total as total_of
 from shoal.units import shown
@@ -48,7 +49,7 @@ def costs(worlds: Sequence[World]) -> Costs:
     head = f"{lanes}, {settings.network.graph}: {len(edges)} links in one direction; at most {shown(total)} in all"
     silent = [mode.mode for mode in settings.sharing if not any(line.mode == mode.mode for line in lines)]
     notes = [*map(told, lines), *(f"{mode} never sends anything: no link carries it" for mode in silent)]
-    notes += [mode.doubt for mode in settings.sharing if mode.doubt]
+    notes += [mode.doubt for mode in settings.sharing if mode.doubt] + sites.said(worlds)
     if not settings.sharing:
         notes = ["nothing is shared"]
     return Costs(table, total, head, tuple(notes))
@@ -64,7 +65,7 @@ def row(line: Line) -> dict[str, object]:
         "bytes": line.bytes,
         "bytes_per_link_task": line.total_bytes / line.tasks,
         "messages": links * line.posted,
-        "refused": links * (line.resting + line.over),
+        "refused": links * (line.resting + line.over + line.forbidden),
         "bytes_total": links * line.total_bytes,
     }
 
@@ -73,7 +74,7 @@ def told(line: Line) -> str:
     """The same in words."""
     links = f"{line.edges.number} link{'s' * (line.edges.number > 1)}"
     said = f"{line.mode}, {line.kind}: {shown(line.total_bytes / line.tasks)} per link and task on {links}"
-    why = {"the link rests": line.resting, "over budget": line.over}
+    why = {"the link rests": line.resting, "over budget": line.over, "a policy forbids them": line.forbidden}
     lost = [f"{count:,} because {reason}" for reason, count in why.items() if count]
     if not lost:
         return said

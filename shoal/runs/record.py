@@ -20,6 +20,8 @@ links.parquet             a row per directed link: seed, sender, receiver, messa
                           refused, under way and kept back, mean age of what the receiver knew (only if agents share)
 consensus.parquet         a row per seed and kind of nets at the end of a task: how far agents' common weights are from
                           their mean, and the norm of that mean (only if agents share)
+privacy.parquet           a row per agent: how often its model has left with noise, the epsilon that it has spent, at
+                          which delta, and what it may spend (only if a policy has noise)
 others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
                           (in a fleet of several kinds, these tables have a column `kind`, the ledger not)
 summary.json              the metrics; there when the run is finished
@@ -66,7 +68,7 @@ from shoal.network.graphs import is_file
 from shoal.runs import files
 from shoal.runs.conditions import consensus, links
 from shoal.runs.files import reason
-from shoal.runs.tables import accuracies, candidates, growth, posted, spending, strangers, summarise, told, training
+from shoal.runs.tables import accounts, accuracies, candidates, growth, posted, spending, strangers, summarise, told, training
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import is_there, parsed, resolve
@@ -339,6 +341,8 @@ class Record:
         if self.settings.clock.counts:
             self.table("time", spending(self.settings, stacks))
         self.table("growth", growth(self.settings, stacks))
+        if any(policy.noise for policy in self.settings.privacy.values()):
+            self.table("privacy", accounts(self.settings, stacks))
         if self.settings.sharing:
             self.table("ledger", posted(self.settings, stacks[0].ledger))
             self.table("links", links(self.settings, stacks[0].ledger, clock(self.settings, stacks[0])))

@@ -13,6 +13,7 @@ from shoal.fleet.evaluate import Foreign
 from shoal.fleet.health import WORDS as CAUSES
 from shoal.fleet.stack import RECORD, Stack, grid
 from shoal.learners import candidates as grown
+from shoal.mail import privacy
 from shoal.mail.ledger import COLUMNS, WORDS, Ledger
 from shoal.mail.mail import ACCEPTED
 from shoal.runs.conditions import weathered
@@ -297,9 +298,39 @@ def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign])
         "sharing": [mode.mode for mode in settings.sharing],
         **traffic(settings, stacks[0].ledger),
         **by_the_clock(settings, stacks),
+        **spent(settings, stacks),
         **(weathered(settings, stacks[0].ledger) if settings.sharing and unsettled(settings) else {}),
         "identity": settings.identity(),
     }
+
+
+def accounts(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
+    """A row per agent whose models leave with noise: how often they have left, and what privacy that has spent."""
+    rows = [
+        (*lane, int(stack.of(privacy.OWNER)["releases"][row]), policy)
+        for stack in stacks
+        for row, lane in enumerate(stack.lanes)
+        if (policy := settings.privacy.get(lane.agent)) is not None and policy.noise
+    ]
+    found = [
+        (seed, agent, count, privacy.epsilon(policy.noise, policy.delta, count), policy.delta, policy.epsilon)
+        for seed, agent, count, policy in sorted(rows, key=lambda row: row[:2])
+    ]
+    names = {"seed": pl.Int64, "agent": pl.Int64, "releases": pl.Int64}
+    numbers = {"epsilon": pl.Float64, "delta": pl.Float64, "allowed": pl.Float64}
+    return pl.DataFrame(found, {**names, **numbers}, orient="row")
+
+
+def spent(settings: Settings, stacks: Sequence[Stack]) -> dict[str, Any]:
+    """What a summary says of privacy: what every agent has spent of epsilon, in the seed in which it is most, and the
+    largest delta at which that is counted."""
+    table = accounts(settings, stacks)
+    if not len(table):
+        return {}
+    most: dict[str, float] = {}
+    for agent, value in zip(table["agent"].to_list(), table["epsilon"].to_list(), strict=True):
+        most[str(agent)] = round(max(value, most.get(str(agent), 0.0)), 4)
+    return {"epsilon": most, "delta": max(table["delta"].to_list())}
 
 
 def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]) -> dict[str, float | None]:

@@ -6,13 +6,14 @@ from pydantic import ValidationError
 
 from shoal.errors import SettingsError
 from shoal.models.table import MODELS
-from shoal.settings import safety
+from shoal.settings import policies, safety
 from shoal.settings.checks import known, made, sentence
 from shoal.settings.conditions import Absence
 from shoal.settings.groups import REST, Change, Link, Network, Settings, Tasks
 from shoal.settings.kinds import kinds_of, learners_of, possible, suitable
 from shoal.settings.learners import general, learner_of, told
 from shoal.settings.part import Part, spoken
+from shoal.settings.policies import Policy
 from shoal.settings.protocols import completed
 from shoal.settings.safety import Fault, tables
 from shoal.settings.times import timely
@@ -41,11 +42,13 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
         if isinstance(change, dict):
             known(change, Change, f"network.changes[{place}].")
             made(Change, change, f"network.changes[{place}].")
-    liars = tables(raw.get("faulty", ()))
-    for place, table in enumerate(liars if isinstance(liars, tuple) else ()):  # what is no list is refused below
-        if isinstance(table, dict):
-            known(table, Fault, f"faulty[{place}].")
-            made(Fault, table, f"faulty[{place}].")
+    several: tuple[tuple[str, type[Part]], ...] = ("faulty", Fault), ("policy", Policy)
+    for name, kind in several:
+        groups = tables(raw.get(name, ()))
+        for place, table in enumerate(groups if isinstance(groups, tuple) else ()):  # what is no list is refused below
+            if isinstance(table, dict):
+                known(table, kind, f"{name}[{place}].")
+                made(kind, table, f"{name}[{place}].")
     said = alone(raw)
     MODELS.find(said.model)
     SCENARIOS.find(said.tasks.scenario)
@@ -123,6 +126,7 @@ def check(settings: Settings) -> None:
     """Raise if settings contradict each other."""
     if settings.faulty:
         safety.check(settings.faulty, settings.agents)
+    policies.check(settings.policy, settings.agents)
     modes = settings.sharing
     names = [mode.mode for mode in modes]
     for mode in modes:

@@ -19,6 +19,7 @@ from shoal.learners.contract import Learner
 from shoal.models.table import BUILT_IN, DECOMPOSED, FROZEN, GROWTH, MODELS
 from shoal.settings.conditions import DELAYS, INTERVALS, LOSSES, Delay, Intervals, Loss, Presence
 from shoal.settings.part import LATER, Budget, Duration, Part, Rate
+from shoal.settings.policies import Policies, Policy
 from shoal.settings.safety import Fault, Faults
 from shoal.sharing.contract import Sharing
 
@@ -367,6 +368,12 @@ class Settings(Part):
         description="agents that lie in what they send: tables with agents, does, strength (docs/guides/liars.md)",
         json_schema_extra=LATER,
     )
+    policy: Policies = Field(
+        (),
+        description="what may leave agents: tables with agents, to, allow, forbid, forbid_classes, per_class, clip, "
+        "noise, epsilon, delta (docs/guides/privacy.md)",
+        json_schema_extra=LATER,
+    )
     machine: Machine = Machine()
     kinds: tuple[Kind, ...] = Field(
         (), description="agents with a model, net or learner of their own: name, agents, and only what differs"
@@ -425,6 +432,12 @@ class Settings(Part):
     def faults(self) -> dict[int, Fault]:
         """How each agent lies that does."""
         return {agent: fault for fault in self.faulty for agent in fault.agents}
+
+    @property
+    def privacy(self) -> dict[int, Policy]:
+        """The policy by which each agent's models are clipped, if they are."""
+        private = [one for one in self.policy if one.private]
+        return {agent: one for one in private for agent in one.agents or range(self.agents)}
 
     def identity(self) -> str:
         """Eight letters that name all that can change a result."""

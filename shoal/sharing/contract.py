@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 
 # Of mail of one kind and sender that comes later than it was sent: all is of use, the newest alone, or none.
 Late = Literal["all", "newest", "never"]
+
+
+class Carries(NamedTuple):
+    """What a mail holds, for the policies of its sender's site (shoal/settings/policies.py)."""
+
+    what: tuple[str, ...]  # of CONTENTS
+    # The tensor that says of which class each item is, or of which ones, as the data counts them; where it is not
+    # there, a policy about classes takes the items to be of any.
+    classes: str = ""
 
 
 class Sharing(Part):
@@ -115,6 +124,11 @@ class Sharing(Part):
         near = self.neighbours == "all" or sender.agent % sources == receiver.agent % sources
         there = not self.both_ways or (receiver, sender) in world.edges
         return near and there and self.fits(world.of(sender), world.of(receiver))
+
+    def carries(self, kind: str) -> Carries | None:
+        """What mail of some kind holds. A mode that does not say may hold anything: where a site forbids anything, none
+        of its mail leaves."""
+        return None
 
     def objects(self, post: "Post", mail: "Mail") -> str:
         """Why a receiver does not accept mail that looks as expected, in a word or two; empty: it does. It is asked for

@@ -22,6 +22,7 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, numbers
 from shoal.models.contract import body_shapes
 from shoal.settings.groups import Settings
+from shoal.sharing.contract import Carries
 from shoal.sharing.federated import Federated, combined, models, write_all
 
 STEEPEST = 1e6  # no slope that is sent is larger
@@ -65,6 +66,9 @@ class FedAGEM(Federated):
                 slope = {name: one.clamp(-STEEPEST, STEEPEST) for name, one in slope.items()}
                 mails += [post.mail(lane, other, "slope", slope, 1) for other in post.out(lane)]
         return mails
+
+    def carries(self, kind: str) -> Carries | None:
+        return Carries(("gradients",)) if kind == "slope" else super().carries(kind)
 
     def objects(self, post: Post, mail: Mail) -> str:
         return ACCEPTED if mail.kind == "slope" else super().objects(post, mail)

@@ -51,6 +51,7 @@ from shoal.sharing.compress import (
     there_and_back,
     updates,
 )
+from shoal.sharing.contract import Carries
 from shoal.sharing.mixing import MEAN, METROPOLIS, PUSH_SUM, mixed, offered, plain_gaps, pushed
 from shoal.sharing.power import lengths, low_gaps, low_layout, products
 
@@ -128,6 +129,10 @@ class Federated(Compressing):
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         """Only modules of the same shape in the same place can be averaged."""
         return super().fits(sender, receiver) and net_of(sender) == net_of(receiver)
+
+    def carries(self, kind: str) -> Carries | None:
+        what = ("models", "gradients") if self.copies == 2 else ("models",)
+        return {"receipt": Carries(("questions",)), "model": Carries(what)}.get(kind)
 
     def ask(self, post: Post) -> list[Mail]:
         """Receipts for what has come at earlier exchanges, if they are wanted."""

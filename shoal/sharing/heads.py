@@ -20,7 +20,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.frozen import BIAS
 from shoal.models.heads import NAMES
 from shoal.settings.groups import Settings
-from shoal.sharing.contract import Sharing
+from shoal.sharing.contract import Carries, Sharing
 from shoal.sharing.federated import net_of
 from shoal.sharing.images import classes_only, ids
 from shoal.sharing.slots import slots
@@ -86,6 +86,9 @@ class Heads(Sharing):
             for other in post.out(lane):
                 sent = gone[row, slots(world).of(lane, other)]
                 new = [task for task in range(first, stack.task + 1) if whole[task] and not sent[task]]
+                classes = np.array([world.streams[row][task].outputs for task in new]).reshape(len(new), -1)
+                may = post.permitted(lane, [other], "heads", classes)
+                new = [task for task, fine in zip(new, may, strict=True) if fine]
                 layout = self.expects(world, "heads", other)
                 new = new[: fitting(len(new), layout, post.left(lane, other))]
                 if new:
@@ -109,6 +112,9 @@ class Heads(Sharing):
             return found
 
         return post.once(("anchors",), post.stack, find)
+
+    def carries(self, kind: str) -> Carries | None:
+        return Carries(("heads",), "classes") if kind == "heads" else None
 
     def objects(self, post: Post, mail: Mail) -> str:
         """No task is sent twice, and none has a class twice."""

@@ -20,7 +20,7 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.sharing.contract import Sharing
+from shoal.sharing.contract import Carries, Sharing
 from shoal.sharing.images import classes_of, classes_only, ids, images_of, per_lane, replies, store
 from shoal.sharing.recv import score
 
@@ -71,6 +71,10 @@ class Labels(Sharing):
         """Which images of the pool of each task have a label by now."""
         tasks = world.settings.tasks
         return {"known": torch.zeros(len(world.lanes), tasks.count, self.pool * tasks.classes, dtype=torch.bool)}
+
+    def carries(self, kind: str) -> Carries | None:
+        """Of which class an image without a label is nobody knows: it may be of any class of its task."""
+        return {"question": Carries(("images",), "classes"), "answer": Carries(("labels",), "labels")}.get(kind)
 
     def objects(self, post: Post, mail: Mail) -> str:
         """An answer gives a label of the task to images that its receiver has asked about, each one once."""
@@ -131,6 +135,8 @@ class Labels(Sharing):
             mails = []
             for question in mine:
                 at, labels = self.told(post, lane, net[post.world.row[lane]], question)
+                may = post.permitted(lane, [question.sender], "answer", labels)
+                at, labels = at[may], labels[may]
                 layout = self.expects(post.world, "answer", question.sender)
                 fits = fitting(len(at), layout, post.left(lane, question.sender))
                 if len(at):

@@ -20,7 +20,7 @@ from shoal.mail.quote import Quote, Room, numbers
 from shoal.models.frozen import SCORES
 from shoal.models.heads import NAMES
 from shoal.settings.groups import Settings
-from shoal.sharing.contract import Sharing
+from shoal.sharing.contract import Carries, Sharing
 from shoal.sharing.federated import net_of
 from shoal.sharing.images import classes_only, ids
 
@@ -76,6 +76,11 @@ class Masks(Sharing):
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         return super().fits(sender, receiver) and net_of(sender) == net_of(receiver)
+
+    def carries(self, kind: str) -> Carries | None:
+        if kind == "question":
+            return Carries(("questions",), "classes") if self.like == "label" else Carries(("prototypes",))
+        return Carries(("masks",)) if kind == "mask" else None
 
     def objects(self, post: Post, mail: Mail) -> str:
         """No class is a task's twice."""

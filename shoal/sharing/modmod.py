@@ -37,7 +37,7 @@ from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
 from shoal.sharing.bounds import largest, size, too_large
 from shoal.sharing.codecs import in_bytes, in_numbers, int8_layout
-from shoal.sharing.contract import Late, Sharing
+from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import classes_of, held, ids, images_of, per_lane, replies
 from shoal.sharing.scores import BUILT_IN, SCORES, Pair, iou
 
@@ -122,6 +122,13 @@ class ModMod(Sharing):
             receiver.block,
             receiver.net.width,
         )
+
+    def carries(self, kind: str) -> Carries | None:
+        """A question names classes, or has images of the coming task; modules say of which classes they are where their
+        heads come with them."""
+        if kind == "question":
+            return Carries(("questions",), "classes") if self.asks == "classes" else Carries(("images",))
+        return Carries(("modules",), "classes" if self.transfer_head else "") if kind == "modules" else None
 
     def ask(self, post: Post) -> Sequence[Mail]:
         """Everybody's coming task, to all its neighbours."""
@@ -220,7 +227,7 @@ class ModMod(Sharing):
         if not kept:
             return []
         for question, scores in zip(questions, self.scored(post, lane, kept, questions, net), strict=True):
-            wanted = self.best(scores)
+            wanted = self.best(self.sendable(post, lane, question.sender, scores))
             if not wanted:
                 continue
             alike = self.alike(world, question.sender)
@@ -228,6 +235,14 @@ class ModMod(Sharing):
             payload = self.pack(world, stack, row, wanted[:count], scores, alike)
             mails.append(post.reply(question, "modules", payload, count))
         return mails
+
+    def sendable(self, post: Post, lane: Lane, other: Lane, scores: Mapping[int, float]) -> dict[int, float]:
+        """The scores of modules that may go to a neighbour, by the policy of a lane's site."""
+        stream, ranked = post.world.streams[post.world.row[lane]], sorted(scores, key=lambda u: (-scores[u], u))
+        most = post.world.settings.tasks.classes  # a task with fewer says its last one again
+        classes = np.array([[*own, *[own[-1]] * (most - len(own))] for own in (stream[u].classes for u in ranked)])
+        may = post.permitted(lane, [other], "modules", classes)
+        return {u: scores[u] for u, fine in zip(ranked, may, strict=True) if fine}
 
     def scored(
         self, post: Post, lane: Lane, kept: Sequence[int], questions: Sequence[Mail], net: Sequence[Trained]

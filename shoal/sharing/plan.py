@@ -9,9 +9,10 @@ from shoal.errors import SettingsError
 from shoal.fleet.world import World
 from shoal.mail.filters import Way, left, stopped
 from shoal.mail.ledger import Use
-from shoal.mail.mail import AT_REST, OVER_BUDGET, weight
+from shoal.mail.mail import AT_REST, OVER_BUDGET, POLICY, weight
 from shoal.mail.quote import Quote, Room
 from shoal.settings.groups import Settings
+from shoal.sharing import sites
 from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
 from shoal.units import Limit, limit, shown
@@ -42,6 +43,7 @@ class Line(NamedTuple):
     posted: int  # in the run
     resting: int  # of them refused because the edge rests
     over: int  # because they do not fit
+    forbidden: int  # by a policy
     total: int  # floats of all that cross the edge in the run
     total_bytes: int
 
@@ -52,7 +54,8 @@ def plan(worlds: Sequence[World]) -> list[Line]:
     alike: dict[tuple[Any, ...], list[tuple[Lane, Lane]]] = {}
     for ends, edge in world.edges.items():
         limits = edge._replace(sender=0, receiver=0)  # all that filters can ask of an edge
-        key = limits, Edges(edge.budget, edge.every, users(world, *ends), 0, ()), *(home[lane] for lane in ends)
+        used = Edges(edge.budget, edge.every, users(world, *ends), 0, ())
+        key = (limits, world.terms(*ends)), used, *(home[lane] for lane in ends)
         alike.setdefault(key, []).append(ends)
     groups: dict[tuple[Line, ...], list[tuple[Lane, Lane]]] = {}  # kinds of agents that cost the same go together
     for (_, edges, sender, receiver), found in alike.items():
@@ -141,7 +144,7 @@ def along(world: World, other: World, sender: Lane, receiver: Lane, edges: Edges
         if mode.mode not in edges.modes:
             continue
         now = task * settings.learner.epochs + epoch
-        way = Way(edge, mode, now, task, Use(last))
+        way = Way(edge, mode, now, task, Use(last), terms=world.terms(sender, receiver))
         for quote in quoted(mode, world, left(way), other, sender):
             name = mode.mode, quote.kind
             posted[name] += 1
@@ -164,7 +167,8 @@ def along(world: World, other: World, sender: Lane, receiver: Lane, edges: Edges
             one, sent = largest[name], crossed.get(name, {}).values()
             price = one.items, free.items, one.floats, one.bytes
             times = tasks.count(tasks[-1]), len(set(tasks)), posted[name]
-            kept = refused[name, AT_REST], refused[name, OVER_BUDGET]
+            forbidden = sum(refused[name, why] for why in POLICY)
+            kept = refused[name, AT_REST], refused[name, OVER_BUDGET], forbidden
             totals = (sum(carried(quotes, most, unit) for quotes in sent) for unit in ("floats", "bytes"))
             lines.append(Line(*name, edges, *price, *times, *kept, *totals))
     return lines
@@ -238,7 +242,9 @@ def limited(settings: Settings) -> bool:
 
 
 def feasible(worlds: Sequence[World]) -> None:
-    """Raise for a mode of which no mail could ever pass: on no link that it uses the smallest fits."""
+    """Raise for a mode of which no mail could ever pass: a policy forbids all of it, or on no link that it uses the
+    smallest fits."""
+    sites.check(worlds)
     if not limited(worlds[0].fleet):
         return
     for mode in worlds[0].fleet.sharing:

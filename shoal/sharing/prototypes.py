@@ -19,7 +19,7 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.settings.groups import Settings
 from shoal.sharing.bounds import LARGEST, size
-from shoal.sharing.contract import Sharing
+from shoal.sharing.contract import Carries, Sharing
 from shoal.sharing.images import classes_of, classes_only, held, ids, per_lane
 
 
@@ -63,10 +63,15 @@ class Prototypes(Sharing):
         world, mails = post.world, []
         for lane, (classes, means) in own_prototypes(post).items():
             for other in post.out(lane):
-                count = fitting(len(classes), self.expects(world, "prototypes", other), post.left(lane, other))
-                payload = {"classes": ids(classes[:count]), "mean": means[:count]}
-                mails.append(post.mail(lane, other, "prototypes", payload, len(payload["classes"])))
+                may = np.flatnonzero(post.permitted(lane, [other], "prototypes", np.array(classes, np.int64)))
+                at = may[: fitting(len(may), self.expects(world, "prototypes", other), post.left(lane, other))]
+                if len(at) or not len(classes):
+                    payload = {"classes": ids(np.array(classes, np.int64)[at]), "mean": means[torch.from_numpy(at)]}
+                    mails.append(post.mail(lane, other, "prototypes", payload, len(at)))
         return mails
+
+    def carries(self, kind: str) -> Carries | None:
+        return Carries(("prototypes",), "classes") if kind == "prototypes" else None
 
     def objects(self, post: Post, mail: Mail) -> str:
         """Nobody sends a class twice, or features far larger than the receiver's own."""

@@ -21,7 +21,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.choices import greedy, herd, in_turn, levelled, spread
-from shoal.sharing.contract import Late, Sharing
+from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, store
 from shoal.sharing.simp import sorted_in
 from shoal.sharing.slots import slots
@@ -87,6 +87,11 @@ class Push(Sharing):
 
     def suits(self, settings: Settings) -> None:
         classes_only(self, settings)
+
+    def carries(self, kind: str) -> Carries | None:
+        """How many images of each class there are says what an agent has: it is as good as labels."""
+        told = {"votes": Carries(("questions",)), "histogram": Carries(("labels",))}
+        return Carries(("images",), "labels") if kind == "images" else told.get(kind)
 
     def init(self, world: World) -> dict[str, Tensor]:
         """For every neighbour: which images have `gone` to it and, where it votes, what the last ones were (`z`, when
@@ -156,7 +161,11 @@ class Push(Sharing):
     ) -> tuple[Seen, dict[Lane, Choice]]:
         """What a lane has, and what of it goes to each neighbour."""
         seen = described(post, lane, net[post.world.row[lane]])
-        return seen, {other: self.choice(post, lane, other, seen, heard.get((lane, other))) for other in post.out(lane)}
+        found = {other: self.choice(post, lane, other, seen, heard.get((lane, other))) for other in post.out(lane)}
+        for other, one in found.items():
+            may = post.permitted(lane, [other], "images", seen.own.labels[one.chosen])
+            found[other] = one._replace(chosen=one.chosen[may])
+        return seen, found
 
     def choice(self, post: Post, lane: Lane, other: Lane, seen: Seen, told: Mail | None) -> Choice:
         world, row, slot = post.world, post.world.row[lane], slots(post.world).of(lane, other)
@@ -165,6 +174,8 @@ class Push(Sharing):
         rows, again = seen.own.rows, np.ones(len(seen.place), bool)
         again[np.unique(rows, return_index=True)[1]] = False
         gone = np.isin(rows, rows[state["gone"][row, slot].numpy()[seen.own.task, seen.place]]) | again
+        known = np.unique(seen.own.labels)
+        gone |= ~np.isin(seen.own.labels, known[post.permitted(lane, [other], "images", known)])
         free = np.flatnonzero(~gone)
         most = min(fitting(self.images, self.expects(world, "images", other), post.left(lane, other)), len(free))
         if self.choose == "votes":

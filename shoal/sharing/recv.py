@@ -23,7 +23,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models import dropout
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.sharing.contract import Late, Sharing
+from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, put, replies, store
 
 Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
@@ -84,6 +84,10 @@ class Recv(Sharing):
                 'sharing.recv.labels = "true" needs the labels that receive = "none" does not send; '
                 'use labels = "query" or receive = "class"'
             )
+
+    def carries(self, kind: str) -> Carries | None:
+        said = {"question": self.prefilter == "label", "answer": self.receive == "class"}
+        return Carries(("images",), "labels" if said[kind] else "") if kind in said else None
 
     def objects(self, post: Post, mail: Mail) -> str:
         """An answer is to images that its receiver has asked about, and has so many for each."""
@@ -159,6 +163,8 @@ class Recv(Sharing):
         found = self.nearest_to(post, lane, asked, counts, net)
         mails = []
         for question, (rows, labels, query) in zip(questions, found.parts(), strict=True):
+            may = post.permitted(lane, [question.sender], "answer", labels)
+            rows, labels, query = rows[may], labels[may], query[may]
             layout = self.expects(world, "answer", question.sender)
             fits = fitting(len(query), layout, post.left(lane, question.sender))
             payload = {"images": world.images(rows[:fits]), "queries": ids(query[:fits])}
@@ -355,9 +361,12 @@ def hardest(mode: Recv, post: Post, lane: Lane, net: Sequence[Trained]) -> Hard:
         origins.append(world.streams[row][task].validation[:size])
         tasks.append(np.full(size, task))
         locals_.append(labels.cpu().numpy())
-    order = torch.cat(scores).argsort(dim=0, descending=True, stable=True)[: mode.queries].numpy()
+    order = torch.cat(scores).argsort(dim=0, descending=True, stable=True).numpy()
     rows = np.concatenate(origins)[order]
     known = world.bank.labels[world.bank.base(rows)]
+    # A question is the same for all neighbours: it holds what may go to all of them.
+    may = np.flatnonzero(post.permitted(lane, post.out(lane), "question", known))[: mode.queries]
+    order, rows, known = order[may], rows[may], known[may]
     return Hard(rows, known, np.concatenate(tasks)[order], np.concatenate(locals_)[order])
 
 

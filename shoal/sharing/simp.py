@@ -21,7 +21,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.sharing.clock import due
-from shoal.sharing.contract import Late, Sharing
+from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import classes_of, classes_only, held, ids, images_of, per_lane, replies, store
 
 
@@ -58,6 +58,9 @@ class Simp(Sharing):
     def suits(self, settings: Settings) -> None:
         classes_only(self, settings)
 
+    def carries(self, kind: str) -> Carries | None:
+        return {"question": Carries(("questions",), "classes"), "answer": Carries(("images",), "labels")}.get(kind)
+
     def objects(self, post: Post, mail: Mail) -> str:
         """Nobody asks for a class twice."""
         classes = mail.payload.get("classes")
@@ -72,9 +75,11 @@ class Simp(Sharing):
             # The most wanted first: if not all fits the budget, these are asked for.
             classes = sorted(found[lane], key=lambda one, lane=lane: (-found[lane][one], one))  # type: ignore[misc]
             for other in post.out(lane):
-                count = fitting(len(classes), self.expects(world, "question", other), post.left(lane, other))
-                worth = torch.tensor([found[lane][one] for one in classes[:count]])
-                payload = {"classes": ids(classes[:count]), "worth": worth}
+                may = post.permitted(lane, [other], "question", np.array(classes, np.int64))
+                wanted = [one for one, fine in zip(classes, may, strict=True) if fine]
+                count = fitting(len(wanted), self.expects(world, "question", other), post.left(lane, other))
+                worth = torch.tensor([found[lane][one] for one in wanted[:count]])
+                payload = {"classes": ids(wanted[:count]), "worth": worth}
                 mails.append(post.mail(lane, other, "question", payload, len(payload["classes"])))
         return mails
 
@@ -122,6 +127,7 @@ class Simp(Sharing):
                 for at, count in zip(here, quotas(worth[here], wanted, self.quota), strict=True):
                     picks.append(rng.permutation(np.flatnonzero(own.labels == classes[at]))[:count])
                 chosen = np.concatenate(picks)
+                chosen = chosen[post.permitted(lane, [question.sender], "answer", own.labels[chosen])]
                 payload = {"images": post.world.images(own.rows[chosen]), "labels": ids(own.labels[chosen])}
                 mails.append(post.reply(question, "answer", payload, len(chosen)))
             return mails

@@ -14,7 +14,7 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.sharing.contract import Late, Sharing
+from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import classes_of, classes_only, held, ids, images_of, store
 from shoal.sharing.simp import sorted_in
 
@@ -42,6 +42,9 @@ class Uniform(Sharing):
     def suits(self, settings: Settings) -> None:
         classes_only(self, settings)
 
+    def carries(self, kind: str) -> Carries | None:
+        return Carries(("images",), "labels") if kind == "images" else None
+
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Random images of everybody's own, others for each neighbour."""
         world, mails = post.world, []
@@ -52,7 +55,8 @@ class Uniform(Sharing):
             for other in post.out(lane):
                 rng = key(*lane, "uniform", post.stack.task, post.stack.epoch, other.agent)
                 count = fitting(self.images, self.expects(world, "images", other), post.left(lane, other))
-                at: np.ndarray = rng.permutation(len(own.rows))[:count]
+                at: np.ndarray = rng.permutation(len(own.rows))
+                at = at[post.permitted(lane, [other], "images", own.labels[at])][:count]
                 payload = {"images": world.images(own.rows[at]), "labels": ids(own.labels[at])}
                 mails.append(post.mail(lane, other, "images", payload, len(at)))
         return mails
