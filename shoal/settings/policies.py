@@ -18,7 +18,7 @@ CONTENTS: dict[str, str] = {
     "prototypes": "means of features of a class or of a task",
     "models": "weights that all agents of a model have",
     "gradients": "gradients of one's own loss, and squares of them, which say which weights matter",
-    "modules": "modules that were grown for a task, with their heads and structures",
+    "modules": "modules or parts of weights that were grown for a task, with their heads and structures",
     "heads": "heads and biases of a task on a frozen backbone, with the features that they are for",
     "masks": "masks of a frozen backbone for a task, with their heads",
     "questions": "questions and receipts without data: names of classes, what they are worth, scores, votes",

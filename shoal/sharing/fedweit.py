@@ -20,7 +20,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.decomposed import BASE, LAST, SCALE, Decomposed
 from shoal.settings.groups import Settings
 from shoal.sharing.bounds import too_large
-from shoal.sharing.contract import Sharing
+from shoal.sharing.contract import Carries, Sharing
 from shoal.sharing.federated import net_of, write
 from shoal.sharing.slots import slots
 
@@ -51,6 +51,10 @@ class FedWeIT(Sharing):
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         return super().fits(sender, receiver) and net_of(sender) == net_of(receiver)
+
+    def carries(self, kind: str) -> Carries | None:
+        """The base is common to all; the part of a task is grown for it, as a module is."""
+        return {"base": Carries(("models",)), "part": Carries(("modules",))}.get(kind)
 
     def init(self, world: World) -> dict[str, Tensor]:
         """Up to which task neighbours have been told of parts; what all have learned together is known there."""
