@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from shoal.errors import SettingsError
 from shoal.learners.modular import Growth
+from shoal.models.table import MODELS
 from shoal.reproduce import families, table1
 from shoal.runs.record import toml
 from shoal.settings.checks import fields
@@ -232,8 +233,8 @@ def test_a_key_like_no_other_gets_the_list() -> None:
         ({"seed": 2**32}, "`seed` cannot be 4294967296; allowed: a whole number at least 0 and below 4294967296"),
         (
             {"model": "mlpp"},
-            "there is no model `mlpp`; did you mean `mlp`? allowed: mlp, cnn, plain-mlp, modular-mlp, modular-cnn, "
-            "or one of yours as package.module:Name",
+            f"there is no model `mlpp`; did you mean `mlp`? allowed: {', '.join(MODELS)}, or one of yours as "
+            "package.module:Name",
         ),
         ({"protocol": "papr"}, "`protocol` cannot be 'papr'; allowed: 'fair', 'paper'"),
         ({"tasks": {"classes": 0}}, "`tasks.classes` cannot be 0; allowed: a whole number above 0"),
@@ -330,6 +331,13 @@ def another(name: str, field: Any) -> object:
         "sharing": [{"mode": "recv"}], "start": 6, "budget": 100, "min_similarity": 0.5, "metric": "leep",
         "kinds": [{"name": "flat", "agents": [1]}], "machine.address": "127.0.0.1:6379",
         "combine": "median", "radius": 1.0, "faulty": [{"agents": [1], "does": "stale"}],
+        "compress": "int8", "gamma": 0.5, "head": 2,
+        "network.down": [[10, 20]], "network.changes": [{"task": 5, "graph": "ring"}], "network.bandwidth": 1000,
+        "network.latency": 0.1, "clock.arrivals": "poisson", "clock.speed": 100, "clock.patience": 1.0,
+        "clock.step_joules": 1.0, "clock.byte_joules": 1.0,
+        "presence.absent": [{"agents": [1], "tasks": [2]}], "presence.joins": [{"agents": [1], "task": 5}],
+        "presence.leaves": [{"agents": [1], "task": 5}],
+        "policy": {"forbid": ["images"]},
     }  # fmt: skip
     if name in special:
         return special[name]
@@ -352,6 +360,8 @@ def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str,
     shared: dict[str, Any] = {} if name == "sharing" else {"sharing": "fedavg"}
     if name in ("tasks.heads", "tasks.blur", "tasks.outputs", "learner.balance", "net.weights"):
         shared |= {"model": "plain-mlp", "tasks": {"heads": "grow"}}  # these need a net that composes no modules
+    if name in ("network.bandwidth", "network.latency", "clock.pace", "clock.patience") or name.endswith("joules"):
+        shared |= {"clock": {"speed": 50}}  # these need seconds
     plain = resolve(shared)
     said = shared.get(group, {}) | {last: value} if group else value
     changed = resolve(shared | {group or last: said})
@@ -362,13 +372,31 @@ def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str,
 @pytest.mark.parametrize("mode", MODES)
 def test_identity_names_every_setting_of_a_mode(mode: str) -> None:
     model = max(models_of(mode), key=lambda one: one == "modular-mlp")
-    plain = resolve({"model": model, "sharing": mode})
+    needed: dict[str, dict[str, Any]] = {
+        "receive": {"labels": "query"},
+        **{name: {"compress": "topk"} for name in ("gamma", "ratio")},
+        "form": {"compress": "int8"},
+        "rank": {"compress": "power"},
+    }
     for name, field in fields(MODES[mode]):
         if get_args(field.annotation) == (field.default,):  # there is no choice
             continue
-        needed = {"labels": "query"} if name == "receive" else {}
-        changed = resolve({"model": model, "sharing": [{"mode": mode, name: another(name, field), **needed}]})
+        table = {"mode": mode, **needed.get(name, {})}
+        try:
+            plain, changed = (
+                resolve({"model": model, "sharing": [{**table, **said}]}) for said in ({}, {name: another(name, field)})
+            )
+        except SettingsError:  # what a mode refuses changes no result of its
+            assert (mode, name) in REFUSED
+            continue
         assert changed.identity() != plain.identity(), name
+
+
+# Modes that average, but not models that are compressed, weighed or combined in every way.
+REFUSED = (
+    *((mode, name) for mode in ("fedcurv", "tracking") for name in ("form", "gamma", "ratio", "rank")),
+    ("tracking", "compress"),
+)
 
 
 def test_a_network_that_nobody_uses_changes_nothing() -> None:
