@@ -1,6 +1,7 @@
 """A package of somebody else that is installed: its mode and learner are there like ours."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -80,5 +81,6 @@ def test_an_installed_package_runs_is_swept_and_reported(installed: Path, tmp_pa
 
 def test_an_installed_package_keeps_the_laws(installed: Path) -> None:
     told = python(installed, "-c", LAWS)
-    assert "15 of 15 laws hold" in told
-    assert "7 of 7 laws hold" in told
+    counts = re.findall(r"(\d+) of (\d+) laws hold", told)
+    assert len(counts) == 2
+    assert all(kept == laws and int(laws) > 5 for kept, laws in counts), told
