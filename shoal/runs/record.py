@@ -68,7 +68,18 @@ from shoal.network.graphs import is_file
 from shoal.runs import files
 from shoal.runs.conditions import consensus, links
 from shoal.runs.files import reason
-from shoal.runs.tables import accounts, accuracies, candidates, growth, posted, spending, strangers, summarise, told, training
+from shoal.runs.tables import (
+    accounts,
+    accuracies,
+    candidates,
+    growth,
+    posted,
+    spending,
+    strangers,
+    summarise,
+    told,
+    training,
+)
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import is_there, parsed, resolve
