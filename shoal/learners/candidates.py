@@ -123,11 +123,9 @@ def begin(world: World, stack: Stack) -> None:
 
 def plant(world: World, stack: Stack, row: int, place: int = 0) -> None:
     """Put a fresh module into a lane's `place`-th slot for candidates of the current task."""
-    model, task = modular(world), stack.task
-    slot = model.slot(task) + place
-    fresh = model.block.start(key(*stack.lanes[row], "candidate", task), 1)
-    for name, tensor in zip(model.block.names, fresh, strict=True):
-        stack.params[name][row, slot] = tensor[0]
+    slot = modular(world).slot(stack.task) + place
+    for name, tensor in fresh(world, stack, row).parts.items():
+        stack.params[name][row, slot] = tensor
     alive(stack)[row, slot] = True
 
 
@@ -253,6 +251,39 @@ def try_out(
         for (row, _), results in zip(some, tried_out(world, stack, some, epochs, frozen), strict=True):
             found.setdefault(row, []).extend(results)
     return found
+
+
+def beside_fresh(
+    world: World, stack: Stack, offered: Mapping[int, Sequence[Offer]], epochs: int, frozen: bool
+) -> dict[int, tuple[int | None, list[float]]]:
+    """For each lane the first of its offers that is not behind a fresh module on its validation images, each tried on a
+    copy of the lane of its own; None, if all are behind. And how well each did, NaN where it was not tried."""
+
+    def trials(groups: Sequence[tuple[int, Offer]], frozen: bool) -> list[float]:
+        found: list[float] = []
+        for first in range(0, len(groups), ROWS):
+            some = [(row, [offer]) for row, offer in groups[first : first + ROWS]]
+            found += [result for (result,) in tried_out(world, stack, some, epochs, frozen)]
+        return found
+
+    rows = [row for row, offers in offered.items() if offers]
+    best = dict(zip(rows, trials([(row, fresh(world, stack, row)) for row in rows], False), strict=True))
+    results = {row: [np.nan] * len(offers) for row, offers in offered.items()}
+    chosen: dict[int, int | None] = dict.fromkeys(offered)
+    for at in range(max((len(offered[row]) for row in rows), default=0)):
+        some = [row for row in rows if chosen[row] is None and at < len(offered[row])]
+        for row, result in zip(some, trials([(row, offered[row][at]) for row in some], frozen), strict=True):
+            results[row][at] = result
+            if result >= best[row]:
+                chosen[row] = at
+    return {row: (chosen[row], results[row]) for row in offered}
+
+
+def fresh(world: World, stack: Stack, row: int) -> Offer:
+    """The module that a lane would try if nobody offered one."""
+    model = modular(world)
+    drawn = model.block.start(key(*stack.lanes[row], "candidate", stack.task), 1)
+    return Offer(0.0, -1, -1, {name: tensor[0] for name, tensor in zip(model.block.names, drawn, strict=True)})
 
 
 def tried_out(

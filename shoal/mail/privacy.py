@@ -1,4 +1,4 @@
-"""Privacy: models that leave an agent are clipped and noised, and what that spends is counted, as its site's policy says.
+"""Privacy: models leave an agent clipped and noised, and what that spends is counted, as the policy of its site says.
 
 What an agent has sent of its model before is known to all who heard it, and so is what it began with, which depends on
 no data of its own. A release is what was known, plus the change since, shortened to `clip`, plus Gaussian noise of
@@ -6,10 +6,10 @@ no data of its own. A release is what was known, plus the change since, shortene
 
     known <- known + u min(1, clip / |u|) + N(0, (noise clip)^2),   u = weights - known
 
-It is what all neighbours get at an exchange. Whatever data the agent had, the change that is sent would be within `clip`
-of nothing, so that two sets of data differ by 2 clip at most: the noise is noise / 2 times that, and all releases of an
-agent compose (dp-accounting, Renyi differential privacy, adaptive). Noise comes from a named random path like all else:
-who knows the seed of a run knows its noise.
+It is what all neighbours get at an exchange. Whatever data the agent has, the change that is sent is no longer than
+`clip`, so that any two sets of data differ by 2 clip at most: the noise is noise / 2 times that. All releases of an
+agent compose (dp-accounting, Renyi differential privacy, adaptively). Noise comes from a named random path like all
+else: who knows the seed of a run knows its noise.
 """
 
 import sys

@@ -22,7 +22,7 @@ from shoal.fleet.evaluate import Trained, nets
 from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
 from shoal.learners.candidates import OWNER as GROWTH
-from shoal.learners.candidates import Offer, came, grown, modular, settle, try_out
+from shoal.learners.candidates import Offer, beside_fresh, came, grown, modular, settle, try_out
 from shoal.mail.bundle import Bundle
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver
 from shoal.mail.post import Post
@@ -35,6 +35,7 @@ from shoal.models.table import modular_form
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
+from shoal.sharing.accept import Accept, accepting
 from shoal.sharing.bounds import largest, size, too_large
 from shoal.sharing.codecs import in_bytes, in_numbers, int8_layout
 from shoal.sharing.contract import Carries, Late, Sharing
@@ -73,6 +74,7 @@ class ModMod(Sharing):
         "trust", description="take the module with the highest score, or the best of all on validation data in a tryout"
     )
     tryout: PositiveInt = Field(20, description="epochs of a tryout")
+    accept: Accept = accepting("a module that after a tryout is not behind a fresh one")
     transfer_head: bool = Field(True, description="a module comes with the head of its task, for classes in common?")
     transfer_structure: bool = Field(True, description="a module comes with the structure of its task?")
     frozen: bool = Field(False, description="does a received module stay as it is until the end of the task?")
@@ -365,21 +367,30 @@ class ModMod(Sharing):
         return payload
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """The best offer becomes the candidate of the coming task, with its head and structure."""
+        """The best offer becomes the candidate of the coming task, with its head and structure; where modules have to
+        help, the best of those that do, or none."""
         world, stack = post.world, post.stack
-        if isinstance(answers, Bundle) and self.choose == "trust":
+        if isinstance(answers, Bundle) and self.choose == "trust" and self.accept == "all":
             self.absorb_all(post, answers)
             answers = []
         boxes = by_receiver(self.opened(post, mail) for mail in answers)
         offered = {world.row[lane]: sorted_offers(mails) for lane, mails in boxes.items()}
         tried = try_out(world, stack, offered, self.tryout, self.frozen) if self.choose == "tryout" else {}
+        if self.accept == "helps":
+            for row, results in tried.items():
+                ranked = sorted(range(len(results)), key=lambda at, results=results: -results[at])  # type: ignore[misc]
+                offered[row] = [offered[row][at] for at in ranked]
+            helping = beside_fresh(world, stack, offered, self.tryout, self.frozen)
         for row, offers in sorted(offered.items()):
             results = tried.get(row, [np.nan] * len(offers))
-            chosen = int(np.nanargmax(results)) if row in tried else 0
+            chosen: int | None = int(np.nanargmax(results)) if row in tried else 0
+            if self.accept == "helps":
+                chosen, results = helping[row]
             told = [(one.sender, one.source, one.score, results[at], at == chosen) for at, one in enumerate(offers)]
             stack.of(self.mode)["offers"][row, stack.task, : len(told)] = torch.tensor(told, dtype=torch.float64)
-            settle(world, stack, row, [offers[chosen]], self.frozen)
-            came(stack, row, offers[chosen])
+            if chosen is not None:
+                settle(world, stack, row, [offers[chosen]], self.frozen)
+                came(stack, row, offers[chosen])
         if self.leak:
             for question in questions:
                 dropout.switch_off(stack.of(dropout.OWNER)["off"], [world.row[question.receiver]])

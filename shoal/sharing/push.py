@@ -20,10 +20,11 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
+from shoal.sharing.accept import Accept, accepting
 from shoal.sharing.choices import greedy, herd, in_turn, levelled, spread
 from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, store
-from shoal.sharing.simp import sorted_in
+from shoal.sharing.simp import sorted_in, unhelpful
 from shoal.sharing.slots import slots
 
 HIGHEST = 5.0  # a loss counts no more than this
@@ -80,6 +81,7 @@ class Push(Sharing):
     buffer: Literal["reservoir", "replace"] = Field(
         "reservoir", description="a full buffer keeps all with equal chance, or always takes the new image"
     )
+    accept: Accept = accepting("the images of a sender that help")
 
     @property
     def room(self) -> int:
@@ -87,6 +89,10 @@ class Push(Sharing):
 
     def suits(self, settings: Settings) -> None:
         classes_only(self, settings)
+
+    def objects(self, post: Post, mail: Mail) -> str:
+        """Images may have to help."""
+        return unhelpful(self.accept, post, mail) if mail.kind == "images" else ""
 
     def carries(self, kind: str) -> Carries | None:
         """How many images of each class there are says what an agent has: it is as good as labels."""

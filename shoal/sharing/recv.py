@@ -23,6 +23,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models import dropout
 from shoal.rng import key
 from shoal.settings.groups import Settings
+from shoal.sharing.accept import NO_HELP, Accept, accepting, helps
 from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, put, replies, store
 
@@ -71,6 +72,7 @@ class Recv(Sharing):
         "reservoir", description="a full buffer keeps all with equal chance, or always takes the new image"
     )
     oldest: NonNegativeInt = Field(0, description="senders search their tasks from this one on")
+    accept: Accept = accepting("the images of a sender that help")
     leak: bool = Field(False, description="after answering once, train without dropout for good (the paper's code did)")
 
     @property
@@ -100,14 +102,17 @@ class Recv(Sharing):
         known = len(asked.payload["images"]) if asked is not None else len(earlier.task) if earlier is not None else 0
         if len(count) > known:
             return OUT_OF_RANGE
-        return ACCEPTED if not len(count) or int(count.max()) <= self.nearest else TOO_MANY
+        if len(count) and int(count.max()) > self.nearest:
+            return TOO_MANY
+        unwanted = self.accept == "helps" and not helps(post, mail.receiver, self.sorted_in(post, mail))
+        return NO_HELP if unwanted else ACCEPTED
 
     def welcomes(self, post: Post, bundle: Bundle) -> bool:
         """Of answers, each is to a question of its receiver, and has so many images for each that was asked about."""
         if type(self).objects is not Recv.objects or bundle.kind == "question":
             return type(self).objects is Recv.objects
         asked, root = post.lots.get("question"), bundle.links.root
-        if asked is None or asked.links.root is not root:
+        if self.accept != "all" or asked is None or asked.links.root is not root:
             return False
         back = root.back[bundle.links.places]
         if (back < 0).any():
@@ -234,24 +239,29 @@ class Recv(Sharing):
         if isinstance(answers, Bundle):
             self.absorb_all(post, answers)
         for lane, mails in {} if isinstance(answers, Bundle) else by_receiver(answers).items():
-            arrived = []
-            for mail in mails:
-                queries = post.notes[lane] if post.asked(mail) is not None else remembered(post, mail) or NONE
-                images, origin = mail.payload["images"], mail.payload["queries"].tolist()
-                labels = mail.payload["labels"].tolist() if "labels" in mail.payload else [None] * len(origin)
-                for image, at, label in zip(images, origin, labels, strict=True):
-                    task = int(queries.task[at])
-                    wanted = world.streams[world.row[lane]][task]
-                    if label is not None and label not in wanted.classes:
-                        continue
-                    local = int(queries.local[at]) if self.labels == "query" else wanted.outputs.index(label)
-                    arrived.append(Arrived(image, local, task))
+            arrived = [one for mail in mails for one in self.sorted_in(post, mail)]
             store(post, lane, arrived, self.buffer, once=False)
         if not post.prompt:
             remember(post)
         if self.leak:
             for question in questions:
                 dropout.switch_off(post.stack.of(dropout.OWNER)["off"], [world.row[question.receiver]])
+
+    def sorted_in(self, post: Post, mail: Mail) -> list[Arrived]:
+        """What of an answer fits the tasks that its receiver has asked for."""
+        world, lane = post.world, mail.receiver
+        queries = post.notes[lane] if post.asked(mail) is not None else remembered(post, mail) or NONE
+        images, origin = mail.payload["images"], mail.payload["queries"].tolist()
+        labels = mail.payload["labels"].tolist() if "labels" in mail.payload else [None] * len(origin)
+        arrived = []
+        for image, at, label in zip(images, origin, labels, strict=True):
+            task = int(queries.task[at])
+            wanted = world.streams[world.row[lane]][task]
+            if label is not None and label not in wanted.classes:
+                continue
+            local = int(queries.local[at]) if self.labels == "query" else wanted.outputs.index(label)
+            arrived.append(Arrived(image, local, task))
+        return arrived
 
     def absorb_all(self, post: Post, answers: Bundle) -> None:
         """`absorb` of a bundle of answers to what was asked just now."""

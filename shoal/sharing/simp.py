@@ -20,6 +20,7 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
+from shoal.sharing.accept import NO_HELP, Accept, accepting, helps
 from shoal.sharing.clock import due
 from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import classes_of, classes_only, held, ids, images_of, per_lane, replies, store
@@ -50,6 +51,7 @@ class Simp(Sharing):
         "reservoir", description="a full buffer keeps all with equal chance, or always takes the new image"
     )
     once: bool = Field(True, description="leave out images that the buffer holds already")
+    accept: Accept = accepting("the images of a sender that help")
 
     @property
     def room(self) -> int:
@@ -62,9 +64,11 @@ class Simp(Sharing):
         return {"question": Carries(("questions",), "classes"), "answer": Carries(("images",), "labels")}.get(kind)
 
     def objects(self, post: Post, mail: Mail) -> str:
-        """Nobody asks for a class twice."""
+        """Nobody asks for a class twice; images may have to help."""
         classes = mail.payload.get("classes")
-        return ACCEPTED if classes is None or len(set(classes.tolist())) == len(classes) else OUT_OF_RANGE
+        if classes is not None:
+            return ACCEPTED if len(set(classes.tolist())) == len(classes) else OUT_OF_RANGE
+        return unhelpful(self.accept, post, mail)
 
     def ask(self, post: Post) -> list[Mail]:
         """Every lane's classes and what they are worth, to all its neighbours."""
@@ -165,6 +169,13 @@ def quotas(worth: np.ndarray, total: int, rule: str) -> list[int]:
         order = np.argsort(-(shares - counts), kind="stable")
         counts[order[: total - counts.sum()]] += 1
     return [int(count) for count in counts]
+
+
+def unhelpful(accept: Accept, post: Post, mail: Mail) -> str:
+    """Why a receiver does not want the images of a mail; empty: it does."""
+    if accept == "all" or helps(post, mail.receiver, sorted_in(post, mail.receiver, [mail])):
+        return ""
+    return NO_HELP
 
 
 def sorted_in(post: Post, lane: Lane, mails: Sequence[Mail]) -> list[Arrived]:

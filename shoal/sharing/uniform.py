@@ -14,9 +14,10 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
+from shoal.sharing.accept import Accept, accepting
 from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import classes_of, classes_only, held, ids, images_of, store
-from shoal.sharing.simp import sorted_in
+from shoal.sharing.simp import sorted_in, unhelpful
 
 
 class Uniform(Sharing):
@@ -34,6 +35,7 @@ class Uniform(Sharing):
         "reservoir", description="a full buffer keeps all with equal chance, or always takes the new image"
     )
     once: bool = Field(True, description="leave out images that the buffer holds already")
+    accept: Accept = accepting("the images of a sender that help")
 
     @property
     def room(self) -> int:
@@ -44,6 +46,10 @@ class Uniform(Sharing):
 
     def carries(self, kind: str) -> Carries | None:
         return Carries(("images",), "labels") if kind == "images" else None
+
+    def objects(self, post: Post, mail: Mail) -> str:
+        """Images may have to help."""
+        return unhelpful(self.accept, post, mail)
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
         """Random images of everybody's own, others for each neighbour."""
