@@ -13,6 +13,7 @@ from shoal.errors import SettingsError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
+from shoal.learners.decomposed import Decomposed
 from shoal.learners.frozen import Frozen
 from shoal.learners.modular import Growth
 from shoal.learners.replay import Replay
@@ -54,8 +55,8 @@ def refusal(raw: dict[str, Any]) -> str:
 def test_the_usual_learner_follows_from_the_model(model: str) -> None:
     learner = Settings(model=model).learner
     assert (learner.method, type(learner)) == (usual(model), LEARNERS[usual(model)])
-    usually = Growth if model.startswith("modular-") else Replay
-    assert isinstance(learner, Frozen if model in ("masked-mlp", "frozen-mlp") else usually)
+    special = {"masked-mlp": Frozen, "frozen-mlp": Frozen, "decomposed-mlp": Decomposed}
+    assert isinstance(learner, special.get(model, Growth if model.startswith("modular-") else Replay))
 
 
 @pytest.mark.usefixtures("slow")
