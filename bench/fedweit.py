@@ -31,7 +31,7 @@ CASES = {
 }
 COLUMNS = (
     *("experiment", "case", "drift", "seeds", "validation", "final", "final_se"),
-    *("forgetting", "auc", "auc_se", "bytes_per_link_task", "part_bytes", "chosen"),
+    *("forgetting", "while_learned", "while_learned_se", "bytes_per_link_task", "part_bytes", "chosen"),
 )
 
 
@@ -43,7 +43,7 @@ def measured(experiment: str, case: str, drift: float | None, seeds: int) -> dic
     tasks, first = world.settings.tasks.count, world.settings.tasks.initial
     ends = stack.accuracy[:, :, -1].numpy()  # [L, T, T] at the end of each task
     learned = np.stack([ends[:, max(task, first - 1), task] for task in range(tasks)], 1)
-    auc = np.stack([stack.accuracy[:, task, 1:-1, task].mean(1).numpy() for task in range(first, tasks)], 1).mean(1)
+    climb = np.stack([stack.accuracy[:, task, 1:-1, task].mean(1).numpy() for task in range(first, tasks)], 1).mean(1)
     held = accuracy(world, stack, "validation", range(tasks)).mean(1).numpy()
     final, ledger = ends[:, -1].mean(1), stack.ledger
     sizes = pl.DataFrame({name: ledger.column(name) for name in ("kind", "bytes")})
@@ -57,8 +57,8 @@ def measured(experiment: str, case: str, drift: float | None, seeds: int) -> dic
         "final": percent(final.mean()),
         "final_se": percent(error(world, final)),
         "forgetting": percent((learned - ends[:, -1])[:, :-1].mean()),
-        "auc": percent(auc.mean()),
-        "auc_se": percent(error(world, auc)),
+        "while_learned": percent(climb.mean()),
+        "while_learned_se": percent(error(world, climb)),
         "bytes_per_link_task": round(sizes["bytes"].sum() / each),
         "part_bytes": round(sizes.filter(pl.col("kind") == "part")["bytes"].sum() / each),
         "chosen": "",

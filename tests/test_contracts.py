@@ -23,12 +23,12 @@ from shoal.testing import check_graph, check_learner, check_mode, check_model, c
 
 # Every mode with convolutions takes minutes, and is for `make data`; the golden records have these pairs, too.
 LONG = [model for model, entry in MODELS.items() if entry.block == "cnn"]
-BACKBONE = [model for model, entry in MODELS.items() if entry.learner == "frozen"]
+SPECIAL = [model for model, entry in MODELS.items() if entry.learner in ("frozen", "decomposed")]
 
 
 def takes_long(mode: str, model: str) -> bool:
-    """Of nets on a backbone, the modes that are made for them are enough for every day."""
-    return model in LONG or (model in BACKBONE and mode not in ("masks", "heads"))
+    """Of nets that have a learner of their own, the modes that are made for them are enough for every day."""
+    return model in LONG or (model in SPECIAL and mode not in ("masks", "heads", "fedweit"))
 
 
 PAIRS = [
