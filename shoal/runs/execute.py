@@ -52,9 +52,14 @@ def prepare(
 
 
 def carry_out(
-    fleet: Sequence[World], record: Record, show: Watch = lambda moment: None, kept: Path | None = None
+    fleet: Sequence[World],
+    record: Record,
+    show: Watch = lambda moment: None,
+    kept: Path | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Train until the end, save on the way, and return the summary. Common starts are found and put in `kept`.
+    """Train until the end, save on the way, and return the summary. Common starts are found and put in `kept`. After
+    the epoch in which `stop` says so, it is saved and stops, as after Ctrl-C.
 
     >>> import shoal
     >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
@@ -66,7 +71,11 @@ def carry_out(
     """
     settings, kernel = record.settings, ", ".join(dict.fromkeys(world.kernel for world in fleet))
     keep_memory()
-    with record.alone(), interrupts() as asked:
+    with record.alone(), interrupts() as heard:
+
+        def asked() -> bool:
+            return heard() or stop()
+
         record.own()
         note(record, fleet)
         stacks = record.load(fleet[0].device)
@@ -98,6 +107,8 @@ def carry_out(
                 raise Stopped(f"stopped and saved; go on with `shoal resume {record.folder}`")
 
         def lost(loss: LostError) -> Sequence[Stack] | None:
+            if stop():
+                raise Stopped(f"stopped at once; `shoal resume {record.folder}` goes on from the last checkpoint")
             record.tell(f"{loss}; going on from the last checkpoint with a new one")
             return record.load(fleet[0].device)
 
