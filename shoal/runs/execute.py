@@ -22,6 +22,7 @@ from shoal.fleet.world import World, worlds
 from shoal.runs import common_starts as starts
 from shoal.runs.material import note
 from shoal.runs.record import Record
+from shoal.runs.totals import condense, possible
 from shoal.settings.groups import Settings
 from shoal.sharing.plan import feasible
 
@@ -41,6 +42,7 @@ def prepare(
     4
     """
     too_many(settings)
+    possible(settings)
     said = Path(settings.machine.data) if settings.machine.data else None
     bank = data.load(settings.dataset, folder or said)
     if lanes is None and not yes:
@@ -95,6 +97,8 @@ def carry_out(
                 if not asked():
                     raise
             ended = moment.epoch == 0
+            if ended:
+                condense(settings, moment.crew.ledger, moment.task - 1)
             if ended or asked() or time.monotonic() - saved > settings.machine.checkpoint:
                 record.save(moment.stacks)
                 saved = time.monotonic()
@@ -114,6 +118,7 @@ def carry_out(
 
         try:
             ends = train(fleet, stacks, watch, lost=lost)
+            condense(settings, ends[0].ledger, settings.tasks.count)
             with one_thread():
                 return record.finish(fleet, ends)
         except DivergedError as end:
