@@ -63,9 +63,11 @@ def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "shoal", *map(str, words)]
 
 
-def launch(*words: object) -> "subprocess.Popen[str]":
-    """Start the real command."""
-    return subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def launch(*words: object, group: bool = False) -> "subprocess.Popen[str]":
+    """Start the real command, in a group of processes of its own, if that is wanted."""
+    return subprocess.Popen(
+        command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=group
+    )
 
 
 def fork(*words: object, fatal: int = 0) -> BaseProcess:

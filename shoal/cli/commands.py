@@ -5,9 +5,9 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from shoal.fleet.world import World
     from shoal.runs.cells import Cell
     from shoal.runs.record import Record
+    from shoal.settings.groups import Machine
 
 C = TypeVar("C", bound="Cell")
 # What is wrong with a place that the user has named, whoever meets it first.
@@ -344,6 +345,9 @@ def reproduce(
     ] = None,
     only: Annotated[bool, typer.Option("--finished", help="Train nothing; take the cells that are finished.")] = False,
     data: Data = None,
+    workers: Workers = None,
+    address: Address = None,
+    stacks: Stacks = None,
     yes: Yes = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per finished cell on stdout.")] = False,
 ) -> None:
@@ -380,7 +384,7 @@ def reproduce(
                     f"no such cell with {count} seed{'s' * (count != 1)} is finished in {out}; say --seeds as many as "
                     "finished cells have, or leave out --finished to train them"
                 )
-        for cell in work(chosen, out, data, yes):
+        for cell in work(chosen, out, data, yes, staff_of(workers, address, stacks)):
             if json:
                 print(dumps(families.row(cell, out)), flush=True)
         where = err if json else console
@@ -419,6 +423,9 @@ def compare(
     ),
     data: Data = None,
     page: Page = True,
+    workers: Workers = None,
+    address: Address = None,
+    stacks: Stacks = None,
     yes: Yes = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per run on stdout.")] = False,
 ) -> None:
@@ -433,7 +440,7 @@ def compare(
     found = runs_.entries(runs, [f"seeds={seeds}"] if seeds is not None else [])
     base = runs_.base_of(found, baseline)
     replaceable(out / "compare.csv", columns("run", "baseline"))  # said now, not after hours of training
-    for _ in work([one for one in found if one.done is None], out, data, yes):
+    for _ in work([one for one in found if one.done is None], out, data, yes, staff_of(workers, address, stacks)):
         pass
     rows = runs_.compared(found, base, out)
     file = write_csv(out / "compare.csv", rows)
@@ -463,6 +470,9 @@ def sweep(
     ] = None,
     data: Data = None,
     page: Page = True,
+    workers: Workers = None,
+    address: Address = None,
+    stacks: Stacks = None,
     yes: Yes = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per cell on stdout.")] = False,
 ) -> None:
@@ -478,7 +488,7 @@ def sweep(
     varied = [key for key, values in grids.axes(words).items() if len(values) > 1]
     folder = out or Path("runs") / "-".join(["sweep", file.stem, *varied])
     replaceable(folder / "sweep.csv", columns("front", "identity"))  # said now, not after hours of training
-    for _ in work(cells, folder, data, yes):
+    for _ in work(cells, folder, data, yes, staff_of(workers, address, stacks)):
         pass
     rows = grids.swept(cells, folder)
     table = write_csv(folder / "sweep.csv", rows)
@@ -511,6 +521,9 @@ def advise(
         typer.Option(help="Runs are kept here and found again (default: runs/advise-NAME).", show_default=False),
     ] = None,
     data: Data = None,
+    workers: Workers = None,
+    address: Address = None,
+    stacks: Stacks = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -523,7 +536,7 @@ def advise(
     from shoal.study import advise as advices
 
     def train(blocks: Sequence[advices.Block], folder: Path) -> None:
-        for _ in work(blocks, folder, data, yes):
+        for _ in work(blocks, folder, data, yes, staff_of(workers, address, stacks)):
             pass
 
     folder = out or Path("runs") / f"advise-{file.stem}"
@@ -902,8 +915,11 @@ def draw_figures(tables: Path, folder: Path, families: Sequence[str]) -> None:
         say(f"{len(files)} files in {folder}")
 
 
-def work(cells: Sequence[C], folder: Path, data: Path | None, yes: bool = False) -> Iterator[C]:
-    """Train the cells that are not finished yet, under one progress bar, and give each when it is."""
+def work(
+    cells: Sequence[C], folder: Path, data: Path | None, yes: bool = False, staff: "Staff | None" = None
+) -> Iterator[C]:
+    """Train the cells that are not finished yet, under one progress bar, and give each when it is: one after the other,
+    or side by side on some staff."""
     from shoal import data as datasets
     from shoal.fleet.size import affordable
     from shoal.runs.cells import finish, finished, missing
@@ -923,10 +939,30 @@ def work(cells: Sequence[C], folder: Path, data: Path | None, yes: bool = False)
     if len(left) < len(cells):
         say(f"{len(cells) - len(left)} of {len(cells)} cells need no training: finished, or the same run as another")
     with bars(left) as begin:
+        if staff and left:
+            from shoal.runs.beside import trained
+
+            machine = staff(left[0].settings.machine)
+            ended = trained(left, folder, data, machine, begin, say, yes)
         for cell in cells:
-            if not finished(cell, folder):
-                finish(cell, folder, data, begin(cell), yes)
+            while not finished(cell, folder):
+                if staff and left:
+                    next(ended)
+                else:
+                    finish(cell, folder, data, begin(cell), yes)
             yield cell
+
+
+Staff = Callable[["Machine"], "Machine"]
+
+
+def staff_of(workers: str | None, address: str | None, stacks: int | None) -> Staff | None:
+    """What `--workers` makes of a machine; None, if nobody says it."""
+    from shoal.settings.groups import Machine
+    from shoal.settings.staff import staff
+
+    staff(Machine(), workers, address, stacks)  # says now what cannot be
+    return None if workers is None else partial(staff, workers=workers, address=address, stacks=stacks)
 
 
 def report(summary: dict[str, Any], json: bool) -> None:

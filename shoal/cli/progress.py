@@ -21,7 +21,7 @@ def bars(cells: Sequence["Cell"]) -> Iterator[Any]:
     from shoal.runs.cells import effort
     from shoal.runs.execute import done
 
-    begun = 0
+    begun, far = 0, [0] * len(cells)  # how far each is
     # On a narrow terminal the words give way, not the time.
     words = TextColumn(
         "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -33,7 +33,7 @@ def bars(cells: Sequence["Cell"]) -> Iterator[Any]:
 
         def begin(cell: "Cell") -> Any:
             nonlocal begun
-            before = sum(effort(one) for one in cells[:begun])
+            at = begun
             begun += 1
             number = f"cell {begun}/{len(cells)}"
             lanes = cell.settings.agents * cell.settings.seeds
@@ -41,12 +41,12 @@ def bars(cells: Sequence["Cell"]) -> Iterator[Any]:
 
             def show(moment: "Moment") -> None:
                 announce(moment)
-                at = describe(cell.settings, moment)
+                where = describe(cell.settings, moment)
+                far[at] = lanes * done(cell.settings, moment)
                 if err.is_terminal:  # if there is no room, the name is cut off
-                    text, now = f"{number}, {at}, {cell.name}", before + lanes * done(cell.settings, moment)
-                    progress.update(job, completed=now, description=text)
+                    progress.update(job, completed=sum(far), description=f"{number}, {where}, {cell.name}")
                 elif tells(cell.settings, moment):
-                    say(f"{number} {cell.name}: {at}")
+                    say(f"{number} {cell.name}: {where}")
 
             return show
 

@@ -185,8 +185,7 @@ def news(moment: "Moment", epochs: int) -> list[tuple[int, dict[str, float]]]:
     if not fresh:
         return []
     stacks = moment.stacks
-    ledger = stacks[0].ledger
-    crossed = ledger.crossed
+    sent = stacks[0].ledger.sent
     counts = np.concatenate([modules(stack) for stack in stacks])
     found = []
     for label in fresh:
@@ -195,8 +194,8 @@ def news(moment: "Moment", epochs: int) -> list[tuple[int, dict[str, float]]]:
             "accuracy/so_far": float(measured.nanmean()),
             "accuracy/current": float(measured[:, -1].nanmean()),
             **({"modules": float(counts.mean())} if len(counts) else {}),
-            "mail/messages": float(crossed.sum()),
-            "mail/bytes": float(ledger.column("bytes")[crossed].sum()),
+            "mail/messages": float(sent[0]),
+            "mail/bytes": float(sent[1]),
         }
         found.append((task * (epochs + 2) + label, values))
     return found

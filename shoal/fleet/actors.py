@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
 
+from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.fleet.members import LostError
@@ -35,8 +36,14 @@ from shoal.fleet.world import World
 from shoal.machine import free
 from shoal.settings.groups import Machine, Settings
 
-# What Ray would do unasked: count its use, rebuild environments, end actors where another program fills the memory.
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_memory_monitor_refresh_ms": "0"}
+# What Ray would do unasked: count its use, rebuild environments, end actors where another program fills the memory,
+# start anew where a thread calls it after its end.
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",
+}
 POLL = 0.1  # seconds; in between, Ctrl-C is heard
 STORE = 128 * 10**6  # bytes of the object store, at least
 TRIES = 2  # a machine that is busy may start Ray too slowly for Ray's own patience
@@ -65,6 +72,8 @@ class Session:
     def __init__(self, address: str) -> None:
         self.ray, self.address = imported(), address
         self.idle: dict[Any, list[Any]] = {}
+        self.hired: list[Any] = []  # every actor that there ever was
+        self.lock = threading.Lock()  # several runs of one program may hire
         self.checked = not address  # a Ray of this machine has what this machine has
 
     @property
@@ -84,8 +93,10 @@ class Session:
             scheduling_strategy="SPREAD",
             **options,
         )
-        idle = self.idle.setdefault(name, [])
-        found = [idle.pop() if idle else make.remote() for _ in range(count)]
+        with self.lock:
+            idle = self.idle.setdefault(name, [])
+            found = [idle.pop() if idle else make.remote() for _ in range(count)]
+            self.hired.extend(actor for actor in found if actor not in self.hired)
         limit = time.monotonic() + machine.patience
         try:
             for at, actor in enumerate(found):
@@ -93,6 +104,7 @@ class Session:
                     fetched(self.ray, actor.about.remote(), limit)
                 except LostError:  # one that was idle has ended meanwhile, or its node has no room for it any more
                     found[at] = make.remote()
+                    self.hired.append(found[at])
                     fetched(self.ray, found[at].about.remote(), limit)
         except BaseException as error:
             for actor in found:
@@ -147,6 +159,12 @@ class Session:
                 ) from None
             differs(own, there, node)
         self.checked = True
+
+    def end_all(self) -> None:
+        """End all actors at once, whatever they are at."""
+        for actor in list(self.hired):
+            with suppress(Exception):
+                self.ray.kill(actor)
 
     def release(self, kind: type, machine: Machine, actors: Sequence[Any]) -> None:
         """Actors have nothing to do any more."""
@@ -422,9 +440,8 @@ class Actor:
             self.ray.kill(self.actor)
 
 
-def needed(settings: Settings, world: World) -> int:
+def needed(settings: Settings, bank: Bank) -> int:
     """Bytes of the object store that a run would like: its data once, and stacks on their way twice."""
-    bank = world.bank
     arrays = (getattr(bank, name) for name in ("images", "labels", "source", "test", "task", "time", "targets"))
     nets = size(settings, bank).parts
     return sum(int(one.nbytes) for one in arrays if one is not None) + 2 * (nets["nets"] + nets["memories"])
@@ -435,7 +452,7 @@ def started(whole: Sequence[World]) -> Iterator[Workers]:
     """Actors with all lanes of a fleet, as many as `machine.workers` says. They end with what is done inside."""
     settings, peers = whole[0].fleet, whole[0].peers
     machine = settings.machine
-    with session(machine, needed(settings, whole[0])) as open_:
+    with session(machine, needed(settings, whole[0].bank)) as open_:
         count = machine.workers or open_.default(len(peers), machine)
         open_.room(count, machine)
         deals, bank = deal(whole, count), open_.ray.put(whole[0].bank)

@@ -526,5 +526,8 @@ def mustered(whole: Sequence[World], stacks: Sequence[Stack] | None) -> Iterator
         from shoal.fleet.processes import started
     with started(whole) as workers:
         crew = Crew(tuple(whole), [], Ledger(), joint=False, workers=workers)
-        crew.restart(stacks)
+        try:
+            crew.restart(stacks)
+        except LostError as loss:  # as it began
+            crew.recover(loss, stacks)
         yield crew

@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -29,6 +31,9 @@ from shoal.fleet.workers import SENDING, Handle, Served, Workers, addressed, let
 from shoal.fleet.world import World
 
 ALIGNED = 64  # bytes: where an array may begin in a file
+LOCK = threading.Lock()  # several runs of one program may start processes
+ALIVE: "WeakSet[Process]" = WeakSet()
+POOLS: list[list["Process"]] = []  # that of processes that wait for the next run, if they are to wait
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,10 @@ class Process:
         context = get_context("spawn")
         self.pipe, there = context.Pipe()
         self.process = context.Process(target=serve, args=(there,), daemon=True)
-        self.process.start()
+        with deaf():
+            self.process.start()
         there.close()
+        ALIVE.add(self)
 
     def tell(self, verb: str, *arguments: Any) -> None:
         if verb == "receive":
@@ -174,8 +181,7 @@ def started(whole: Sequence[World]) -> Iterator[Workers]:
         def hire(places: Sequence[int]) -> list[Handle]:
             members: list[Process] = []
             try:
-                with few_threads(len(deals)):
-                    members.extend(Process(deals[at]) for at in places)
+                members.extend(found([deals[at] for at in places], len(deals)))
                 for member, at in zip(members, places, strict=True):
                     member.tell("open", settings, bank, peers, deals, at)
                 for member in members:
@@ -185,11 +191,67 @@ def started(whole: Sequence[World]) -> Iterator[Workers]:
                 raise
             return list(members)
 
-        workers = Workers(whole, deals, hire)
+        workers, fine = Workers(whole, deals, hire), False
         try:
             yield workers
+            fine = True
         finally:
-            close(workers.members)
+            with LOCK:
+                well = [one for one in workers.members if fine and POOLS and not (one.gone or one.pending)]
+                for pool in POOLS:
+                    pool.extend(well)  # type: ignore[arg-type]
+            close([one for one in workers.members if one not in well])
+
+
+def found(deals: Sequence[Sequence[Lane]], count: int) -> list[Process]:
+    """A process for each of some deals, of so many in all: those first that wait."""
+    members = []
+    with LOCK:
+        for lanes in deals:
+            idle = POOLS[0] if POOLS else []
+            while idle and not idle[-1].process.is_alive():
+                idle.pop()
+            if idle:
+                members.append(idle.pop())
+                members[-1].lanes = frozenset(lanes)
+                continue
+            with few_threads(count):
+                members.append(Process(lanes))
+    return members
+
+
+@contextmanager
+def kept(count: int) -> Iterator[None]:
+    """So many processes, for runs side by side. Inside, those that have nothing to do wait for the next run."""
+    pool: list[Process] = []
+    POOLS.append(pool)
+    try:
+        with few_threads(1):
+            pool.extend(Process(()) for _ in range(count))
+        yield
+    finally:
+        POOLS.remove(pool)
+        close(pool)
+
+
+def end_all() -> None:
+    """End all processes at once, whatever they are at."""
+    for one in list(ALIVE):
+        if one.process.is_alive():
+            one.process.kill()
+
+
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Let a process that is started inside hear no Ctrl-C, also before it can say so itself."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def close(members: Sequence[Any]) -> None:

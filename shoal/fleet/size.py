@@ -149,7 +149,10 @@ def links(settings: Settings) -> int:
     if not settings.sharing:
         return 0
     number = edges.count(settings.network, settings.agents) * settings.seeds
-    return number * (EDGE + MESSAGE * exchanges(settings))
+    messages, tasks = exchanges(settings), settings.tasks.count
+    if settings.machine.ledger == "totals":  # a row of each kind per task, and the messages of the last two tasks
+        messages = min(messages, 2 * len(settings.sharing) * tasks + 2 * -(-messages // tasks))
+    return number * (EDGE + MESSAGE * messages)
 
 
 def learning(settings: Settings, bank: Bank, model: Model, lanes: int) -> float:

@@ -85,7 +85,8 @@ class Served:
     def open(
         self, settings: Settings, bank: Bank, peers: Sequence[Lane], deals: Sequence[Sequence[Lane]], own: int
     ) -> None:
-        """Make the world of one of some deals of all lanes."""
+        """Make the world of one of some deals of all lanes; what was done before is forgotten."""
+        self.__dict__.clear()
         self.worlds = worlds(settings, bank, deals[own], peers)
         self.home = {lane: OWN if at == own else at for at, mine in enumerate(deals) for lane in mine}
         self.count = len(deals)

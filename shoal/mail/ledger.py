@@ -135,10 +135,16 @@ class Ledger:
     latest: dict[tuple[Lane, Lane, str, str], int] = field(default_factory=dict)  # when the newest mail of a mode and
     # kind was sent that a receiver has accepted; it is noted where mail can be late
     open: dict[str, int] = field(default_factory=dict)  # the rows of mail that is under way, by its id
+    totals: np.ndarray | None = None  # what messages of earlier tasks came to (runs/totals.py): COLUMNS, of how many
+    # messages, and their floats counted in other ways; those messages are in no block
 
     @classmethod
-    def of(cls, rows: np.ndarray, words: Sequence[str], epochs: int) -> "Ledger":
+    def of(cls, rows: np.ndarray, words: Sequence[str], epochs: int, totals: np.ndarray | None = None) -> "Ledger":
         """The ledger that has these rows and words, of a run with so many epochs per task."""
+        if totals is not None:
+            ledger = cls.of(np.concatenate([totals[:, : len(COLUMNS)], rows]), words, epochs)
+            ledger.blocks, ledger.totals = [rows], totals
+            return ledger
         if not len(rows):
             return cls(words=list(words))
         if rows.shape[1] < len(COLUMNS):  # an earlier version knew nothing of late mail
@@ -219,7 +225,9 @@ class Ledger:
     def copy(self) -> "Ledger":
         """The same ledger for somebody else to write in."""
         self.settle()
-        return Ledger(list(self.blocks), list(self.words), dict(self.noted), dict(self.parts))
+        found = Ledger(list(self.blocks), list(self.words), dict(self.noted), dict(self.parts), totals=self.totals)
+        found.latest, found.open = dict(self.latest), dict(self.open)
+        return found
 
     def sent_by(self, lanes: Collection[Lane]) -> "Ledger":
         """A ledger without rows that knows what edges from some lanes have carried, and what has come to these."""
@@ -301,6 +309,17 @@ class Ledger:
         """Which messages left over their edge and were paid for, whatever their receivers said: bool."""
         found: np.ndarray = ~self.among("verdict", UNSENT)
         return found
+
+    @property
+    def sent(self) -> tuple[int, int]:
+        """How many messages have crossed their edges so far, and their bytes."""
+        bytes_, crossed = COLUMNS.index("bytes"), self.crossed
+        messages, weight = int(crossed.sum()), int(self.rows[crossed, bytes_].sum())
+        if self.totals is not None:
+            unsent = [self.words.index(word) for word in UNSENT if word in self.words]
+            gone = self.totals[~np.isin(self.totals[:, VERDICT], unsent)]
+            messages, weight = messages + int(gone[:, len(COLUMNS)].sum()), weight + int(gone[:, bytes_].sum())
+        return messages, weight
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -105,10 +105,11 @@ def posted(ledger: pl.DataFrame, seeds: int) -> Mail:
     """What was posted on each directed edge: bytes per task, messages per seed. Mail that never left costs nothing."""
     sent = ~pl.col("verdict").is_in(UNSENT)
     refused = pl.col("verdict") != "accepted"
+    many = pl.col("messages") if "messages" in ledger.columns else pl.lit(1)
     table = ledger.group_by("sender", "receiver").agg(
         ((pl.col("bytes") * sent).sum() / pl.struct("seed", "task").n_unique()).alias("bytes"),
-        sent.sum().alias("messages"),
-        refused.sum().alias("refused"),
+        (sent * many).sum().alias("messages"),
+        (refused * many).sum().alias("refused"),
         pl.col("verdict").is_in(LOST).sum().alias("lost"),
         (~refused & (pl.col("late") > 0) if "late" in ledger.columns else pl.lit(False)).sum().alias("late"),
         pl.col("verdict").filter(refused).mode().sort().first().alias("why"),

@@ -3,7 +3,7 @@ again, what was interrupted goes on."""
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -19,7 +19,7 @@ from shoal.report.read import Unusable, dense, learned, settings_of, table_of, w
 from shoal.runs.execute import carry_out, prepare, units
 from shoal.runs.material import unchanged
 from shoal.runs.record import Record, content, create, reopen, sessions_of
-from shoal.settings.groups import Settings
+from shoal.settings.groups import Machine, Settings
 from shoal.study import metrics
 from shoal.study.paired import Scores
 
@@ -98,12 +98,24 @@ def open_cell(cell: Cell, folder: Path) -> Record:
     return reopen(place) if (place / "settings.toml").exists() else create(place, cell.settings)
 
 
-def finish(cell: Cell, folder: Path, data: Path | None, show: Watch = lambda moment: None, yes: bool = False) -> None:
-    """Train a cell to its end, also (`yes`) if it is large. Cells with the same common start train it once: it is kept
-    in `folder`/starts."""
-    fleet = prepare(cell.settings, data, yes=yes)  # before anything is written
+def finish(
+    cell: Cell,
+    folder: Path,
+    data: Path | None,
+    show: Watch = lambda moment: None,
+    yes: bool = False,
+    machine: Machine | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> None:
+    """Train a cell to its end, also (`yes`) if it is large, on its own machine or another, until it is to `stop`. Cells
+    with the same common start train it once: it is kept in `folder`/starts."""
+    settings = cell.settings.model_copy(update={"machine": machine}) if machine else cell.settings
+    fleet = prepare(settings, data, yes=yes)  # before anything is written
+    record = open_cell(cell, folder)
+    record.tell = tell
     try:
-        carry_out(fleet, open_cell(cell, folder), show, folder / "starts")
+        carry_out(fleet, record, show, folder / "starts", stop)
     except Stopped as stop:
         raise Stopped(f"{stop}; the same command again goes on with all that is left") from None
 
@@ -182,7 +194,8 @@ def verify(place: Path, summary: Row, run: Measured) -> None:
                 raise Unusable(f"accuracy.parquet comes to {name}{end} {number:.6f}, summary.json says {said}")
     if summary.get("sharing") and summary.get("messages") is not None and (place / "ledger.parquet").exists():
         ledger = table_of(place, "ledger").filter(~pl.col("verdict").is_in(UNSENT))
-        for name, total in {"messages": len(ledger), "bytes_total": int(ledger["bytes"].sum())}.items():
+        messages = int(ledger["messages"].sum()) if "messages" in ledger.columns else len(ledger)
+        for name, total in {"messages": messages, "bytes_total": int(ledger["bytes"].sum())}.items():
             if (said := summary.get(name)) is not None and said != total:
                 raise Unusable(f"ledger.parquet comes to {name} {total}, summary.json says {said}")
 

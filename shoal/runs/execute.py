@@ -22,6 +22,7 @@ from shoal.fleet.world import World, worlds
 from shoal.runs import common_starts as starts
 from shoal.runs.material import note
 from shoal.runs.record import Record
+from shoal.runs.totals import condense, possible
 from shoal.settings.groups import Settings
 from shoal.sharing.plan import feasible
 
@@ -41,6 +42,7 @@ def prepare(
     4
     """
     too_many(settings)
+    possible(settings)
     said = Path(settings.machine.data) if settings.machine.data else None
     bank = data.load(settings.dataset, folder or said)
     if lanes is None and not yes:
@@ -52,9 +54,14 @@ def prepare(
 
 
 def carry_out(
-    fleet: Sequence[World], record: Record, show: Watch = lambda moment: None, kept: Path | None = None
+    fleet: Sequence[World],
+    record: Record,
+    show: Watch = lambda moment: None,
+    kept: Path | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Train until the end, save on the way, and return the summary. Common starts are found and put in `kept`.
+    """Train until the end, save on the way, and return the summary. Common starts are found and put in `kept`. After
+    the epoch in which `stop` says so, it is saved and stops, as after Ctrl-C.
 
     >>> import shoal
     >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
@@ -66,7 +73,11 @@ def carry_out(
     """
     settings, kernel = record.settings, ", ".join(dict.fromkeys(world.kernel for world in fleet))
     keep_memory()
-    with record.alone(), interrupts() as asked:
+    with record.alone(), interrupts() as heard:
+
+        def asked() -> bool:
+            return heard() or stop()
+
         record.own()
         note(record, fleet)
         stacks = record.load(fleet[0].device)
@@ -86,6 +97,8 @@ def carry_out(
                 if not asked():
                     raise
             ended = moment.epoch == 0
+            if ended:
+                condense(settings, moment.crew.ledger, moment.task - 1)
             if ended or asked() or time.monotonic() - saved > settings.machine.checkpoint:
                 record.save(moment.stacks)
                 saved = time.monotonic()
@@ -98,11 +111,14 @@ def carry_out(
                 raise Stopped(f"stopped and saved; go on with `shoal resume {record.folder}`")
 
         def lost(loss: LostError) -> Sequence[Stack] | None:
+            if stop():
+                raise Stopped(f"stopped at once; `shoal resume {record.folder}` goes on from the last checkpoint")
             record.tell(f"{loss}; going on from the last checkpoint with a new one")
             return record.load(fleet[0].device)
 
         try:
             ends = train(fleet, stacks, watch, lost=lost)
+            condense(settings, ends[0].ledger, settings.tasks.count)
             with one_thread():
                 return record.finish(fleet, ends)
         except DivergedError as end:

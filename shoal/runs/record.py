@@ -268,6 +268,8 @@ class Record:
         host = [name for name, tensor in tensors.items() if tensor.device.type == "cpu"]
         about["host"] = json.dumps(sorted(host) if len(host) < len(tensors) else [])
         tensors["ledger"] = torch.from_numpy(stack.ledger.rows)
+        if stack.ledger.totals is not None:
+            tensors["totals"] = torch.from_numpy(stack.ledger.totals)
         about["words"] = json.dumps(stack.ledger.words)
         letters = [[pack(mail) for mail in one.inbox] for one in stacks]
         about["inbox"] = json.dumps([[envelope for envelope, _ in one] for one in letters])
@@ -321,7 +323,8 @@ class Record:
         flat |= {name: flat[name].cpu() for name in json.loads(about["host"])}
         lanes = [[Lane(*lane) for lane in one] for one in json.loads(about["lanes"])]
         rows, words = flat.pop("ledger").cpu().numpy(), json.loads(about["words"])
-        ledger = Ledger.of(rows, words, self.settings.learner.epochs)
+        totals = flat.pop("totals").cpu().numpy() if "totals" in flat else None
+        ledger = Ledger.of(rows, words, self.settings.learner.epochs, totals)
         inboxes = [
             [
                 unpack(Envelope(*envelope), flat.pop(letter(at, place)).cpu().numpy().tobytes())
@@ -356,7 +359,8 @@ class Record:
             self.table("privacy", accounts(self.settings, stacks))
         if self.settings.sharing:
             self.table("ledger", posted(self.settings, stacks[0].ledger))
-            self.table("links", links(self.settings, stacks[0].ledger, clock(self.settings, stacks[0])))
+            if self.settings.machine.ledger == "messages":
+                self.table("links", links(self.settings, stacks[0].ledger, clock(self.settings, stacks[0])))
         if any(mode.offers for mode in self.settings.sharing):
             self.table("candidates", candidates(self.settings, stacks))
 

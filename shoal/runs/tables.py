@@ -15,7 +15,7 @@ from shoal.fleet.stack import RECORD, Stack, grid
 from shoal.learners import candidates as grown
 from shoal.mail import privacy
 from shoal.mail.ledger import COLUMNS, WORDS, Ledger
-from shoal.mail.mail import ACCEPTED
+from shoal.mail.mail import ACCEPTED, UNSENT
 from shoal.runs.conditions import weathered
 from shoal.settings.groups import Settings
 from shoal.study import health, metrics
@@ -196,7 +196,10 @@ def joined(settings: Settings, parts: Sequence[dict[str, np.ndarray]]) -> pl.Dat
 
 
 def posted(settings: Settings, ledger: Ledger) -> pl.DataFrame:
-    """A row per message, in the order of posting."""
+    """A row per message, in the order of posting; of a ledger of totals, a row for those that are alike, and how many
+    they are."""
+    if settings.machine.ledger == "totals" or ledger.totals is not None:
+        return summed_up(settings, ledger)
     columns: dict[str, pl.Series] = {}
     for name in COLUMNS:
         if name == "late" and not can_be_late(settings):
@@ -206,6 +209,26 @@ def posted(settings: Settings, ledger: Ledger) -> pl.DataFrame:
         # Without rows, polars would not know that these are words.
         columns[name] = pl.Series(ledger.column(name), dtype=pl.String if name in WORDS else pl.Int64)
     return pl.DataFrame(columns)
+
+
+def summed_up(settings: Settings, ledger: Ledger) -> pl.DataFrame:
+    """The table of a ledger of totals; messages of the last tasks may still have a row each."""
+    names = (*COLUMNS, "messages", *COUNTED)
+    plain = np.column_stack([ledger.rows, np.ones(len(ledger), np.int64), *counted(settings, ledger).values()])
+    every = dict(
+        zip(names, np.concatenate([plain[:0] if ledger.totals is None else ledger.totals, plain]).T, strict=True)
+    )
+    words = np.array(ledger.words, np.str_)
+    order = [name for name in COLUMNS if name not in ("verdict", "late")] + [*COUNTED, "verdict", "messages"]
+    return pl.DataFrame(
+        {
+            name: pl.Series(
+                words[every[name]] if name in WORDS and len(words) else every[name],
+                dtype=pl.String if name in WORDS else pl.Int64,
+            )
+            for name in order
+        }
+    )
 
 
 def can_be_late(settings: Settings) -> bool:
@@ -245,6 +268,8 @@ def traffic(settings: Settings, ledger: Ledger) -> dict[str, Any]:
     Per link and task: the mean over every directed link and every task in which a message was posted on it, if only to
     be refused.
     """
+    if settings.machine.ledger == "totals" or ledger.totals is not None:
+        return traffic_of(posted(settings, ledger))
     crossed = ledger.crossed
     uses = len(np.unique(np.stack([ledger.column(name) for name in ("seed", "sender", "receiver", "task")], 1), axis=0))
     total = {name: int(ledger.column(name)[crossed].sum()) for name in ("floats", "bytes")}
@@ -255,6 +280,22 @@ def traffic(settings: Settings, ledger: Ledger) -> dict[str, Any]:
         "floats_per_edge_task": total["floats"] / uses if uses else 0.0,
         **{f"{name}_floats_per_edge_task": floats / uses if uses else 0.0 for name, floats in others.items()},
         "bytes_per_link_task": total["bytes"] / uses if uses else 0.0,
+        "bytes_total": total["bytes"],
+    }
+
+
+def traffic_of(table: pl.DataFrame) -> dict[str, Any]:
+    """The same of a table with numbers of messages."""
+    uses = table.select("seed", "sender", "receiver", "task").n_unique() if len(table) else 0
+    crossed = table.filter(~pl.col("verdict").is_in(UNSENT))
+    total = {name: int(crossed[name].sum()) for name in ("floats", "bytes", *COUNTED)}
+    each = {name: number / uses if uses else 0.0 for name, number in total.items()}
+    return {
+        "messages": int(crossed["messages"].sum()),
+        "refused": int(table.filter(pl.col("verdict") != ACCEPTED)["messages"].sum()),
+        "floats_per_edge_task": each["floats"],
+        **{f"{name}_floats_per_edge_task": each[name] for name in COUNTED},
+        "bytes_per_link_task": each["bytes"],
         "bytes_total": total["bytes"],
     }
 

@@ -323,6 +323,11 @@ class Machine(Part):
     cpus: PositiveFloat = Field(1.0, description="CPUs of a Ray actor")
     gpus: NonNegativeFloat = Field(0.0, description="GPUs of a Ray actor, or a fraction; above 0, it learns there")
     patience: PositiveFloat = Field(120.0, description="seconds to wait until the cluster has room for an actor")
+    ledger: Literal["messages", "totals"] = Field(
+        "messages",
+        description="what is written of mail: a row for every message, or (totals) one for all messages of a link in a "
+        "task that are alike, for large fleets",
+    )
     data: str = Field("", description="folder to look for data first; --data sets it")
     checkpoint: PositiveFloat = Field(30.0, description="seconds between checkpoints inside a task")
 
