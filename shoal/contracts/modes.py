@@ -157,7 +157,7 @@ class Case:
         """Mail of every mode has been accepted: a law about mail says nothing where there is none."""
         accepted, silent = (stack.ledger.among("verdict", [word]) for word in (ACCEPTED, SILENT))
         why = str(stack.ledger.column("kind")[silent][0]) if silent.any() else ""
-        law(not why, f"{self.what}: its code fails before it absorbs ({why}), and its agents are silent")
+        law(not why, f"{self.what}: its code fails ({why}), and its agents are silent")
         for one in self.modes:
             mine = stack.ledger.among("mode", [one.mode])
             verdicts = sorted(set(stack.ledger.column("verdict")[mine].tolist()))

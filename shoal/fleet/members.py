@@ -326,18 +326,18 @@ class Here:
             found.append(silent or post.send(going(post, mails)))
         return together(found)
 
-    def absorb(self) -> list[Settled]:
-        """Make use of what has come, and tell what receivers said of what had been under way."""
+    def absorb(self) -> tuple[list[Settled], list[Posted]]:
+        """Make use of what has come, and tell what receivers said of what had been under way, and who is silent because
+        its code has failed."""
+        silent = []
         for post, questions in zip(self.posts, self.questions, strict=True):
             if not post.acts and not questions:
                 continue
-            mode, answers = post.mode, post.collect(asked=False) if post.acts else ()
-            with guarded(post.stack, f"the mode `{mode.mode}`", (PARAMS, RECORD, mode.owner, *mode.writes)):
-                mode.absorb(post, questions, answers)
+            silent += absorbed(post, questions, post.collect(asked=False) if post.acts else ())
             post.audit()
             self.waits |= {lane: max(until, self.waits.get(lane, until)) for lane, until in post.waits.items()}
         self.lease.close()
-        return [one for post in self.posts for one in post.settled]
+        return [one for post in self.posts for one in post.settled], silent
 
 
 def acting(world: World, stack: Stack, now: float, phase: str) -> list[int]:
@@ -399,6 +399,34 @@ def spoken(post: Post, *questions: Sequence[Mail]) -> tuple[Sequence[Mail], list
         except Exception as error:
             mails, silent = [], post.silence(error)
     return mails, silent
+
+
+def absorbed(post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> list[Posted]:
+    """Let a mode make use of what has come. Where its code fails, all that it has written is undone, as if nothing had
+    come to its agents here, and the ledger says why; that it writes what is another's is still an error."""
+    mode, stack = post.mode, post.stack
+    owners = PARAMS, RECORD, mode.owner, *mode.writes
+    before = {
+        owner: {name: (tensor, tensor.clone()) for name, tensor in stack.of(owner).items()}
+        for owner in owners
+        if owner in stack.states
+    }
+    with guarded(stack, f"the mode `{mode.mode}`", owners):
+        try:
+            mode.absorb(post, questions, answers)
+        except (UserError, Stopped, MemoryError):
+            raise
+        except Exception as error:
+            for owner in (one for one in owners if one in stack.states):
+                state, held = stack.of(owner), before.get(owner, {})
+                for name in state.keys() - held.keys():
+                    del state[name]
+                for name, (tensor, value) in held.items():
+                    tensor.copy_(value)
+                    if state.get(name) is not tensor:
+                        state[name] = tensor
+            return post.silence(error)
+    return []
 
 
 def going(post: Post, mails: Sequence[Mail]) -> Sequence[Mail]:

@@ -39,8 +39,11 @@ def exchange(crew: Crew, here: World, mode: int, observe: Observe | None, *when:
     they also wait for the slowest link."""
     asked = deliver(crew, here, crew.every("ask", mode, *when), observe)
     legs = [asked, deliver(crew, here, crew.every("answer"), observe)]
-    for settled in crew.every("absorb"):
+    silent: list[Posted] = []
+    for settled, failed in crew.every("absorb"):
         crew.ledger.seen(settled)
+        silent += failed
+    crew.ledger.write(sorted(silent, key=lambda one: crew.place[one[0].sender]))
     for taken in legs:
         if taken:
             crew.every("spend", taken)

@@ -328,6 +328,33 @@ def test_agents_whose_code_fails_are_silent_and_the_ledger_says_why(
     same(stack, before, but=(CLOCK, mode))
 
 
+@pytest.mark.parametrize("mode", ["recv", "fedavg", "fedcurv"])
+def test_what_code_that_fails_has_half_absorbed_is_undone(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the run: nobody knew what it had written."""
+    honest = MODES[mode].absorb
+
+    def fails(self: Sharing, post: Post, *mails: Sequence[Mail]) -> None:
+        honest(self, post, *mails)
+        post.stack.of(self.owner)["new"] = torch.ones(len(post.stack.lanes))
+        post.stack.params[WEIGHT] = torch.zeros_like(post.stack.params[WEIGHT])
+        raise KeyError("a page is missing")
+
+    world, stack = ready("mlp", [{"mode": mode, "when": "before"}])
+    before = deepcopy(stack)
+    monkeypatch.setattr(MODES[mode], "absorb", fails)
+    exchange(world, stack)
+    same(stack, before, but=(CLOCK,))
+    rows = entries(stack.ledger)
+    assert {row["verdict"] for row in rows} == {ACCEPTED, SILENT}
+    assert [row["sender"] for row in rows if row["verdict"] == SILENT] == [0, 1, 2]
+    assert rows[-1]["kind"] == "KeyError: 'a page is missing'"
+    monkeypatch.setattr(MODES[mode], "absorb", honest)
+    stack.epoch += 1
+    exchange(world, stack)
+    with pytest.raises(AssertionError, match="differs"):  # it goes on as if nothing had come
+        same(stack, before, but=(CLOCK,))
+
+
 def test_code_that_hands_over_no_mail_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODES["fedavg"], "answer", lambda self, post, questions: ["a letter"])
     world, stack = ready("mlp", [{"mode": "fedavg"}])
