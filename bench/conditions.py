@@ -1,10 +1,10 @@
 """What conditions of links and clocks of their own cost: `python -m bench.conditions speed|size [--csv FOLDER]`.
 
-`speed`: whole runs of a short MNIST row on images made of noise (8 agents, 2 seeds, 6 tasks of 20 epochs, of which 4 are
-the common start), one after the other and in turns, so that a busy machine hits all alike: in lock-step without and with
-conditions, and asynchronously with eight different clocks. What counts is the processor time for each step of an agent,
-and its ratio to lock-step without conditions; the median of the turns. `size`: 1,000, 3,000 and 10,000 agents in a
-square who move, hear those near them (about eight), and lose a tenth of their mail, each size in a process of its own.
+`speed`: whole runs of a short MNIST row on images made of noise (8 agents, 2 seeds, 6 tasks of 20 epochs, 4 of them the
+common start), in turns, so that a busy machine hits all alike: in lock-step without and with conditions, and
+asynchronously with eight different clocks. What counts is the processor time for each step of an agent, and its ratio
+to lock-step without conditions; the median of the turns. `size`: 1,000, 3,000 and 10,000 agents in a square who move,
+hear those near them (about eight), and lose a tenth of their mail, each size in a process of its own.
 """
 
 import argparse

@@ -22,8 +22,8 @@ EPOCHS = "epochs since the first task"
 
 
 def paths(run: Run) -> Iterator[tuple[int, Array]]:
-    """Of every lane with a clock: its place, and at each of its measurements the seconds, joules and bytes that it had
-    spent and its mean accuracy over all tasks of its stream, in %, where one that it has not met counts as 0: [n, 4]."""
+    """Of every lane with a clock: its place, and [n, 4], at each of its measurements the seconds, joules and bytes that
+    it had spent and its mean accuracy over all tasks of its stream, in %, where one that it has not met counts as 0."""
     place = {lane: at for at, lane in enumerate(zip(run.seeds.tolist(), run.agents.tolist(), strict=True))}
     long = metrics.lengths(run.accuracy)
     points = {int(epoch): at for at, epoch in enumerate(run.epochs)}
