@@ -5,9 +5,12 @@ liars of eight. What counts is the final test accuracy of the agents that are ho
 six. Every run is a row of docs/liars.csv, so that what is there already is not measured again; `--table` prints the
 tables of docs/guides/liars.md of what is there.
 
-The gain of sharing is what the same six agents have over learning alone; the harm of a lie is what they lose under the
-plain mean. A rule undoes so much of the harm: (accuracy under the lie - mean under the lie) / (mean without liars -
-mean under the lie).
+There are two protocols (PROTOCOLS). In the short one averaging has no gain over learning alone; the long one is there
+because it has: it was chosen by agents alone and by averaging without liars, and by nothing else.
+
+The gain of sharing is what the same six agents have over learning alone. The harm of a lie is what they lose under the
+plain mean; a rule undoes so much of it: (accuracy under the lie - mean under the lie) / (mean without liars - mean
+under the lie). It keeps so much of the gain: (accuracy under the lie - alone) / (mean without liars - alone).
 """
 
 import argparse
@@ -26,12 +29,14 @@ FILE = results.ROOT / "docs" / "liars.csv"
 AGENTS, HONEST, SEEDS = 8, 6, 2
 RULE_NAMES = tuple(BUILT_IN)
 ABOUT_WEIGHTS = ("sign-flip", "scaled", "random", "constant", "stale")
-SHORT = {"tasks": {"count": 6}, "learner": {"epochs": 10}}
+# Tasks, epochs of each, and how many epochs are between two exchanges.
+PROTOCOLS = {"short": (6, 10, 2), "long": (10, 40, 10)}
 
 
 class Trial(NamedTuple):
     """A run: what is shared and how what comes is dealt with, how many lie, and how."""
 
+    protocol: str
     model: str
     mode: str
     defence: str
@@ -40,29 +45,27 @@ class Trial(NamedTuple):
 
     def settings(self, quick: bool = False) -> shoal.Settings:
         raw: dict[str, Any] = {"dataset": "digits" if quick else "mnist", "model": self.model, "agents": AGENTS}
-        raw |= {"seeds": 1 if quick else SEEDS, **SHORT}
+        tasks, epochs, every = PROTOCOLS[self.protocol]
+        raw |= {"seeds": 1 if quick else SEEDS, "tasks": {"count": tasks}, "learner": {"epochs": epochs}}
         if quick:
             raw |= {
                 "tasks": {"count": 6, "train": 8, "validation": 8},
-                "learner": {"epochs": 6, "memory": 4},
+                "learner": {"epochs": every, "memory": 4},
                 "net": {"width": 8},
             }
         if self.mode == "fedavg":
-            raw["sharing"] = [{"mode": "fedavg", "every": 2, "combine": self.defence, "tolerates": 2}]
+            raw["sharing"] = [{"mode": "fedavg", "every": every, "combine": self.defence, "tolerates": 2}]
         if self.liars:
             raw["faulty"] = {"agents": list(range(AGENTS - self.liars, AGENTS)), "does": self.lie}
         return shoal.Settings(**raw)
 
 
-def trials() -> Iterator[Trial]:
+def trials(protocol: str) -> Iterator[Trial]:
     """All runs, those that others are compared with first."""
-    yield Trial("mlp", "alone", "", "", 0)
-    for rule in RULE_NAMES:
-        yield Trial("mlp", "fedavg", rule, "", 0)
-    for liars in (1, 2):
-        for lie in ABOUT_WEIGHTS:
-            for rule in RULE_NAMES:
-                yield Trial("mlp", "fedavg", rule, lie, liars)
+    yield Trial(protocol, "mlp", "alone", "", "", 0)
+    for lie, liars in [("", 0), *((lie, liars) for lie in ABOUT_WEIGHTS for liars in (1, 2))]:
+        for rule in RULE_NAMES:
+            yield Trial(protocol, "mlp", "fedavg", rule, lie, liars)
 
 
 def measured(trial: Trial, quick: bool, data: Path | None) -> dict[str, object]:
@@ -93,51 +96,61 @@ Found = dict[Trial, float]
 
 def found_in(rows: Sequence[results.Row]) -> Found:
     """What each run came to."""
-    names = ("model", "mode", "defence", "lie")
+    names = ("protocol", "model", "mode", "defence", "lie")
     found: Found = {}
     for row in rows:
-        model, mode, defence, lie = (str(row[name]) for name in names)
-        found[Trial(model, mode, defence, lie, int(row["liars"]))] = float(row["accuracy"])
+        protocol, model, mode, defence, lie = (str(row[name]) for name in names)
+        found[Trial(protocol, model, mode, defence, lie, int(row["liars"]))] = float(row["accuracy"])
     return found
 
 
-def table(found: Found) -> str:
-    """Accuracy under every lie about weights (rows) with every rule (columns), and what the best rule undoes."""
-    best = found[Trial("mlp", "fedavg", "mean", "", 0)]
+def table(found: Found, protocol: str) -> str:
+    """Accuracy under every lie about weights (rows) with every rule (columns), and what the best rule undoes of the
+    harm and keeps of the gain, where there is one."""
+    alone = found[Trial(protocol, "mlp", "alone", "", "", 0)]
+    best = found[Trial(protocol, "mlp", "fedavg", "mean", "", 0)]
+    gains = best > alone
     lines = []
     for liars, lie in [(0, ""), *((liars, lie) for lie in ABOUT_WEIGHTS for liars in (1, 2))]:
-        cells = {rule: found.get(Trial("mlp", "fedavg", rule, lie, liars)) for rule in RULE_NAMES}
+        cells = {rule: found.get(Trial(protocol, "mlp", "fedavg", rule, lie, liars)) for rule in RULE_NAMES}
         known = {rule: one for rule, one in cells.items() if one is not None}
         if not known:
             continue
         top = max(known, key=lambda rule: known[rule])
         harm = best - known.get("mean", best)
         undone = f"{(known[top] - known['mean']) / harm:.0%}" if harm > 0 and len(known) > 1 else ""
+        kept = f"{(known[top] - alone) / (best - alone):.0%}" if gains and len(known) > 1 else ""
         top = top if len(known) > 1 else ""
         who = f"{liars}: {lie}" if liars else "nobody lies"
-        lines.append([who, *("" if one is None else f"{one:.1f}" for one in cells.values()), top, undone])
-    return results.markdown(["liars of 8", *RULE_NAMES, "best", "harm undone"], lines)
+        told = ["" if one is None else f"{one:.1f}" for one in cells.values()]
+        lines.append([who, *told, top, undone, *([kept] if gains else [])])
+    head = ["liars of 8", *RULE_NAMES, "best", "harm undone", *(["gain kept"] if gains else [])]
+    return results.markdown(head, lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.liars", description=__doc__)
     parser.add_argument("--data", type=Path, help="where MNIST is")
     parser.add_argument("--quick", action="store_true", help="tiny fleets on digits, to see that it works")
-    parser.add_argument("--only", metavar="WORD", help="runs with this word as their mode, rule or lie")
+    parser.add_argument("--protocol", choices=tuple(PROTOCOLS), default="long", help="which of the two (%(default)s)")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="runs with one of these as mode, rule or lie")
     parser.add_argument("--table", action="store_true", help="print the tables, measure nothing")
     parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/liars.csv)")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = [{**row} for row in results.read(given.out)]
     done = found_in(rows)
-    for trial in () if given.table else trials():
-        if trial in done or (given.only and given.only not in trial):
+    for trial in () if given.table else trials(given.protocol):
+        if trial in done or (given.only and not set(given.only) & set(trial)):
             continue
         stamp = {name: one for name, one in results.stamp().items() if name != "commit"}
         rows.append(measured(trial, given.quick, given.data) | stamp)
         results.write(given.out, rows)
         print(*trial, f"{rows[-1]['accuracy']:.2f}", f"({rows[-1]['seconds']} s)", flush=True)
     found = found_in(results.read(given.out))
-    print(f"alone: {found[Trial('mlp', 'alone', '', '', 0)]:.1f}\n\n{table(found)}")
+    for protocol in PROTOCOLS:
+        alone = Trial(protocol, "mlp", "alone", "", "", 0)
+        if {alone, Trial(protocol, "mlp", "fedavg", "mean", "", 0)} <= found.keys():
+            print(f"{protocol}, alone: {found[alone]:.1f}\n\n{table(found, protocol)}")
 
 
 if __name__ == "__main__":

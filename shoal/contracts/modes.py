@@ -654,29 +654,41 @@ def without_loss_and_delay_it_is_the_same_run(case: Case) -> None:
 
 
 def late_mail_is_absorbed_at_most_once(case: Case) -> None:
-    absorbed: Counter[str] = Counter()
+    """Also by agents that were away, and where mail comes when it comes; and what was lost is never absorbed."""
+    apart: dict[str, Any] = {"clock": SPEEDS, "network": edges(PAIRS, **WIRES, loss=0.2)}
+    days = {
+        "delay": {"network": edges(PAIRS, **SLOW)},
+        "delay, loss and absence": {"network": edges(PAIRS, **SLOW, loss=0.2), "presence": AWAY | {"mail": "waits"}},
+        "clocks of their own": apart,
+    }
+    for name, changes in days.items():
+        absorbed: Counter[str] = Counter()
+        stack = simulate(case.small(LANES, sharing=tuple(noting(one, absorbed) for one in case.modes), **changes))
+        ledger = stack.ledger
+        used = any(set(mode.late.values()) != {"never"} for mode in case.modes)
+        late = ledger.column("late").any() or ledger.among("verdict", [UNDER_WAY]).any()
+        law(bool(late) or changes is apart, f"{case.what}: under {name} no mail was late")
+        law(bool(absorbed) or not used, f"{case.what}: under {name} nothing was absorbed")
+        law(max(absorbed.values(), default=1) == 1, f"{case.what}: under {name} mail was absorbed more than once")
+        asking = ledger.among("kind", [kind for one in case.modes for kind in one.asking])
+        told = int((ledger.among("verdict", [ACCEPTED]) & ~asking).sum())
+        law(told == len(absorbed), f"{case.what}: under {name} what the ledger calls accepted is what was absorbed")
+        paid = sum(use.total.bytes for use in ledger.uses.values())
+        crossed = int(ledger.column("bytes")[ledger.crossed].sum())
+        law(paid == crossed, f"{case.what}: under {name} all that left is paid for, lost or late")
 
-    def noting(mode: Sharing) -> Sharing:
-        honest = type(mode).absorb
 
-        class Noting(type(mode)):  # type: ignore[misc]
-            def absorb(self, post: Any, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-                absorbed.update(mail.id for mail in answers)
-                honest(self, post, questions, answers)
+def noting(mode: Sharing, absorbed: "Counter[str]") -> Sharing:
+    """The same mode, which counts what it absorbs."""
+    honest = type(mode).absorb
 
-        found: Sharing = Noting.model_construct(_fields_set=mode.model_fields_set, **dict(mode))
-        return found
+    class Noting(type(mode)):  # type: ignore[misc]
+        def absorb(self, post: Any, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+            absorbed.update(mail.id for mail in answers)
+            honest(self, post, questions, answers)
 
-    network = edges(PAIRS, **SLOW)
-    stack = simulate(case.small(LANES, network=network, sharing=tuple(map(noting, case.modes))))
-    ledger = stack.ledger
-    used = any(set(mode.late.values()) != {"never"} for mode in case.modes)
-    late = ledger.column("late").any() or ledger.among("verdict", [UNDER_WAY]).any()
-    law(bool(late), f"{case.what}: under delay no mail was late")
-    law(bool(absorbed) or not used, f"{case.what}: under delay nothing was absorbed")
-    law(max(absorbed.values(), default=1) == 1, f"{case.what}: late mail is absorbed at most once")
-    told = ledger.among("verdict", [ACCEPTED]) & ~ledger.among("kind", [k for one in case.modes for k in one.asking])
-    law(int(told.sum()) == len(absorbed), f"{case.what}: what the ledger calls accepted is what was absorbed")
+    found: Sharing = Noting.model_construct(_fields_set=mode.model_fields_set, **dict(mode))
+    return found
 
 
 def on_a_bad_day_stopped_and_resumed_it_ends_the_same(case: Case) -> None:

@@ -144,6 +144,8 @@ class Post:
         """A mail from a lane that is here, dated now."""
         mode, task, epoch = self.mode.mode, self.stack.task, self.stack.epoch
         name = identify(lane, other, mode, kind, task, epoch)
+        if reply and self.time is not None:  # who rests is asked again and again at one point of its own stream
+            name += f".{reply.rpartition('/')[2]}"
         self.named[name] += 1
         if self.named[name] > 1:  # nobody else names mail of this edge, so that the count is the same in every run
             name = f"{name}.{self.named[name]}"
@@ -380,7 +382,8 @@ class Post:
         if not said or not all(type(word) is str for word in (mail.kind, mail.id, mail.reply)):
             return FORGED
         name, _, number = mail.id.partition(identify(*ends, mail.mode, mail.kind, mail.task, mail.epoch))
-        return "" if not name and (not number or number[1:].isdigit()) and mail.id and mail.due == 0 else FORGED
+        numbered = not number or number[1:].replace(".", "").isdigit()
+        return "" if not name and numbered and mail.id and mail.due == 0 else FORGED
 
     @cached_property
     def looks(self) -> dict[tuple[str, Lane], Mapping[str, Expected]]:

@@ -5,14 +5,14 @@ no second drawing), and into files, where a switch over runs becomes a small mul
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, floor, log10
-from typing import Any, NamedTuple
+from typing import Any
 
 import altair as alt
 
-from shoal.report import numbers, traffic
+from shoal.report import numbers, times, traffic
 from shoal.report.compare import Group, Row
+from shoal.report.figure import Figure, Switch, agents_switch, runs_switch
 from shoal.report.numbers import ALL, DROPPED, GIVEN, HOME, LEVEL, MORE
 from shoal.report.style import Style, finish, look, rows, size, upright
 from shoal.units import shown
@@ -21,37 +21,6 @@ WIDTH, HEIGHT = 460, 400  # of a picture of a network, in pixels
 
 
 HEAD = "M0-1L.8.9L0 .5L-.8.9Z"  # of an arrow that points up
-
-
-class Switch(NamedTuple):
-    """What a reader can choose: one value, or several if `many`."""
-
-    field: str
-    title: str
-    options: tuple[tuple[str, str], ...]  # value and text
-    many: bool = False
-    begin: int = 0  # the option that is chosen at first
-
-    @property
-    def first(self) -> str:
-        return self.options[self.begin][0]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart with its rows. Switches choose among the rows of those tables that have the switch's field."""
-
-    name: str
-    title: str
-    says: str  # what it shows and how to read it
-    alt: str  # the same for those who do not see it, with its main numbers
-    spec: dict[str, Any]
-    tables: dict[str, list[Row]]
-    switches: tuple[Switch, ...] = ()
-    columns: tuple[tuple[str, str], ...] = ()  # of the table of numbers beside it: field and title
-    table: str = "rows"
-    wide: bool = False
-    fixed: bool = False  # its size does not follow the room it has
 
 
 def figures(group: Group, style: Style) -> list[Figure]:
@@ -63,21 +32,12 @@ def figures(group: Group, style: Style) -> list[Figure]:
         network(group, style),
         cost(group, style, "final"),
         cost(group, style, "auc"),
+        times.spending(group, style),
+        times.timeline(group, style),
         growth(group, style),
         origin(group, style),
     ]
     return [figure for figure in found if figure is not None]
-
-
-def agents_switch(table: Sequence[Row]) -> Switch:
-    names = sorted({row["agent"] for row in table} - {ALL}, key=int)
-    return Switch("agent", "Agent", ((ALL, "all agents"), *((name, f"agent {name}") for name in names)))
-
-
-def runs_switch(table: Sequence[Row], group: Group, many: bool = False) -> Switch:
-    there = {row["run"] for row in table}
-    names = [entry.label for entry in group.entries if entry.label in there]
-    return Switch("run", "Runs" if many else "Run", tuple((name, name) for name in names), many)
 
 
 def learning(group: Group, style: Style) -> Figure | None:
@@ -334,7 +294,8 @@ def network(group: Group, style: Style) -> Figure | None:
         tables,
         tuple(switches),
         (("sender", "from agent"), ("receiver", "to agent"), ("sent", "sent per task"), ("messages", "messages sent"),
-         ("refused", "refused"), ("lost", "of them lost"), ("late", "came late"), ("why", "most often for")),
+         ("refused", "refused"), ("lost", "of them lost"), ("late", "came late"), ("why", "most often for"),
+         ("age", "age of what is known, epochs")),
         table="edges",
         fixed=True,
     )  # fmt: skip
@@ -353,6 +314,7 @@ def graph(style: Style, picture: traffic.Picture, edge_rows: str, agent_rows: st
         alt.Tooltip("lost:Q", title="of them lost", format=",.5~g"),
         alt.Tooltip("late:Q", title="came late", format=",.5~g"),
         alt.Tooltip("why:N", title="most often for"),
+        alt.Tooltip("age:Q", title="age of what is known, epochs", format=".3~g"),
     ]
     tint = alt.condition(alt.datum.refused > 0, alt.value(style.colour("given")), alt.value(style.colour("good")))
     edges = alt.Chart(rows(edge_rows))

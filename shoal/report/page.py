@@ -13,9 +13,9 @@ import vl_convert
 import shoal
 from shoal import files
 from shoal.report import charts, compare
-from shoal.report.charts import Figure
 from shoal.report.compare import Group, Row
 from shoal.report.export import VERSION, export
+from shoal.report.figure import Figure
 from shoal.report.parts import left_out, section
 from shoal.report.read import ALONE, Note
 from shoal.report.style import DARK, FLAT, LIGHT, Style

@@ -7,8 +7,9 @@ from math import isnan, nan
 from typing import Any
 
 from shoal.report import compare, numbers
-from shoal.report.charts import PAID, Figure, Switch
+from shoal.report.charts import PAID
 from shoal.report.compare import Entry, Group, Score
+from shoal.report.figure import Figure, Switch
 from shoal.report.read import Note
 from shoal.report.style import Mark, Style
 from shoal.settings.part import flatten

@@ -45,6 +45,11 @@ TABLES: dict[str, dict[str, str]] = {
     "candidates": {
         "seed": "whole", "agent": "whole", "task": "whole", "sender": "whole", "chosen": "bool", "kept": "bool",
     },
+    "time": {
+        "seed": "whole", "agent": "whole", "task": "whole", "epoch": "whole", "seconds": "number", "joules": "number",
+        "bytes": "whole",
+    },
+    "links": {"seed": "whole", "sender": "whole", "receiver": "whole", "sent": "whole"},
 }  # fmt: skip
 ROWS = 20_000_000  # of a table, at most
 FEW = 1_000_000  # rows that any table may have
@@ -87,7 +92,7 @@ class Run:
     seeds: Numbers  # [L]
     agents: Numbers  # [L]
     done: int  # tasks that all lanes have learned
-    tables: dict[str, pl.DataFrame] = field(default_factory=dict)  # growth, ledger, candidates: those that are there
+    tables: dict[str, pl.DataFrame] = field(default_factory=dict)  # growth, ledger, time ...: those that are there
     common: "Common | None" = None  # None: the record does not say, or there is one agent
     numbers: bool = False  # agents predict numbers, and accuracy is R2
 
@@ -200,7 +205,7 @@ def read(folder: Path) -> tuple[Run, list[str]]:
         lost.append(f"{why}; agents that diverged, if there are any, are not known")
     done = learned(accuracy, epochs, settings)
     tables: dict[str, pl.DataFrame] = {}
-    for name in ("growth", "ledger", "candidates"):
+    for name in ("growth", "ledger", "candidates", "time", "links"):
         if (folder / f"{name}.parquet").exists():
             try:
                 tables[name] = known(table_of(folder, name, settings), name, settings, every)
@@ -323,6 +328,8 @@ def most_rows(name: str, settings: dict[str, Any]) -> int:
         "accuracy": lanes * tasks * tasks * epochs,
         "ledger": 4 * lanes * settings["agents"] * tasks * epochs * modes,
         "candidates": lanes * settings["agents"] * tasks * tasks * modes,
+        "time": lanes * tasks * epochs,
+        "links": lanes * settings["agents"],
     }.get(name, lanes * tasks)
     return min(ROWS, max(FEW, most))
 
@@ -369,6 +376,8 @@ def known(table: pl.DataFrame, name: str, settings: dict[str, Any], seeds: Numbe
             fits = values.is_in(seeds.tolist())
         elif column == "bytes":
             fits = values >= 0
+        elif column in ("seconds", "joules") and name == "time":
+            fits = values.is_finite() & (values >= 0)
         else:
             continue
         if not fits.all():

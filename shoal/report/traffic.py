@@ -20,7 +20,8 @@ from shoal.units import shown
 # A picture of more agents or edges is a solid disc: then so many groups of agents are drawn instead.
 MANY, DENSE, GROUPS = 100, 600, 16
 Mail = dict[tuple[int, int], Row]  # what was posted on each directed edge
-NOTHING: Row = {"bytes": 0.0, "messages": 0.0, "refused": 0.0, "lost": 0.0, "late": 0.0, "why": None}
+SUMS = ("bytes", "messages", "refused", "lost", "late", "age", "aged")  # `aged`: over how many links ages are summed
+NOTHING: Row = {**dict.fromkeys(SUMS, 0.0), "why": None}
 LOST = ("lost", "receiver absent")  # verdicts on mail that was paid for and never came
 
 
@@ -49,7 +50,7 @@ def pictures(group: Group, width: float, height: float) -> Picture:
         ledger, seeds = run.tables["ledger"], sorted(set(run.seeds.tolist()))
         for seed in seeds if graph in DRAWN else [None]:
             of_seed = ledger if seed is None else ledger.filter(pl.col("seed") == seed)
-            mails[entry.label, seed] = mail = posted(of_seed, len(seeds) if seed is None else 1)
+            mails[entry.label, seed] = mail = posted(of_seed, len(seeds) if seed is None else 1, ages(run, seed))
             pairs[entry.label, seed] = linked(run, seeds[0] if seed is None else seed) | mail.keys()
     size = grouping([len(set(entry.run.agents)) for entry in group.entries], list(map(len, pairs.values())))
     mails = {name: joined(mail, size) for name, mail in mails.items()}
@@ -96,13 +97,24 @@ def joined(mail: Mail, size: int) -> Mail:
         if ends[0] == ends[1]:
             continue
         before = found.get(ends, NOTHING)
-        sums = {name: before[name] + one[name] for name in ("bytes", "messages", "refused", "lost", "late")}
+        sums = {name: before[name] + one[name] for name in SUMS}
         found[ends] = {**sums, "why": before["why"] or one["why"]}
     return found
 
 
-def posted(ledger: pl.DataFrame, seeds: int) -> Mail:
-    """What was posted on each directed edge: bytes per task, messages per seed. Mail that never left costs nothing."""
+def ages(run: Run, seed: int | None) -> dict[tuple[int, int], float]:
+    """How old what receivers knew was on average, in epochs, by edge: of a seed, or the mean over all."""
+    table = run.tables.get("links")
+    if table is None or "age" not in table.columns or not table["age"].dtype.is_numeric():
+        return {}
+    mine = table if seed is None else table.filter(pl.col("seed") == seed)
+    mean = mine.group_by("sender", "receiver").agg(pl.col("age").mean()).drop_nulls().drop_nans()
+    return {(sender, receiver): float(age) for sender, receiver, age in mean.iter_rows()}
+
+
+def posted(ledger: pl.DataFrame, seeds: int, old: dict[tuple[int, int], float]) -> Mail:
+    """What was posted on each directed edge: bytes per task, messages per seed, and the age of what its receiver knew.
+    Mail that never left costs nothing."""
     sent = ~pl.col("verdict").is_in(UNSENT)
     refused = pl.col("verdict") != "accepted"
     many = pl.col("messages") if "messages" in ledger.columns else pl.lit(1)
@@ -115,11 +127,12 @@ def posted(ledger: pl.DataFrame, seeds: int) -> Mail:
         pl.col("verdict").filter(refused).mode().sort().first().alias("why"),
     )
     return {
-        (row["sender"], row["receiver"]): {
+        ends: {
             **{name: row[name] / seeds for name in ("messages", "refused", "lost", "late")}, "bytes": row["bytes"],
-            "why": row["why"],
+            "why": row["why"], "age": old.get(ends, 0.0), "aged": float(ends in old),
         }
         for row in table.to_dicts()
+        for ends in [(row["sender"], row["receiver"])]
     }  # fmt: skip
 
 
@@ -171,6 +184,7 @@ def drawn_edges(pairs: Iterable[tuple[int, int]], places: dict[int, Point], mail
             "bytes": short(one["bytes"], 6), "sent": shown(one["bytes"]), "messages": short(one["messages"], 4),
             "refused": short(one["refused"], 4), "why": one["why"] or "",
             "lost": short(one["lost"], 4), "late": short(one["late"], 4),
+            "age": short(one["age"] / one["aged"], 3) if one["aged"] else None,
         }  # fmt: skip
 
 

@@ -745,7 +745,7 @@ def test_many_agents_are_drawn_as_groups_and_found_by_typing(tmp_path: Path) -> 
     assert [row["agent"] for row in picture.agents] == [str(first) for first in range(0, 300, 19)]
     assert 0 < len(picture.edges) <= 16 * 15
     assert {row["sender"] for row in picture.edges} <= {f"{at}-{min(at + 18, 299)}" for at in range(0, 300, 19)}
-    sent = sum(mail["bytes"] for mail in traffic.posted(one.entries[0].run.tables["ledger"], 1).values())
+    sent = sum(mail["bytes"] for mail in traffic.posted(one.entries[0].run.tables["ledger"], 1, {}).values())
     assert sum(row["bytes"] for row in picture.edges) == pytest.approx(sent, rel=0.1)
     text = page.page([one], [])
     assert "A circle is 19 agents" in text

@@ -1,19 +1,24 @@
 """What links and agents were like, in a run directory."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+import torch
 
 from shoal.data.tasks import Lane
+from shoal.errors import UserError
 from shoal.mail.ledger import Ledger, Settled
 from shoal.mail.mail import ACCEPTED, DOWN, LOST, UNDER_WAY, Mail
 from shoal.runs.conditions import links
 from shoal.runs.execute import carry_out, prepare
-from shoal.runs.record import create
+from shoal.runs.record import create, reopen
 from shoal.settings.groups import Settings
+from tests.command import DIGITS, TINY, call, fork
+from tests.runs.test_execute import assert_same, words_for, written
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -72,3 +77,54 @@ def test_models_that_are_averaged_by_all_agree(tmp_path: Path) -> None:
         carry_out(prepare(settings), create(tmp_path / str(loss), settings))
         distances.append(pl.read_parquet(tmp_path / str(loss) / "consensus.parquet")["distance"].to_list())
     assert max(distances[0]) < 1e-6 < min(distances[1])
+
+
+DAYS: dict[str, tuple[str, ...]] = {
+    "late mail and absence": (
+        "network.delay={least = 1, most = 3}",
+        "network.loss=0.2",
+        "presence.absent=[{agents = [1], epochs = [[26, 28]]}]",
+    ),
+    "clocks of their own": (
+        "clock.pace=asynchronous",
+        "clock.speed=[100.0, 61.0]",
+        "network.bandwidth=400 kbit/s",
+        "network.latency=30 ms",
+        "network.loss=0.2",
+    ),
+}
+
+
+@pytest.mark.parametrize("day", DAYS)
+def test_killed_with_mail_in_flight_it_ends_the_same(day: str, tmp_path: Path) -> None:
+    """By `kill -9`, at any moment after a checkpoint that has mail under way."""
+    often = "machine.checkpoint=0.0001"
+    words = (*TINY, "model=mlp", "sharing=fedavg", "sharing.every=1", *DAYS[day], often)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert call("run", DIGITS, *words, "--out", whole).code == 0
+    flown = []
+    for kill in (True, True, False):
+        before = written(broken)
+        process = fork(*words_for(broken, words))
+        while kill and process.is_alive() and not (written(broken) != before and flying(broken)):
+            process.join(0.002)
+        if kill:
+            process.kill()
+        process.join()
+        if process.exitcode == -signal.SIGKILL:
+            flown.append(flying(broken))
+        else:
+            assert process.exitcode == 0
+    assert max(flown, default=0) > 0
+    assert_same(whole, broken)
+    for name in ("links", *(["time"] if "clock" in day else [])):
+        assert pl.read_parquet(whole / f"{name}.parquet").equals(pl.read_parquet(broken / f"{name}.parquet"))
+
+
+def flying(folder: Path) -> int:
+    """How many mails are under way in a checkpoint; none, where it is just being written."""
+    try:
+        stacks = reopen(folder).load(torch.device("cpu"))
+    except (UserError, OSError):
+        return 0
+    return sum(len(stack.inbox) for stack in stacks or ())
