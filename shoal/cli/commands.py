@@ -322,6 +322,13 @@ def reproduce(
         ),
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="paper or fair (default: paper).", show_default=False)] = None,
+    draw: Annotated[
+        str | None,
+        typer.Option(
+            help="Who draws tasks, if not as the protocol has it: authors, fleet, or agent (as shoal 0.1 did).",
+            show_default=False,
+        ),
+    ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -375,7 +382,7 @@ def reproduce(
     pictures = figures or place / "figures"
     wanted = list(families.FAMILIES) if what in ("all", "report") else [what]
     if what != "report":
-        chosen = families.choose(what, dataset, model, method, protocol or PAPER, seeds)
+        chosen = families.choose(what, dataset, model, method, protocol or PAPER, seeds, draw)
         if only:
             chosen = [cell for cell in chosen if cells.finished(cell, out)]
             if not chosen:
@@ -400,7 +407,8 @@ def reproduce(
         draw_figures(place, pictures, drawn)
     if write or what == "report":
         say(f"written to {reproduced.write(place, pictures, write or place / 'REPRODUCED.md')}")
-        for page in sorted(place.glob("*.md")):
+        beside = [write.parent / "README.md"] if write and (write.parent / "README.md").exists() else []
+        for page in [*beside, *sorted(place.glob("*.md"))]:
             if inside.fill(page, place):
                 say(f"tables made anew in {page}")
 
@@ -678,6 +686,10 @@ def transfer(
         Path | None,
         typer.Option(help="The picture (default: NAME-transfer.svg; of several seeds -SEED.svg).", show_default=False),
     ] = None,
+    routes: Annotated[
+        int | None,
+        typer.Option(min=1, help="At most so many pairs of each seed, a sample of them (default: all)."),
+    ] = None,
     parts: Annotated[
         bool,
         typer.Option("--parts", help="Ask instead which part of what is received helps: module, structure or head."),
@@ -703,7 +715,7 @@ def transfer(
     name = folder.resolve().name
     seeds: list[int | None] = list(dict.fromkeys(seed)) if seed else [None]
     if parts:
-        transfer_parts(folder, seeds, epochs, out or Path(f"{name}-parts.csv"), data, json)
+        transfer_parts(folder, seeds, epochs, routes, out or Path(f"{name}-parts.csv"), data, json)
         return
     file = out or Path(f"{name}-transfer.svg")
     if file.suffix != ".svg":
@@ -718,7 +730,7 @@ def transfer(
     for one in seeds:
         try:
             with steps("learning again" if len(seeds) == 1 else f"learning again, seed {one}") as tell:
-                found = measure(folder, metric or ["iou"], one, epochs, data, tell)
+                found = measure(folder, metric or ["iou"], one, epochs, data, tell, routes)
         except NoModulesError as why:
             if one == seeds[-1] and not every:
                 raise
@@ -739,7 +751,13 @@ def transfer(
 
 
 def transfer_parts(
-    folder: Path, seeds: Sequence[int | None], epochs: int, file: Path, data: Path | None, json: bool
+    folder: Path,
+    seeds: Sequence[int | None],
+    epochs: int,
+    routes: int | None,
+    file: Path,
+    data: Path | None,
+    json: bool,
 ) -> None:
     """Which part of what is received helps, over some seeds of a run."""
     from shoal.runs.cells import write_csv
@@ -755,7 +773,7 @@ def transfer_parts(
     found = []
     for one in seeds:
         with steps("learning again" if len(seeds) == 1 else f"learning again, seed {one}") as tell:
-            found.append(measure(folder, one, epochs, data, tell))
+            found.append(measure(folder, one, epochs, data, tell, routes))
     rows = table(found).to_dicts()
     for row in rows if json else ():
         print(dumps(row), flush=True)

@@ -91,7 +91,7 @@ def federated(dataset: str, model: str, protocol: str, proximal: Iterable[str]) 
 def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
     """A row for the cell, with its gain, and one for each of its seeds."""
     own = row(cell, folder)
-    head = {name: own[name] for name in ("dataset", "model", "method", "protocol", *cell.varied, "seeds")}
+    head = {name: own[name] for name in ("dataset", "model", "method", "protocol", "draw", *cell.varied, "seeds")}
     return {
         cell.what: [{**{name: one for name, one in own.items() if name != "out"}, **relative(own, cell, folder)}],
         f"{cell.what}_seeds": [
@@ -113,7 +113,7 @@ def by_seed(cell: Cell, folder: Path) -> dict[int, float]:
 def relative(own: Row, cell: Cell, folder: Path) -> Row:
     """Gain in % of what agents alone reach that begin with the same tasks, its error paired over seeds, and the
     paper's: the run's own, pooled; and the gain over the paper's base."""
-    found: Row = dict.fromkeys(("gain", "gain_se", "gain_se_pooled", "gain_vanilla"))
+    found: Row = dict.fromkeys(("gain", "gain_se", "gain_se_pooled", "gain_vanilla")) | {"base": cell.base.method}
     if finished(cell.vanilla, folder):
         found["gain_vanilla"] = metrics.gain(own["final_accuracy"], final(cell.vanilla, folder))
     if not finished(cell.base, folder):
@@ -147,18 +147,19 @@ class Point(NamedTuple):
 def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """Marginal gain and value of budget of every mode, over all datasets that have every budget and on each of them,
     with errors over seeds where a table has these."""
-    groups = grouped(tables["budget"], ("protocol", "seeds", "model", "mode"))
-    each = grouped(tables.get("budget_seeds", []), ("protocol", "seeds", "model", "mode"))
+    names = ("protocol", "draw", "seeds", "model", "mode")
+    each = grouped(tables.get("budget_seeds", []), names)
     found = []
-    for (protocol, seeds, model, mode), every in groups.items():
+    for group, every in grouped(tables["budget"], names).items():
+        *_, model, mode = group
         rows = whole([one for one in every if one["floats_per_edge_task"]], setting)
         if (model, mode) not in PAPER or not rows:
             continue
-        names = [name for name in table1.DATASETS if any(one["dataset"] == name for one in rows)]
-        head = {"protocol": protocol, "seeds": seeds, "model": model, "mode": mode}
-        for datasets in [names, *([name] for name in names if len(names) > 1)]:
+        ran = [name for name in table1.DATASETS if any(one["dataset"] == name for one in rows)]
+        head = dict(zip(names, group, strict=True))
+        for datasets in [ran, *([name] for name in ran if len(ran) > 1)]:
             here = [one for one in rows if one["dataset"] in datasets]
-            seen = [one for one in each.get((protocol, seeds, model, mode), []) if one["dataset"] in datasets]
+            seen = [one for one in each.get(group, []) if one["dataset"] in datasets]
             found.append(head | worth(model, mode, here, datasets) | errors(here, seen))
     return {"slopes": found}
 

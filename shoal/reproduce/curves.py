@@ -22,7 +22,7 @@ def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
     }
     summary = summary_of(place)
     head = {"dataset": cell.dataset, "model": cell.model, "method": cell.method}
-    head |= {name: summary[name] for name in ("protocol", "seeds")}
+    head |= {"protocol": summary["protocol"], "draw": cell.settings.tasks.draw, "seeds": summary["seeds"]}
     return {
         "curves": [
             {**head, "epoch": epoch, **{name: number(values[at]) for name, values in columns.items()}}

@@ -4,16 +4,18 @@ is made of them."""
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from shoal.errors import SettingsError, UserError
 from shoal.reproduce import benchmarks, budget, compression, curves, dropout, gaps, grid, links, mixed, table1, topology
-from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, Cell, settings
+from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, Cell, redrawn, settings
 from shoal.runs.cells import Row, read_csv, write_csv
+from shoal.settings.groups import Tasks
 
 __all__ = ["DATASETS", "FAMILIES", "FIGURED", "METHODS", "MODELS", "Cell", "choose", "collect", "row", "settings"]
 
 Tables = dict[str, list[Row]]
+DRAWS = get_args(Tasks.model_fields["draw"].annotation)
 
 
 def nothing(tables: Tables) -> Tables:
@@ -102,6 +104,7 @@ KEYS = (
     "sent",
     "loss",
     "absent",
+    "draw",
     "seeds",
     "seed",
     "epoch",
@@ -115,14 +118,20 @@ def choose(
     methods: list[str] | None,
     protocol: str,
     seeds: int | None,
+    draw: str | None = None,
 ) -> list[Cell]:
     """The cells that the words select; of the datasets of MLPs, if they do not say: cifar100 takes months on a CPU.
+    `draw` says how tasks are drawn, if not as the protocol has it.
 
     Agents alone come along wherever gains are asked for.
     """
     wanted = [name for name, family in FAMILIES.items() if family.paper] if what == "all" else [what]
     if not FAMILIES.keys() >= set(wanted):
         raise SettingsError(f"cannot reproduce `{what}`; allowed: {', '.join(FAMILIES)}, all, report")
+    if draw is not None and draw not in DRAWS:
+        raise SettingsError(f"tasks cannot be drawn by `{draw}`; allowed: {', '.join(DRAWS)}")
+    if draw is not None and not FAMILIES[wanted[0]].paper:
+        raise SettingsError(f"--draw is for the paper's tables and figures; {what} has its own")
     for name, said, allowed in (
         ("dataset", datasets, DATASETS), ("model", models, MODELS), ("method", methods, FAMILIES[wanted[0]].methods)
     ):  # fmt: skip
@@ -141,7 +150,7 @@ def choose(
         words = " ".join("/".join(some) for some in (datasets, models, methods) if some)
         hint = ": only modular nets have modules to share" if methods == ["modmod"] else ""
         raise SettingsError(f"{what} has no cell `{words}`{hint}")
-    return found
+    return found if draw is None else [replace(cell, settings=redrawn(cell.settings, draw)) for cell in found]
 
 
 def seeds_of(what: str, seeds: int | None) -> int:

@@ -11,7 +11,7 @@ from shoal.errors import UserError
 from shoal.report.export import export
 from shoal.report.style import DASHES, FLAT, SHAPES, Style, finish, upright
 from shoal.reproduce import budget, links, topology
-from shoal.reproduce.table1 import DATASETS, METHODS, MODELS
+from shoal.reproduce.table1 import DATASETS, METHODS, MODELS, alike
 from shoal.runs.cells import Row, read_csv
 
 MODES = ("data", "federated", "modmod")
@@ -60,10 +60,10 @@ def subtitle(protocol: str, rows: Sequence[Row]) -> str:
 
 
 def most(rows: Sequence[Row]) -> list[Row]:
-    """Of every cell the run with most seeds."""
+    """Of every cell the run with most seeds; of a dataset and a model, cells of one draw."""
     names = ("dataset", "model", "method", "mode", "graph", "p", "loss", "absent", *budget.VARIED)
     found = []
-    for same in budget.grouped(rows, names).values():
+    for same in budget.grouped(alike(rows), names).values():
         top = max(row["seeds"] for row in same)
         found += [row for row in same if row["seeds"] == top]
     return found

@@ -20,13 +20,12 @@ def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
         for one in tables["table1"]
         if one["dataset"] in table1.PAPER.get((one["model"], one["method"]), {}) and counts(one["model"], one["method"])
     ]
-    for (protocol, seeds, dataset), rows in grouped(kept, ("protocol", "seeds", "dataset")).items():
+    names = ("protocol", "draw", "seeds", "dataset")
+    for group, rows in grouped(kept, names).items():
         theirs = [table1.PAPER[one["model"], one["method"]][one["dataset"]] for one in rows]
         found.append(
             {
-                "protocol": protocol,
-                "seeds": seeds,
-                "dataset": dataset,
+                **dict(zip(names, group, strict=True)),
                 "rows": len(rows),
                 "final_gap": gap([one["final_accuracy"] for one in rows]),
                 "paper_final_gap": gap([final for final, _ in theirs]),

@@ -1,9 +1,9 @@
 """Table 1 at a glance: a line per method, a column per dataset."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from shoal.reproduce.claims import METRICS, Key
-from shoal.reproduce.table1 import ALONE, METHODS, MLP, MODELS, PAPER, base_of
+from shoal.reproduce.table1 import ALONE, METHODS, MLP, MODELS, PAPER, base_of, former
 from shoal.runs.cells import Row
 from shoal.study.paired import Gain, Scores, paired
 
@@ -22,9 +22,10 @@ def far(row: Row, name: str) -> bool:
 
 
 def beside_the_paper(row: Row) -> str:
-    """Final accuracy / AUC, bold where far from the paper's, which are in brackets."""
+    """Final accuracy / AUC, bold where far from the paper's, which are in brackets; ° if tasks are as shoal 0.1 drew
+    them."""
     ours = " / ".join(f"**{row[name]:.2f}**" if far(row, name) else f"{row[name]:.2f}" for name in METRICS)
-    return f"{ours} ({row['paper_final_accuracy']:.2f} / {row['paper_auc']:.2f})"
+    return f"{ours} ({row['paper_final_accuracy']:.2f} / {row['paper_auc']:.2f})" + "°" * former(row)
 
 
 def with_gains(key: Key, row: Row, each: Mapping[Key, Scores]) -> str:
@@ -51,12 +52,14 @@ def signed(gap: Gain | None) -> str:
     return f"{gap.mean:+.2f} ± {'-' if gap.error is None else f'{gap.error:.2f}'}"
 
 
-def table(protocol: str, best: Mapping[Key, Row], each: Mapping[Key, Scores]) -> list[str]:
+def table(
+    protocol: str, best: Mapping[Key, Row], each: Mapping[Key, Scores], methods: Sequence[str] = METHODS
+) -> list[str]:
     """Rows that have fewer seeds than the fullest say how many."""
     lines = [f"| | {' | '.join(MLP)} |", "| --- " * (len(MLP) + 1) + "|"]
     usual = max((row["seeds"] for key, row in best.items() if key[0] == protocol and key[1] in MLP), default=0)
     for model in MODELS:
-        for method in METHODS:
+        for method in methods:
             if (model, method) not in PAPER:
                 continue
             cells = []

@@ -6,15 +6,17 @@ from pathlib import Path
 
 from shoal.errors import UserError
 from shoal.files import save
-from shoal.reproduce import budget, claims, gaps, given, overview, topology
+from shoal.reproduce import budget, claims, corrections, draws, gaps, given, overview, topology
+from shoal.reproduce.best import by_cell, fullest, printed
 from shoal.reproduce.claims import FIVE, METRICS, Key
+from shoal.reproduce.draws import key_of
 from shoal.reproduce.overview import CLOSE, far, gain, off, signed
-from shoal.reproduce.table1 import DATASETS, METHODS, MLP, MODELS, PAPER, REDUCED, RHYTHM, SMALL, former, settings
+from shoal.reproduce.table1 import ALONE, MLP, PAPER, REDUCED, RHYTHM, SMALL, alike, base_of, former, settings
 from shoal.runs.cells import Row, read_csv
 from shoal.settings.groups import Settings
 from shoal.study.paired import Scores
 
-NEEDED = ("table1", "seeds", "budget", "budget_seeds", "topology")  # CSVs; all but the first may be missing
+NEEDED = ("table1", "seeds", "budget", "budget_seeds", "topology", "parts")  # CSVs; all but the first may be missing
 Tables = dict[str, list[Row]]
 
 
@@ -45,8 +47,8 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
     """The whole page; `place` is where the CSVs are, if not beside it."""
     pictures = pictures or {}
     where = f"in [{place}]({place})" if place else "beside it"
-    best = fullest(tables["table1"])
-    each = by_cell(best, tables["seeds"])
+    best, fit = fullest(tables["table1"]), fullest(alike(tables["table1"]))
+    each = by_cell(fit, tables["seeds"])
     lines = [
         "# What was reproduced",
         "",
@@ -62,20 +64,23 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
         ("paper", "Protocol `paper`: what each row of the paper really did"),
         ("fair", "Protocol `fair`: one setting for all rows"),
     ):
-        here = {key: row for key, row in best.items() if key[0] == protocol and key[1] in FIVE}
+        rows = best if protocol == "paper" else fit
+        here = {key: row for key, row in rows.items() if key[0] == protocol and key[1] in FIVE}
         lines += [f"## {title}", ""]
         if not here:
             lines += ["Nothing has been run yet.", ""]
             continue
         if protocol == "paper":
             lines += [
-                f"{close(here)} At a glance, *final accuracy / AUC*, the paper's in brackets, bold where they are more "
-                f"than {CLOSE} apart; below, the same with errors:",
+                f"{draws.close(printed(here))} At a glance, *final accuracy / AUC*, the paper's in brackets, bold "
+                f"where they are more than {CLOSE} apart; ° is a row whose tasks were drawn as shoal 0.1 drew them. "
+                "Below, the same with errors:",
                 "",
                 *overview.table(protocol, best, each),
                 "",
                 *against(here),
                 "",
+                *draws.section(tables["table1"]),
                 "### What did not reproduce",
                 "",
                 *missed(here),
@@ -87,7 +92,7 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
                 "per directed edge and task, with all that is on the wire. At a glance, *final accuracy / AUC "
                 "(gains)*; then the same with errors:",
                 "",
-                *overview.table(protocol, best, each),
+                *overview.table(protocol, fit, each),
                 "",
                 *gained(here, each),
                 "",
@@ -95,13 +100,14 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
         lines += ["### Which of the paper's claims survive" if protocol == "fair" else "### The paper's claims", ""]
         lines += [*claims.section(protocol, each), ""]
         lines += picture(f"curves-{protocol}", "Learning curves of these rows.", pictures)
-    lines += reduced(best, each)
+    lines += reduced(fit, each)
     lines += budgets(tables, pictures)
     lines += topologies(tables["topology"], pictures)
-    lines += spreads(list(best.values()))
+    lines += spreads(tables["table1"])
     lines += given.costs([row for key, row in best.items() if key[1] in FIVE])
     lines += given.section()
     lines += cost(best)
+    lines += corrections.section(tables, each)
     return "\n".join([*lines, *differences(differs, place)]).rstrip() + "\n"
 
 
@@ -114,41 +120,11 @@ def earlier(rows: Iterable[Row]) -> list[str]:
     return [
         f"**{old if old < len(rows) else 'All'} of these {len(rows)} rows have tasks that were drawn as shoal 0.1 drew "
         'them** (`tasks.draw = "agent"`): not the authors\' own draws, which protocol `paper` now repeats number by '
-        "number, nor the fleet's, which `fair` now has. `shoal reproduce table1` trains them again and puts the new "
-        "rows in their place. Gains are over vanilla where agents alone with the same start have not been run.",
+        "number, nor the fleet's, which `fair` now has. `shoal reproduce table1` trains them again. Differences and "
+        "claims are only between rows of one draw: where a dataset and a model have fewer rows of the new draws than "
+        "of the old ones, between the old ones.",
         "",
     ]
-
-
-def fullest(rows: Iterable[Row]) -> dict[Key, Row]:
-    """The row of every cell, the one with most seeds, in the order of the table."""
-    found: dict[Key, Row] = {}
-    for row in rows:
-        key = (row["protocol"], row["dataset"], row["model"], row["method"])
-        if key not in found or row["seeds"] > found[key]["seeds"]:
-            found[key] = row
-    order = (("paper", "fair"), DATASETS, MODELS, METHODS)
-    known = [key for key in found if all(one in ranks for one, ranks in zip(key, order, strict=True))]
-    return {
-        key: found[key] for key in sorted(known, key=lambda key: [r.index(k) for k, r in zip(key, order, strict=True)])
-    }
-
-
-def by_cell(best: dict[Key, Row], seeds: Iterable[Row]) -> dict[Key, Scores]:
-    """The seeds of every cell, of the run that the table has."""
-    found: dict[Key, Scores] = {}
-    for row in seeds:
-        key = (row["protocol"], row["dataset"], row["model"], row["method"])
-        if key in best and row["identity"] == best[key]["identity"]:
-            found.setdefault(key, {})[row["seed"]] = {name: row[name] for name in METRICS}
-    return found
-
-
-def close(rows: dict[Key, Row]) -> str:
-    """How many numbers are near the paper's."""
-    gaps = [abs(gap) for row in rows.values() for gap in (off(row, name) for name in METRICS) if gap is not None]
-    near = sum(gap <= CLOSE for gap in gaps)
-    return f"{near} of {len(gaps)} numbers are within {CLOSE} of the paper's."
 
 
 def errors(row: Row, name: str) -> str:
@@ -170,18 +146,23 @@ def against(rows: dict[Key, Row]) -> list[str]:
     """The table beside the paper's."""
     lines = [
         "| dataset | model | method | final: paper | ours | in errors | AUC: paper | ours | in errors "
-        f"| within {CLOSE} | seeds | run | commit |",
-        "| --- " * 13 + "|",
+        f"| within {CLOSE} | draws | seeds | run | commit |",
+        "| --- " * 14 + "|",
     ]
     for (_, dataset, model, method), row in rows.items():
         both = [f"{number(row[f'paper_{name}'])} | {measure(row, name)} | {errors(row, name)}" for name in METRICS]
         distant = [words for name, words in METRICS.items() if far(row, name)]
-        verdict = "yes" if not distant else f"**no: {', '.join(distant)}**"
+        verdict = "" if row["paper_auc"] is None else "yes" if not distant else f"**no: {', '.join(distant)}**"
         lines.append(
-            f"| {dataset} | {model} | {method} | {both[0]} | {both[1]} | {verdict} | {row['seeds']} "
+            f"| {dataset} | {model} | {method} | {both[0]} | {both[1]} | {verdict} | {drawn(row)} | {row['seeds']} "
             f"| {row['identity']} | {row['commit'] or '-'} |"
         )
     return lines
+
+
+def drawn(row: Row) -> str:
+    """Whose draws a row's tasks are, in a word."""
+    return "shoal 0.1" if former(row) else str(row.get("draw", "-"))
 
 
 def missed(rows: dict[Key, Row]) -> list[str]:
@@ -240,6 +221,8 @@ def reduced(best: dict[Key, Row], each: dict[Key, Scores]) -> list[str]:
     for key, row in rows.items():
         protocol, _, model, method = key
         cells = []
+        if (model, method) not in PAPER:
+            continue
         for at, name in enumerate(METRICS):
             scale = 1.0 if name == "final_accuracy" else 100 / top
             full = PAPER[model, method]["cifar100"][at] - PAPER[model, "vanilla"]["cifar100"][at]
@@ -290,7 +273,8 @@ def budgets(tables: Tables, pictures: Mapping[str, str]) -> list[str]:
         "fewer modules worth sending than they may send. The paper's slopes are over five datasets. "
         "CIFAR-100, with larger nets and images *and* larger gains, makes most of them: its points lie to the right "
         'of the others and above, whatever the budget does. "On the same data" is from the accuracies in the authors\' '
-        "notebooks (one or two decimals), where they have all of our datasets: that is what ours should be near.",
+        "notebooks (one or two decimals), where they have all of our datasets: that is what ours should be near. "
+        f"{based(tables['budget'])}",
         "",
         "| protocol | model | mode | datasets | seeds | slope | on the same data | the paper's | slope, as sent "
         "| value of budget | the paper's |",
@@ -318,7 +302,7 @@ def topologies(rows: list[Row], pictures: Mapping[str, str]) -> list[str]:
     lines = [
         "## Topology",
         "",
-        "Gain in % of what agents alone reach, mean over datasets, ± standard error over seeds.",
+        f"Gain in % of what agents alone reach, mean over datasets, ± standard error over seeds. {based(rows)}",
         "",
         f"| protocol | model | mode | datasets | seeds | {' | '.join(graphs)} |",
         "| --- " * (5 + len(graphs)) + "|",
@@ -336,11 +320,30 @@ def topologies(rows: list[Row], pictures: Mapping[str, str]) -> list[str]:
     return lines
 
 
+def based(rows: list[Row]) -> str:
+    """Whom the gains of runs under protocol `paper` are over."""
+    shared = [row for row in rows if row["protocol"] == "paper" and row["mode"] != "alone" and row["gain"] is not None]
+    other = [row for row in shared if base_of(*key_of(row)) == ALONE]
+    fair = [row for row in other if row.get("base", ALONE) == ALONE]
+    if not other:
+        return ""
+    said = f"{len(fair)} of the {len(other)} runs with a common start are set against agents alone with the same start"
+    if len(fair) < len(other):
+        said += (
+            "; the others against vanilla, whose agents begin with tasks of their own, so that their gains also have "
+        )
+        said += "the luck of other tasks"
+    return f"{said}."
+
+
 def spreads(rows: list[Row]) -> list[str]:
-    """How far apart the rows of Table 1 are, where all have been run."""
-    alike = [{**row, "seeds": None} for row in rows if row["protocol"] == "paper"]
+    """How far apart the rows of Table 1 are, where all of one draw have been run."""
+    paper = [row for row in rows if row["protocol"] == "paper"]
+    draws = dict.fromkeys(row.get("draw") for row in paper)
+    kept = [row for draw in draws for row in fullest(row for row in paper if row.get("draw") == draw).values()]
     complete = sum(gaps.counts(*name) for name in PAPER)
-    found = [one for one in gaps.conclude({"table1": alike})["gaps"] if one["rows"] == complete]
+    every = gaps.conclude({"table1": [{**row, "seeds": None} for row in kept]})["gaps"]
+    found = [one for one in every if one["rows"] == complete]
     if not found:
         return []
     lines = [
@@ -349,14 +352,14 @@ def spreads(rows: list[Row]) -> list[str]:
         "From the lowest to the highest row of Table 1 (without FedFish and the monolithic hybrid, as in the paper), "
         "in % of the lowest: the paper's proxy for how hard a dataset is. Protocol `paper`.",
         "",
-        "| dataset | rows | final | the paper's | AUC | the paper's |",
-        "| --- " * 6 + "|",
+        "| dataset | draws | rows | final | the paper's | AUC | the paper's |",
+        "| --- " * 7 + "|",
     ]
     return [
         *lines,
         *(
-            f"| {one['dataset']} | {one['rows']} | {one['final_gap']:.2f} | {one['paper_final_gap']:.2f} "
-            f"| {one['auc_gap']:.2f} | {one['paper_auc_gap']:.2f} |"
+            f"| {one['dataset']} | {drawn(one)} | {one['rows']} | {one['final_gap']:.2f} "
+            f"| {one['paper_final_gap']:.2f} | {one['auc_gap']:.2f} | {one['paper_auc_gap']:.2f} |"
             for one in found
         ),
         "",

@@ -1,6 +1,6 @@
 """Table 1 of the paper: its cells, what it prints for them, and ours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -134,6 +134,7 @@ MODELS = ("monolithic", "modular")
 # Agents that share nothing and begin as those rows do that begin otherwise than vanilla: with a common start, or
 # without. They are not in the paper.
 ALONE = "alone"
+FORMER = "agent"  # how shoal 0.1 drew tasks
 METHODS = ("vanilla", ALONE, "data", "fedavg", "fedprox", "fedcurv", "fedfish", "modmod", "hybrid")
 SHOWN = (
     "seeds", "final_accuracy", "final_accuracy_se", "final_accuracy_se_seeds", "auc", "auc_se", "auc_se_seeds",
@@ -161,7 +162,7 @@ class Cell:
     def vanilla(self) -> "Cell":
         """The paper's base: agents that learn alone under the same protocol, whatever they begin with."""
         own = self.settings
-        alone = settings(self.dataset, self.model, "vanilla", own.protocol, own.seeds)
+        alone = redrawn(settings(self.dataset, self.model, "vanilla", own.protocol, own.seeds), own.tasks.draw)
         return Cell("table1", self.dataset, self.model, "vanilla", alone)
 
     @property
@@ -170,7 +171,7 @@ class Cell:
         own, vanilla = self.settings, self.vanilla
         if own.tasks.common == vanilla.settings.tasks.common:
             return vanilla
-        alone = settings(self.dataset, self.model, ALONE, own.protocol, own.seeds)
+        alone = redrawn(settings(self.dataset, self.model, ALONE, own.protocol, own.seeds), own.tasks.draw)
         return Cell("table1", self.dataset, self.model, ALONE, alone)
 
 
@@ -238,18 +239,36 @@ def base_of(protocol: str, dataset: str, model: str, method: str) -> str:
     return Cell("table1", dataset, model, method, settings(dataset, model, method, protocol, 1)).base.method
 
 
+def redrawn(fleet: Settings, draw: str) -> Settings:
+    """The same fleet, with tasks that are drawn otherwise."""
+    return fleet.model_copy(update={"tasks": fleet.tasks.model_copy(update={"draw": draw})})
+
+
 def former(row: Row) -> bool:
-    """Was a row made when every agent still split and drew for itself (`tasks.draw = "agent"`, shoal 0.1)?"""
-    words = [row[one] for one in ("dataset", "model", "method", "protocol", "seeds")]
-    before = settings(*words, tasks={"draw": "agent"}).identity()
-    return bool(row["identity"] == before)
+    """Was every agent of a row still splitting and drawing for itself, as in shoal 0.1?"""
+    return row.get("draw") == FORMER
+
+
+def alike(rows: Iterable[Row]) -> list[Row]:
+    """Rows that may be compared: of a protocol, a dataset and a model only those of one draw, because another draw is
+    other tasks. It is the one that has the most rows of those that share, and the newer if two have as many."""
+    found: dict[tuple[Any, ...], dict[Any, list[Row]]] = {}
+    for one in rows:
+        group = found.setdefault(tuple(one.get(name) for name in ("protocol", "dataset", "model")), {})
+        group.setdefault(one.get("draw"), []).append(one)
+
+    def weight(draw: Any, same: list[Row]) -> tuple[int, bool]:
+        return sum(one["method"] != ALONE for one in same), draw != FORMER
+
+    return [one for group in found.values() for one in max(group.items(), key=lambda item: weight(*item))[1]]
 
 
 def row(cell: Cell, folder: Path) -> Row:
     """A finished cell beside the paper's numbers, if the paper has any for it."""
     summary = summary_of(place_of(cell, folder))
     own = cell.settings
-    same = own.identity() == settings(cell.dataset, cell.model, cell.method, own.protocol, own.seeds).identity()
+    usual = settings(cell.dataset, cell.model, cell.method, own.protocol, own.seeds)
+    same = own.identity() == redrawn(usual, own.tasks.draw).identity()
     final, auc = PAPER.get((cell.model, cell.method), {}).get(cell.dataset, (None, None)) if same else (None, None)
     return {
         "what": cell.what,
@@ -257,6 +276,7 @@ def row(cell: Cell, folder: Path) -> Row:
         "model": cell.model,
         "method": cell.method,
         "protocol": summary["protocol"],
+        "draw": own.tasks.draw,
         **cell.varied,
         **{name: summary.get(name) for name in SHOWN},  # a cell finished by an earlier version may lack some
         **({} if cell.settings.modular else {"modules": None}),  # where an earlier version counted layers
@@ -288,7 +308,7 @@ def gains(cell: Cell, folder: Path) -> dict[str, float | None]:
 def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
     """A row for the cell, and one for each of its seeds."""
     own = row(cell, folder)
-    names = ("dataset", "model", "method", "protocol", "seeds")
+    names = ("dataset", "model", "method", "protocol", "draw", "seeds")
     each = scores(place_of(cell, folder))
     identity = own["identity"]
     return {

@@ -8,12 +8,14 @@
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from shoal.errors import UserError
 from shoal.files import save
-from shoal.reproduce import benchmarks, dropout, grid, mixed
+from shoal.reproduce import benchmarks, dropout, grid, mixed, results
+from shoal.reproduce.results import lines_of as table
 from shoal.runs.cells import Row, read_csv
 from shoal.study.paired import chance
 
@@ -35,16 +37,12 @@ def filled(text: str, folder: Path) -> str:
         name = found[2]
         if name not in TABLES:
             raise UserError(f"there is no table `{name}`; allowed: {', '.join(TABLES)}")
-        rows = read_csv(folder / f"{name}.csv")
-        lines = TABLES[name](rows) if rows else [f"Not measured yet: there is no {name}.csv."]
+        one = TABLES[name]
+        rows = [read_csv(folder / f"{file}.csv") for file in (one.file, one.more) if file]
+        lines = one.make(*rows) if rows[0] else [f"Not measured yet: there is no {one.file}.csv."]
         return "\n".join([found[1].rstrip(), *lines, found[3]])
 
     return MARKED.sub(made, text)
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    head = list(head)
-    return [f"| {' | '.join(head)} |", "| --- " * len(head) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def spread(row: Row, name: str, digits: int = 2, end: str = "_se_seeds") -> str:
@@ -106,11 +104,11 @@ def by_part(rows: list[Row]) -> list[str]:
         [
             parts.replace("+", " + "),
             *(gained(found[parts, group]) for group in groups),
-            f"{found[parts, groups[0]]['bytes']:,}",
+            *(f"{found[parts, groups[0]][name]:,}" for name in ("floats", "bytes")),
         ]
         for parts in dict.fromkeys(row["parts"] for row in rows)
     ]
-    return table(["received", *(f"{group} ({counts[group]:,} routes)" for group in groups), "bytes"], lines)
+    return table(["received", *(f"{group} ({counts[group]:,} routes)" for group in groups), "floats", "bytes"], lines)
 
 
 def gained(row: Row) -> str:
@@ -171,11 +169,27 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-TABLES: dict[str, Callable[[list[Row]], list[str]]] = {
-    dropout.NAME: by_dropout,
-    grid.NAME: by_sharing,
-    mixed.NAME: by_kind,
-    "parts": by_part,
-    benchmarks.SEQUENTIAL: by_learner,
-    benchmarks.SCENARIOS: by_scenario,
+class Table(NamedTuple):
+    """How a table is made, and from which CSVs; without the first there is none."""
+
+    make: Callable[..., list[str]]
+    file: str
+    more: str = ""
+
+
+TABLES = {
+    dropout.NAME: Table(by_dropout, dropout.NAME),
+    grid.NAME: Table(by_sharing, grid.NAME),
+    mixed.NAME: Table(by_kind, mixed.NAME),
+    "parts": Table(by_part, "parts"),
+    benchmarks.SEQUENTIAL: Table(by_learner, benchmarks.SEQUENTIAL),
+    benchmarks.SCENARIOS: Table(by_scenario, benchmarks.SCENARIOS),
+    "table1-paper": Table(results.at_a_glance("paper"), "table1", "seeds"),
+    "table1-fair": Table(results.at_a_glance("fair"), "table1", "seeds"),
+    "verdict": Table(results.verdict, "table1"),
+    "claims-fair": Table(results.judged("fair"), "table1", "seeds"),
+    "costs": Table(results.costs, "table1"),
+    "slopes": Table(results.slopes, "budget", "budget_seeds"),
+    "base": Table(results.by_base, "topology"),
+    "cifar-time": Table(results.reduced, "table1"),
 }

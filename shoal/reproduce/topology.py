@@ -39,20 +39,15 @@ def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """The mean over datasets, with the mean of their errors, over seeds and the paper's pooled ones: datasets share
     their seeds, so that errors may go the same way, and then the mean is as uncertain as each of them."""
     kept = []
-    for same in grouped(tables["topology"], ("protocol", "seeds", "model", "mode")).values():
+    for same in grouped(tables["topology"], ("protocol", "draw", "seeds", "model", "mode")).values():
         kept += whole([one for one in same if one["mode"] != "alone"], lambda one: (one["graph"], one["p"]))
-    groups = grouped(kept, ("protocol", "seeds", "model", "mode", "graph", "p"))
+    names = ("protocol", "draw", "seeds", "model", "mode", "graph", "p")
     found = []
-    for (protocol, seeds, model, mode, graph, p), rows in groups.items():
+    for group, rows in grouped(kept, names).items():
         errors, pooled = [one["gain_se"] for one in rows], [one["gain_se_pooled"] for one in rows]
         found.append(
             {
-                "protocol": protocol,
-                "seeds": seeds,
-                "model": model,
-                "mode": mode,
-                "graph": graph,
-                "p": p,
+                **dict(zip(names, group, strict=True)),
                 "datasets": " ".join(one["dataset"] for one in rows),
                 "gain": sum(one["gain"] for one in rows) / len(rows),
                 "gain_se": sum(errors) / len(rows) if None not in errors else None,

@@ -13,7 +13,7 @@ import pytest
 from shoal import prepare
 from shoal.errors import UserError
 from shoal.fleet.stack import start
-from shoal.reproduce import benchmarks, budget, claims, families, gaps, given, reproduced, table1, topology
+from shoal.reproduce import benchmarks, best, budget, claims, families, gaps, given, reproduced, table1, topology
 from shoal.runs.cells import finished, open_cell, place_of, read_csv, scores
 from shoal.settings.groups import Settings
 from shoal.settings.reading import resolve
@@ -429,7 +429,7 @@ def test_claims_are_judged_by_paired_seeds() -> None:
     up = [one + 1 + 0.1 * at for at, one in enumerate(base)]
     numbers = {"vanilla": base, "data": up, "fedavg": base, "modmod": [94.0, 93.5, 93.0, 95.0]}
     rows, seeds = cells_of({**numbers, "hybrid": [one - 0.5 - 0.1 * at for at, one in enumerate(base)]})
-    each = reproduced.by_cell(reproduced.fullest(rows), seeds)
+    each = best.by_cell(best.fullest(rows), seeds)
     by_words = {(claim.words, claim.model): claim for claim in claims.CLAIMS}
 
     def verdict(words: str) -> claims.Finding | None:
@@ -448,7 +448,7 @@ def test_claims_are_judged_by_paired_seeds() -> None:
     assert hybrid.gaps["data"].mean == pytest.approx(-1.8)
     better = {**numbers, "hybrid": [one + 3 + 0.1 * at for at, one in enumerate(base)]}
     rows, seeds = cells_of(better)
-    each = reproduced.by_cell(reproduced.fullest(rows), seeds)
+    each = best.by_cell(best.fullest(rows), seeds)
     holds = verdict("the hybrid ends above its parts")
     assert holds is not None
     assert holds.verdict == "holds"
@@ -465,7 +465,7 @@ def test_claims_are_judged_by_paired_seeds() -> None:
     assert (some.verdict, some.untried, list(some.gaps)) == ("undecided", ("data",), ["modmod", "fedavg"])
     assert "all datasets together: **holds**" in "\n".join(claims.section("fair", twice))
     seeds = [one for one in seeds if one["method"] != "hybrid"]
-    each = reproduced.by_cell(reproduced.fullest(rows), seeds)
+    each = best.by_cell(best.fullest(rows), seeds)
     assert verdict("the hybrid ends above its parts") is None
 
 
@@ -574,34 +574,8 @@ def test_every_run_in_the_committed_tables_is_that_of_todays_settings() -> None:
     for name in ("table1", "seeds"):
         for row in read_csv(ROOT / "docs" / f"{name}.csv"):
             words = [row[one] for one in ("dataset", "model", "method", "protocol", "seeds")]
-            today = row["identity"] == table1.settings(*words).identity()
-            assert today or table1.former(row), f"collect the cells again: {words}"
-
-
-def by_model(name: tuple[str, str]) -> tuple[int, int]:
-    """The order of the page of results."""
-    return ("monolithic", "modular").index(name[0]), ("data", "federated", "modmod").index(name[1])
-
-
-def test_the_results_have_the_numbers_of_the_page() -> None:
-    page = (ROOT / "REPRODUCED.md").read_text().splitlines()
-    text = (ROOT / "docs" / "results.md").read_text()
-    lines = text.partition("## Table 1 in short")[2].partition("\n## ")[0].splitlines()
-    rows = [line for line in lines if line.startswith(("| monolithic ", "| modular ")) and " / " in line]
-    assert len(rows) >= 18  # of both protocols
-    assert not [row for row in rows if row not in page]
-    best = reproduced.fullest(read_csv(ROOT / "docs" / "table1.csv"))
-    said = reproduced.close({key: row for key, row in best.items() if key[0] == "paper"})
-    assert said in "\n".join(lines)
-    assert said in (ROOT / "README.md").read_text()
-    table = read_csv(ROOT / "docs" / "slopes.csv")
-    slopes = {(row["model"], row["mode"]): row for row in reversed(table)}  # the first is over all datasets
-    ours = f"| ours, {table[0]['datasets'].replace(' ', ', ')} |"
-    for head, name in ((ours, "marginal_gain"), ("| the paper's, five datasets |", "paper_marginal_gain")):
-        (line,) = [line for line in lines if line.startswith(head)]
-        assert (
-            line == f"{head} {' | '.join(f'{slopes[one][name]:.3f}' for one in sorted(budget.PAPER, key=by_model))} |"
-        )
+            today = table1.redrawn(table1.settings(*words), row["draw"]).identity()
+            assert row["identity"] == today, f"collect the cells again: {words}"
 
 
 def test_a_table_with_a_damaged_row_gets_one_sentence(tmp_path: Path) -> None:

@@ -111,15 +111,15 @@ def test_a_mixed_fleet_has_a_row_for_each_kind(monkeypatch: pytest.MonkeyPatch) 
 
 def test_parts_of_modules_are_set_side_by_side() -> None:
     rows = [
-        {"parts": parts, "routes": group, "pairs": 4, "gain": gain, "gain_se": error, "bytes": 2048}
+        {"parts": parts, "routes": group, "pairs": 4, "gain": gain, "gain_se": error, "floats": 512, "bytes": 2048}
         for parts, gain, error in (("module", 1.5, 0.25), ("module+head", -0.5, None))
         for group in ("all", "none in common")
     ]
     assert tables.by_part(rows) == [
-        "| received | all (4 routes) | none in common (4 routes) | bytes |",
-        "| --- | --- | --- | --- |",
-        "| module | +1.50 ± 0.25 | +1.50 ± 0.25 | 2,048 |",
-        "| module + head | -0.50 | -0.50 | 2,048 |",
+        "| received | all (4 routes) | none in common (4 routes) | floats | bytes |",
+        "| --- | --- | --- | --- | --- |",
+        "| module | +1.50 ± 0.25 | +1.50 ± 0.25 | 512 | 2,048 |",
+        "| module + head | -0.50 | -0.50 | 512 | 2,048 |",
     ]
 
 

@@ -40,7 +40,7 @@ def test_parts_of_blocks_of_ones_own_have_their_own_names() -> None:
 
 def test_a_seed_without_such_routes_is_left_out() -> None:
     route = measure.Route(*range(len(measure.Route._fields)))
-    sizes = dict.fromkeys(parts.CHOICES, 1)
+    sizes = dict.fromkeys(parts.CHOICES, parts.Size(1, 4))
 
     def of(seed: int, **gains: float) -> parts.Parts:
         found = tuple(
@@ -66,6 +66,12 @@ def test_the_command_writes_a_row_for_every_choice_of_parts(run: Path, tmp_path:
     assert len(rows) == 21
     sizes = {row["parts"]: int(row["bytes"]) for row in rows}
     assert sizes["module"] < sizes["module+structure"] < sizes["module+structure+head"]
+    floats = {row["parts"]: int(row["floats"]) for row in rows}
+    assert floats["module"] + floats["structure"] + floats["head"] == floats["module+structure+head"]
+    done = call("transfer", run, "--parts", "--epochs", 1, "--routes", 1, "--out", file)
+    assert done.code == 0, done.err
+    few = list(csv.DictReader(file.read_text().splitlines()))
+    assert {row["pairs"] for row in few if row["routes"] == "all"} == {"1"} != {row["pairs"] for row in rows[:1]}
     wrong = call("transfer", run, "--parts", "--out", tmp_path / "parts.txt")
     assert wrong.code == 2
     assert ".csv" in wrong.err

@@ -105,8 +105,10 @@ def measure(
     epochs: int = 20,
     data: Path | None = None,
     tell: Callable[[int, int], None] = lambda done, total: None,
+    most: int | None = None,
 ) -> Found:
-    """Scores and gains of all pairs of tasks in one seed of a finished run. `tell` hears of lanes done, of how many."""
+    """Scores and gains of all pairs of tasks in one seed of a finished run, or of at most so many, drawn from the seed.
+    `tell` hears of lanes done, of how many."""
     metrics = tuple(dict.fromkeys(metrics))
     for name in metrics:
         if name not in SCORES and not is_door(name):
@@ -114,7 +116,7 @@ def measure(
             mean = f"did you mean `{close[0]}`? " if close else ""
             raise SettingsError(f"unknown metric `{name}`; {mean}allowed: {', '.join(SCORES)}")
     world, stack = opened(folder, seed, data)
-    routes = some_routes(folder, world, stack)
+    routes = some_routes(folder, world, stack, most)
     keep_memory()
     with one_thread():
         told = {name: scored(world, stack, name, routes) for name in metrics}
@@ -179,15 +181,18 @@ def routes_of(world: World, stack: Stack) -> list[Route]:
     return [Route(a, t, b, u) for a, t in receivers for b, u in sorted(kept) if b != a and u < t]
 
 
-def some_routes(folder: Path, world: World, stack: Stack) -> list[Route]:
-    """`routes_of` a run that has any."""
+def some_routes(folder: Path, world: World, stack: Stack, most: int | None) -> list[Route]:
+    """`routes_of` a run that has any: all, or a sample of so many that depends on the seed alone."""
     found = routes_of(world, stack)
     if not found:
         raise NoModulesError(
             f"{folder} has no modules to compare: in seed {world.lanes[0].seed} no agent kept one before another's "
             "last task; try another --seed, or a run with more epochs or a lower learner.accept"
         )
-    return found
+    if most is None or most >= len(found):
+        return found
+    drawn = key(world.lanes[0].seed, "routes").choice(len(found), most, replace=False)
+    return [found[at] for at in sorted(drawn.tolist())]
 
 
 def scored(world: World, stack: Stack, metric: str, routes: Sequence[Route]) -> tuple[list[float], str]:

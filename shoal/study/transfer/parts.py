@@ -31,6 +31,13 @@ CHOICES = tuple(chosen for count in range(1, 4) for chosen in combinations(PARTS
 Choice = tuple[str, ...]
 
 
+class Size(NamedTuple):
+    """What a mail has: numbers, and bytes on the wire."""
+
+    floats: int
+    bytes: int
+
+
 class Gain(NamedTuple):
     """What some parts of an offer brought on a route: validation accuracies with them, and with nothing received."""
 
@@ -52,7 +59,7 @@ class Parts:
     seed: int
     epochs: int
     gains: tuple[Gain, ...]
-    bytes: Mapping[Choice, int]  # what a mail with these parts of one module weighs
+    sizes: Mapping[Choice, Size]  # of a mail with these parts of one module
 
     def count(self, common: bool | None) -> int:
         """How many routes there are: all, or those with or without a class in common."""
@@ -71,10 +78,11 @@ def measure(
     epochs: int = 20,
     data: Path | None = None,
     tell: Callable[[int, int], None] = lambda done, total: None,
+    most: int | None = None,
 ) -> Parts:
-    """The gains of every choice of parts on every route of one seed of a finished run."""
+    """The gains of every choice of parts on every route of one seed of a finished run, or on at most so many."""
     world, stack = opened(folder, seed, data)
-    routes = some_routes(folder, world, stack)
+    routes = some_routes(folder, world, stack, most)
     if not world.settings.tasks.common:
         raise NoModulesError(
             f"the agents of {folder} have no common start, so that heads and structures of one mean nothing to "
@@ -84,7 +92,7 @@ def measure(
     with one_thread():
         found = tuple(learned_again(world, stack, routes, epochs, tell))
     offer = offered(world, stack, routes[0]).parts
-    sizes = {chosen: weight(taken(world, offer, chosen)) for chosen in CHOICES}
+    sizes = {chosen: size(taken(world, offer, chosen)) for chosen in CHOICES}
     return Parts(world.lanes[0].seed, epochs, found, sizes)
 
 
@@ -98,9 +106,10 @@ def taken(world: World, offer: Mapping[str, Tensor], chosen: Choice) -> dict[str
     return {name: offer[name] for part in chosen for name in names[part]}
 
 
-def weight(parts: Mapping[str, Tensor]) -> int:
-    """The bytes of a mail with these parts of one module."""
-    return wire(tuple((name, one.dtype, (1, *one.shape)) for name, one in sorted(parts.items())))
+def size(parts: Mapping[str, Tensor]) -> Size:
+    """What a mail with these parts of one module has."""
+    shapes = tuple((name, one.dtype, (1, *one.shape)) for name, one in sorted(parts.items()))
+    return Size(sum(one.numel() for one in parts.values()), wire(shapes))
 
 
 def learned_again(
@@ -166,7 +175,7 @@ def table(every: Sequence[Parts]) -> pl.DataFrame:
                     "epochs": every[0].epochs,
                     "gain": float(mean(gains)),
                     "gain_se": float(error(gains)) if (~np.isnan(gains)).sum() > 1 else None,
-                    "bytes": every[0].bytes[chosen],
+                    **every[0].sizes[chosen]._asdict(),
                 }
             )
     return pl.DataFrame(rows, infer_schema_length=None)

@@ -1,0 +1,135 @@
+"""What pages for people show of Table 1, the budget and the graphs: short tables from the CSVs."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from shoal.reproduce import budget, claims, draws, overview, topology
+from shoal.reproduce.best import by_cell, fullest, printed
+from shoal.reproduce.claims import TOGETHER
+from shoal.reproduce.table1 import alike, former, settings
+from shoal.runs.cells import Row
+
+MODES = ("data", "federated", "modmod")
+MAIN = ("vanilla", "data", "fedavg", "modmod", "hybrid")
+Made = Callable[..., list[str]]
+
+
+def lines_of(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(head)} |", "| --- " * len(head) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def at_a_glance(protocol: str) -> Made:
+    """The main rows of Table 1: beside the paper's whatever their draw; with gains only rows of one draw."""
+
+    def made(rows: list[Row], seeds: list[Row]) -> list[str]:
+        best = fullest(rows if protocol == "paper" else alike(rows))
+        return overview.table(protocol, best, by_cell(fullest(alike(rows)), seeds), MAIN)
+
+    return made
+
+
+def verdict(rows: list[Row]) -> list[str]:
+    """How many numbers are near the paper's, and what the draws change."""
+    best = {key: row for key, row in fullest(rows).items() if key[0] == "paper"}
+    return [" ".join(filter(None, [draws.close(printed(best)), draws.effect(rows)]))]
+
+
+def judged(protocol: str) -> Made:
+    """Claims over all datasets together, with the difference from each rival."""
+
+    def made(rows: list[Row], seeds: list[Row]) -> list[str]:
+        found = claims.judged(protocol, by_cell(fullest(alike(rows)), seeds))
+        return lines_of(
+            [
+                "claim",
+                "verdict",
+                "difference from each rival, ± standard error (p; corrected; seeds that would decide)",
+            ],
+            [
+                [f"{one.claim.words}, {one.claim.model}", one.verdict, claims.differences(one)]
+                for one in found
+                if one.dataset == TOGETHER
+            ],
+        )
+
+    return made
+
+
+def per_link(row: Row) -> float | None:
+    """Bytes per directed link and task in which it was used, as floats are counted. Rows of shoal 0.1 have the total
+    alone: modmod acts from the second task after the start on, all others from the first."""
+    if row.get("bytes_per_link_task") or not row.get("bytes_total"):
+        return row.get("bytes_per_link_task")
+    fleet = settings(row["dataset"], row["model"], row["method"], row["protocol"], row["seeds"])
+    used = fleet.tasks.count - fleet.tasks.initial - (row["method"] == "modmod")
+    return float(row["bytes_total"]) / (fleet.agents * (fleet.agents - 1) * fleet.seeds * used)
+
+
+def costs(rows: list[Row]) -> list[str]:
+    """What each way of sharing costs on mnist, modular nets, protocol `paper`, in one denominator."""
+    here = {row["method"]: row for row in alike(rows) if key(row) == ("paper", "mnist", "modular")}
+    methods = [name for name in ("data", "fedavg", "fedcurv", "modmod", "hybrid") if name in here]
+    floats = {"floats by the paper's rule": "paper_floats_per_edge_task", "floats as sent": "floats_per_edge_task"}
+    lines = [[words, *(f"{here[name][column]:,.0f}" for name in methods)] for words, column in floats.items()]
+    sizes = [per_link(here[name]) for name in methods]
+    return lines_of(
+        ["", *methods], [*lines, ["in bytes", *("-" if size is None else f"{size:,.0f}" for size in sizes)]]
+    )
+
+
+def key(row: Row) -> tuple[str, str, str]:
+    return row["protocol"], row["dataset"], row["model"]
+
+
+def slopes(rows: list[Row], each: list[Row]) -> list[str]:
+    """Marginal gain of every mode: the mean over datasets and each of them, with errors over seeds."""
+    found = budget.conclude({"budget": rows, "budget_seeds": each})["slopes"]
+    modes = [(model, mode) for model in ("monolithic", "modular") for mode in MODES if (model, mode) in budget.PAPER]
+    kept = {(one["datasets"], one["model"], one["mode"]): one for one in found if one["protocol"] == "paper"}
+    lines = []
+    for datasets in dict.fromkeys(name for name, *_ in kept):
+        cells = [kept.get((datasets, *mode)) for mode in modes]
+        lines.append([f"ours, {datasets.replace(' ', ', ')}", *(slope(one) for one in cells)])
+    first = next(iter(dict.fromkeys(name for name, *_ in kept)), "")
+    noted = [kept.get((first, *mode)) for mode in modes]
+    theirs = [one["paper_marginal_gain_here"] if one else None for one in noted]
+    lines.append(["from the authors' notebooks, same data", *("" if one is None else f"{one:.3f}" for one in theirs)])
+    lines.append(["the paper's, five datasets", *(f"{budget.PAPER[mode][0]:.3f}" for mode in modes)])
+    return lines_of(["slope, % per unit of ln B", *(" ".join(mode) for mode in modes)], lines)
+
+
+def slope(row: Row | None) -> str:
+    if row is None or row["marginal_gain"] is None:
+        return "-"
+    error = row["marginal_gain_se"]
+    return f"{row['marginal_gain']:.3f}" + ("" if error is None else f" ± {error:.3f}")
+
+
+def by_base(rows: list[Row]) -> list[str]:
+    """What sharing seems to gain on the mean of all graphs, over agents alone that begin as it does, and over the
+    paper's base."""
+    shared = [row for row in rows if row["mode"] != "alone" and row["gain"] is not None]
+    lines = []
+    for (dataset, model, mode), same in budget.grouped(shared, ("dataset", "model", "mode")).items():
+        if all(row["gain_vanilla"] is not None for row in same) and len(same) == len(topology.GRAPHS):
+            sparse = [row for row in same if row["p"] == min(graph[1] for graph in topology.GRAPHS if graph[1])]
+            cells = [
+                f"{sum(row[name] for row in some) / len(some):+.2f}"
+                for some in (same, sparse)
+                for name in ("gain_vanilla", "gain")
+            ]
+            lines.append([dataset, model, mode, *cells])
+    head = ["dataset", "model", "mode"]
+    words = ("over agents with own starts", "over agents alone with the same start")
+    return lines_of([*head, *(f"{which}: {word}" for which in ("all graphs", "p = 0.1") for word in words)], lines)
+
+
+def reduced(rows: list[Row]) -> list[str]:
+    """What a cell of the reduced CIFAR-100 takes, and how long three seeds of five rows would be."""
+    here = [row for row in rows if row["dataset"] == "cifar100-small" and former(row)]
+    lines = []
+    for model in ("monolithic", "modular"):
+        own = {row["method"]: row for row in here if row["model"] == model}
+        each = [own[name]["seconds"] / own[name]["seeds"] for name in MAIN if name in own]
+        alone = own["vanilla"]["seconds"] / own["vanilla"]["seeds"]
+        lines.append([model, f"{alone:.0f}", f"{sum(each):.0f}", f"{3 * sum(each) / 3600:.2f}"])
+    return lines_of(["model", "agents alone, s per seed", "all main rows, s per seed", "3 seeds of them, hours"], lines)

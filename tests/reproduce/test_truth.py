@@ -1,0 +1,161 @@
+"""Rows of two draws in one table, what we got wrong, and pages whose numbers are those of the CSVs."""
+
+import re
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+
+from shoal.errors import SettingsError
+from shoal.reproduce import best, corrections, draws, families, results, tables
+from shoal.reproduce.overview import gain
+from shoal.reproduce.table1 import MLP, alike
+from shoal.runs.cells import Row, read_csv
+from shoal.study.paired import paired
+from tests.command import ROOT
+
+DOCS = ROOT / "docs"
+UNKEPT = "No CSV of these numbers was kept"
+
+
+def row(method: str, draw: str, final: float, seeds: int = 8, **more: Any) -> Row:
+    names = ("final_accuracy", "auc")
+    errors = {f"{name}_se_seeds": 0.2 for name in names}
+    head = {"protocol": "paper", "dataset": "mnist", "model": "modular", "method": method, "draw": draw, "seeds": seeds}
+    paper = dict.fromkeys((f"paper_{name}" for name in names), 93.0)
+    return {**head, "final_accuracy": final, "auc": final, **errors, **paper, **more}
+
+
+def test_rows_of_two_draws_stand_side_by_side_and_are_never_compared() -> None:
+    old = [row(name, "agent", 91.5) for name in ("vanilla", "data", "fedavg")]
+    new = [row(name, "authors", 93.5) for name in ("vanilla", "data")]
+    extra = row("alone", "authors", 93.0, paper_final_accuracy=None, paper_auc=None)
+    every = [*old, *new, extra]
+    assert alike(every) == old  # more rows that share; agents alone do not count
+    assert alike([*every, row("fedavg", "authors", 93.0)])[-1]["draw"] == "authors"  # as many, and newer
+    shown = best.fullest(every)
+    assert {key[3]: one["draw"] for key, one in shown.items()} == {
+        "vanilla": "authors",
+        "alone": "authors",
+        "data": "authors",
+        "fedavg": "agent",
+    }
+    assert draws.close(best.printed(shown)) == (
+        "With the authors' own draws of tasks 4 of 4 numbers are within 1.0 of the paper's. The others are still of "
+        "the draws of shoal 0.1: 0 of 2 are within 1.0."
+    )
+    assert draws.effect(every) == (
+        "2 cells were trained with both draws: with those of shoal 0.1 0 of 4 numbers are within 1.0 of the paper's, "
+        "with the authors' 4 of 4; the mean difference from the paper goes from -1.50 to +0.50, the mean distance from "
+        "1.50 to 0.50."
+    )
+    assert draws.effect(old) == ""
+    lines = draws.section(every)
+    assert "| mnist | modular | data | 93.00 / 93.00 | **91.50 ± 0.20** / **91.50 ± 0.20** |" in lines[-2]
+
+
+def test_a_draw_can_be_asked_for_and_takes_its_base_along() -> None:
+    cells = families.choose("topology", ["kmnist"], ["modular"], None, "paper", 2, "agent")
+    assert {cell.settings.tasks.draw for cell in cells} == {"agent"}
+    there = {cell.settings.identity() for cell in cells}
+    assert all(cell.base.settings.identity() in there for cell in cells)
+    usual = families.choose("topology", ["kmnist"], ["modular"], None, "paper", 2)
+    assert not there & {cell.settings.identity() for cell in usual}
+    with pytest.raises(SettingsError, match="drawn by `nobody`; allowed: agent, fleet, authors"):
+        families.choose("table1", None, None, None, "paper", 2, "nobody")
+    with pytest.raises(SettingsError, match="mixed has its own"):
+        families.choose("mixed", None, None, None, "fair", 2, "agent")
+
+
+def test_bytes_are_counted_over_the_tasks_in_which_a_link_was_used() -> None:
+    links = 8 * 7 * 8
+    assert results.per_link(row("data", "agent", 90, bytes_total=links * 6 * 100)) == 100
+    assert results.per_link(row("modmod", "agent", 90, bytes_total=links * 5 * 100)) == 100  # one task less
+    assert results.per_link(row("modmod", "authors", 90, bytes_total=1, bytes_per_link_task=7.5)) == 7.5
+    assert results.per_link(row("vanilla", "authors", 90, bytes_total=0)) is None
+
+
+def test_what_was_wrong_is_said_with_numbers_or_that_there_are_none() -> None:
+    old = [row(name, "agent", 91.5, bytes_total=None) for name in ("vanilla", "modmod")]
+    found: dict[str, list[Row]] = {"table1": old, "seeds": [], "budget": [], "topology": []}
+    text = "\n".join(corrections.section(found, {}))
+    assert len(re.findall(r"^\d\. \*\*", text, re.M)) == 8
+    for words in ("No cell has been trained with both", "not run yet", "not there yet", "has not been measured yet"):
+        assert words in text
+    parts = [
+        {"parts": name, "routes": "all", "pairs": 9, "seeds": 2, "epochs": 20, "gain": at + 0.04, "gain_se": 0.5}
+        for at, name in enumerate(("module+structure+head", "module", "structure+head", "head"))
+    ]
+    alone = row("alone", "agent", 92.0, paper_final_accuracy=None, paper_auc=None)
+    seen = {"dataset": "kmnist", "model": "modular", "mode": "federated", "base": "alone"}
+    graphs = [{**seen, "gain": gain, "gain_vanilla": -1.5} for gain in (0.5, -0.25)]
+    found |= {"table1": [*old, alone], "parts": parts, "topology": [*graphs, {**seen, "base": "vanilla"}]}
+    text = "\n".join(corrections.section(found, {}))
+    assert "mnist modular +0.50 / +0.50 (paper, 8 seeds)" in text
+    assert "the mean over 2 graphs: before -1.50 %, now +0.12 %" in text
+    assert "1 of the 3 runs on other graphs are still over vanilla" in text
+    assert "all three parts +0.0 ± 0.5, the weights alone +1.0 ± 0.5" in text
+
+
+def test_every_table_of_the_results_is_made_from_a_csv_or_says_that_there_is_none() -> None:
+    text = tables.MARKED.sub("", (DOCS / "results.md").read_text())
+    for block in re.split(r"\n\n", text):
+        if block.startswith("|"):
+            before = text[: text.index(block)].rstrip().splitlines()[-1]
+            assert UNKEPT in before, f"no CSV for the table that begins {block.splitlines()[0]}"
+
+
+def test_the_tables_of_the_readme_are_those_of_their_csvs() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert tables.MARKED.search(text)
+    assert tables.filled(text, DOCS) == text, (
+        "`shoal reproduce report --tables docs --write REPRODUCED.md` makes it anew"
+    )
+
+
+def test_what_the_readme_found_is_in_the_csvs() -> None:
+    fit = best.fullest(alike(read_csv(DOCS / "table1.csv")))
+    each = best.by_cell(fit, read_csv(DOCS / "seeds.csv"))
+    text = (ROOT / "README.md").read_text().partition("## What we found")[2].partition("\n## ")[0]
+
+    def gains(model: str, method: str, name: str) -> list[float]:
+        found = [gain(("fair", dataset, model, method), name, each) for dataset in MLP]
+        return [one.mean for one in found if one]
+
+    def span(values: list[float]) -> tuple[str, str]:
+        return f"{min(values):+.1f}", f"{max(values):+.1f}"
+
+    low, high = span(gains("monolithic", "data", "final_accuracy"))
+    assert f"{low} to {high} points of final accuracy over agents alone" in text
+    low, high = span(gains("modular", "modmod", "auc"))
+    assert f"(AUC {low} to {high} over agents alone)" in text
+    low, high = span([*gains("monolithic", "fedavg", "final_accuracy"), *gains("modular", "fedavg", "final_accuracy")])
+    assert f"between {low} and {high} points" in text
+
+    def over(method: str, rival: str, name: str) -> str:
+        def mean(of: str) -> dict[int, dict[str, float]]:
+            own = [each["fair", dataset, "modular", of] for dataset in MLP]
+            return {seed: {name: fmean(one[seed][name] for one in own)} for seed in own[0]}
+
+        gap = paired(mean(method), mean(rival), name)
+        assert gap is not None
+        assert gap.error is not None
+        return f"{gap.mean:+.1f} ± {gap.error:.1f}"
+
+    assert f"with images is not decided yet ({over('modmod', 'data', 'auc')})" in text
+    assert f"({over('hybrid', 'data', 'final_accuracy')} over images alone" in text
+    assert f"{over('hybrid', 'modmod', 'final_accuracy')} over modules alone)" in text
+
+
+@pytest.mark.parametrize("name", ["budget", "topology"])
+def test_seeds_come_to_the_gains_beside_them(name: str) -> None:
+    each: dict[tuple[Any, ...], list[float]] = {}
+    keys = [one for one in families.KEYS if one != "seed"]
+    for one in read_csv(DOCS / f"{name}_seeds.csv"):
+        each.setdefault(tuple(one.get(key) for key in keys), []).append(one["gain"])
+    rows = [one for one in read_csv(DOCS / f"{name}.csv") if one["mode"] != "alone"]
+    assert len(rows) == len(each) > 70
+    for one in rows:
+        gains = each[tuple(one.get(key) for key in keys)]
+        assert fmean(gains) == pytest.approx(one["gain"], abs=2e-3)
+        assert stdev(gains) / len(gains) ** 0.5 == pytest.approx(one["gain_se"], abs=2e-3)
