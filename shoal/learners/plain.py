@@ -23,6 +23,11 @@ def plain_only(learner: Learner, settings: "Settings") -> None:
             f"the learner `{learner.method}` trains the weights of a net, and those of `{settings.model}` are frozen; "
             'use learner = "frozen", or another model'
         )
+    if settings.closed:
+        raise SettingsError(
+            f"the learner `{learner.method}` trains a net by gradients, and `{settings.model}` is fitted in closed "
+            'form; use learner = "ella", or another model'
+        )
 
 
 KINDS = {"task": "a head for each task", "one": "one head for all tasks", "grow": "one head that grows"}

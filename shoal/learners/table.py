@@ -23,6 +23,7 @@ BUILT_IN: dict[str, type[Learner] | str] = {
     "packnet": "shoal.learners.packnet:PackNet",
     "joint": "shoal.learners.joint:Joint",
     "frozen": "shoal.learners.frozen:Frozen",
+    "ella": "shoal.learners.ella:Ella",
 }
 LEARNERS: Table[type[Learner]] = Table("learner", BUILT_IN, "shoal.learners", is_a(Learner))
 
