@@ -82,7 +82,7 @@ def of_kind(settings: Settings, bank: Bank, model: Model, lanes: int) -> dict[st
     row = read(bank, model)
     # With Adam's two moments; and who adds to the loss keeps what weights are compared with.
     copies = 3 + 2 * sum(hasattr(one, "penalty") for one in (learner, *settings.sharing))
-    nets = lanes * model.numbers * FLOAT * copies
+    nets = lanes * (model.numbers * FLOAT * copies + learner.holds(settings, model))
     images = sum(each(settings, bank).values())
     used = min(len(bank), lanes * tasks.count * images)
     seen = used * (settings.seeds if model.seeded else 1) if bank.scale != "standard" else lanes * tasks.count * images

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shoal.fleet.stack import Stack
     from shoal.fleet.world import World
     from shoal.learners.step import Tensors
+    from shoal.models.contract import Model
     from shoal.settings.groups import Settings
 
 
@@ -75,6 +76,10 @@ class Learner(Part):
 
     def suits(self, settings: "Settings") -> None:
         """Raise if this learner cannot serve such agents."""
+
+    def holds(self, settings: "Settings", model: "Model") -> int:
+        """Bytes that it keeps for each agent beside what every learner does, where they are many."""
+        return 0
 
     def init(self, world: "World") -> dict[str, "Tensor"]:
         """What it keeps, named tensors with the lane axis first."""

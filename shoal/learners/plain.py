@@ -28,6 +28,11 @@ def plain_only(learner: Learner, settings: "Settings") -> None:
             f"the learner `{learner.method}` trains weights as they are, and those of `{settings.model}` are put "
             'together of a base and of parts; use learner = "decomposed", or another model'
         )
+    if settings.closed:
+        raise SettingsError(
+            f"the learner `{learner.method}` trains a net by gradients, and `{settings.model}` is fitted in closed "
+            'form; use learner = "ella", or another model'
+        )
 
 
 KINDS = {"task": "a head for each task", "one": "one head for all tasks", "grow": "one head that grows"}

@@ -24,6 +24,7 @@ BUILT_IN: dict[str, type[Learner] | str] = {
     "joint": "shoal.learners.joint:Joint",
     "frozen": "shoal.learners.frozen:Frozen",
     "decomposed": "shoal.learners.decomposed:Decomposed",
+    "ella": "shoal.learners.ella:Ella",
 }
 LEARNERS: Table[type[Learner]] = Table("learner", BUILT_IN, "shoal.learners", is_a(Learner))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.models.contract import Model
     from shoal.settings.groups import Settings
 
-REPLAY, GROWTH, FROZEN, DECOMPOSED = "replay", "modular", "frozen", "decomposed"  # learners
+REPLAY, GROWTH, FROZEN, DECOMPOSED, CLOSED = "replay", "modular", "frozen", "decomposed", "ella"  # learners
 MODULAR = "modular-"  # before the name of a block: the modular net that is made of it
 SHAPE = "shape"  # the one argument that a net of one's own may need: the shape of what it reads
 
@@ -128,6 +128,18 @@ def decomposed(about: str) -> Entry:
     return Entry(make, DECOMPOSED, "decomposed-mlp", about)
 
 
+def factored(about: str) -> Entry:
+    """Predictors in a dictionary."""
+
+    def make(settings: "Settings", bank: "Bank") -> "Model":
+        from shoal.models import heads
+        from shoal.models.factor import factor
+
+        return factor(settings.net, bank, *heads.sizes(settings, bank))
+
+    return Entry(make, CLOSED, "factor", about)
+
+
 def of_net(thing: Any) -> Any:
     """A line of the table for an `nn.Module` class, or for a function that makes such a net; anything else as it is."""
     torch = sys.modules.get("torch")
@@ -223,6 +235,9 @@ BUILT_IN: dict[str, Entry | str] = {
     "decomposed-mlp": decomposed(
         "the layers of mlp, whose weights are put together for every task: of a base, a sparse part of its own and "
         "parts that others have sent"
+    ),
+    "factor": factored(
+        "no net: linear predictors of numbers or logistic ones of classes, each a sum of some of net.basis atoms"
     ),
     "modular-mlp": modules_of(
         "mlp", "the layers of mlp as modules that every task composes in its own way, and adds to"

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from shoal.learners.contract import Learner
-from shoal.models.table import BUILT_IN, DECOMPOSED, FROZEN, GROWTH, MODELS
+from shoal.models.table import BUILT_IN, CLOSED, DECOMPOSED, FROZEN, GROWTH, MODELS
 from shoal.settings.conditions import DELAYS, INTERVALS, LOSSES, Delay, Intervals, Loss, Presence
 from shoal.settings.part import LATER, Budget, Duration, Part, Rate
 from shoal.settings.policies import Policies, Policy
@@ -124,7 +124,7 @@ class Net(Part):
 
     width: PositiveInt = Field(64, description="units (mlp) or channels (cnn) of a layer or module")
     depth: PositiveInt = Field(4, description="layers")
-    basis: PositiveInt = Field(4, description="modules at the start (modular nets)")
+    basis: PositiveInt = Field(4, description="modules at the start (modular nets); atoms of a dictionary (factor)")
     dropout: float = Field(0.5, ge=0, lt=1, description="dropout after every layer or module")
     dropout_basis: bool = Field(False, description="does dropout also act on the basis modules (modular nets)?")
     initial_structure: Literal["onehot", "own"] = Field(
@@ -135,6 +135,9 @@ class Net(Part):
         "usual",
         description="first weights: uniform within 1/sqrt(inputs), or Glorot's for ReLU with no bias (plain-mlp)",
         json_schema_extra=LATER,
+    )
+    private: NonNegativeInt = Field(
+        0, description="atoms that an agent never sends, beside those that agents share (factor)", json_schema_extra=LATER
     )
     replace_last: bool = Field(
         False,
@@ -427,6 +430,11 @@ class Settings(Part):
     def decomposed(self) -> bool:
         """Are weights put together of a base and of parts?"""
         return MODELS.find(self.model).learner == DECOMPOSED
+
+    @property
+    def closed(self) -> bool:
+        """Are there no nets, but predictors in a dictionary, which are fitted in closed form?"""
+        return MODELS.find(self.model).learner == CLOSED
 
     @property
     def block(self) -> str:

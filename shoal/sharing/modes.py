@@ -1,6 +1,7 @@
 """The table of sharing modes."""
 
 from shoal.doors import Table, is_a
+from shoal.sharing.colla import CoLLA
 from shoal.sharing.contract import Sharing
 from shoal.sharing.fedagem import FedAGEM
 from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
@@ -36,5 +37,6 @@ BUILT_IN: dict[str, type[Sharing]] = {
     "masks": Masks,
     "heads": Heads,
     "fedweit": FedWeIT,
+    "colla": CoLLA,
 }
 MODES: Table[type[Sharing]] = Table("sharing mode", BUILT_IN, "shoal.modes", is_a(Sharing), also=("none",))
