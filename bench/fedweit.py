@@ -1,8 +1,8 @@
 """FedWeIT beside what it is compared with: replay alone, averaging of a net that learns each task alone, and its own
 net without mail or with the base averaged as a whole.
 
-`python -m bench.fedweit [EXPERIMENT [SEEDS]]` trains the fleet of an experiment (digits, mnist) in a ring, and writes
-its rows of docs/fedweit.csv. How hard the base is held (`drift`) is chosen by accuracy on validation images, `chosen`.
+`python -m bench.fedweit [EXPERIMENT [SEEDS [DRIFTS]]]` trains the fleet of an experiment (digits, mnist) in a ring, and
+writes its rows of docs/fedweit.csv. How hard the base is held (`drift`) is chosen by accuracy on validation images.
 """
 
 import csv
@@ -20,7 +20,7 @@ from shoal.fleet.world import World
 from shoal.settings.reading import read
 
 FILE = Path(__file__).parents[1] / "docs" / "fedweit.csv"
-DRIFTS = (1.0, 10.0, 100.0)
+DRIFTS = "1,10,100"
 CASES = {
     "replay alone": ("model=mlp", "learner=replay"),
     "none + fedavg": ("model=mlp", "learner=none", "sharing=fedavg"),
@@ -76,12 +76,12 @@ def error(world: World, values: np.ndarray) -> float:
     return float(np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else float("nan")
 
 
-def rows(experiment: str, seeds: int) -> list[dict[str, Any]]:
+def rows(experiment: str, seeds: int, drifts: list[float]) -> list[dict[str, Any]]:
     """All rows of an experiment; of each case the drift with the highest validation accuracy is chosen."""
     found = []
     for case in CASES:
-        drifts = DRIFTS if case.startswith("decomposed") else (None,)
-        some = [measured(experiment, case, drift, seeds) for drift in drifts]
+        tried = drifts if case.startswith("decomposed") else [None]
+        some = [measured(experiment, case, drift, seeds) for drift in tried]
         max(some, key=lambda row: row["validation"])["chosen"] = "yes"
         found += some
         for row in some:
@@ -89,8 +89,8 @@ def rows(experiment: str, seeds: int) -> list[dict[str, Any]]:
     return found
 
 
-def main(experiment: str = "digits", seeds: str = "2") -> None:
-    new, old = rows(experiment, int(seeds)), []
+def main(experiment: str = "digits", seeds: str = "2", drifts: str = DRIFTS) -> None:
+    new, old = rows(experiment, int(seeds), [float(one) for one in drifts.split(",")]), []
     if FILE.exists():
         with FILE.open() as file:
             old = [row for row in csv.DictReader(file) if row["experiment"] != experiment]

@@ -108,6 +108,8 @@ def show_plan(fleet: Sequence["World"]) -> None:
     )  # fmt: skip
     for world in fleet:
         console.print(world.about, highlight=False, soft_wrap=True, markup=False)
+        if doubt := world.settings.learner.doubt:
+            console.print(doubt, highlight=False, soft_wrap=True, markup=False)
     console.print(f"about {size(settings, fleet[0].bank)}", highlight=False, soft_wrap=True)
     if settings.clock.counts:
         console.print(str(expected(fleet, lines)), highlight=False, soft_wrap=True)

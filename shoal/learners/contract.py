@@ -74,6 +74,12 @@ class Learner(Part):
             return None
         return self.iterations * (epoch + 1) // self.epochs - self.iterations * epoch // self.epochs
 
+    @property
+    def doubt(self) -> str:
+        """Why what its settings say may not be meant, in a sentence that `shoal check` shows; empty: nothing is
+        known."""
+        return ""
+
     def suits(self, settings: "Settings") -> None:
         """Raise if this learner cannot serve such agents."""
 

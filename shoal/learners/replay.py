@@ -24,6 +24,12 @@ class Replay(Learner):
         json_schema_extra=LATER,
     )
 
+    @property
+    def doubt(self) -> str:
+        if self.memory:
+            return ""
+        return 'learner.memory = 0 leaves nothing to replay: agents learn each task alone, as with learner = "none"'
+
     def suits(self, settings: "Settings") -> None:
         plain_only(self, settings)
 

@@ -49,9 +49,10 @@ def costs(worlds: Sequence[World]) -> Costs:
     head = f"{lanes}, {settings.network.graph}: {len(edges)} links in one direction; at most {shown(total)} in all"
     silent = [mode.mode for mode in settings.sharing if not any(line.mode == mode.mode for line in lines)]
     notes = [*map(told, lines), *(f"{mode} never sends anything: no link carries it" for mode in silent)]
-    notes += [mode.doubt for mode in settings.sharing if mode.doubt] + sites.said(worlds)
     if not settings.sharing:
         notes = ["nothing is shared"]
+    doubts = settings.learner.doubt, *(mode.doubt for mode in settings.sharing)
+    notes += [doubt for doubt in doubts if doubt] + sites.said(worlds)
     return Costs(table, total, head, tuple(notes))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import shoal
 from shoal.contracts.fleets import ran
 from shoal.contracts.learners import model_of, said_of
 from shoal.data.tasks import Lane
@@ -17,6 +18,7 @@ from shoal.learners.agem import projected
 from shoal.learners.ewc import EWC
 from shoal.rng import key
 from shoal.settings.reading import resolve
+from tests.command import call
 from tests.fleets import fleet
 
 FEW: dict[str, Any] = {"count": 4, "classes": 3, "initial": 2, "train": 10, "validation": 5}
@@ -126,6 +128,15 @@ def test_a_learner_that_cannot_serve_a_model_says_so(name: str) -> None:
 def test_growth_needs_a_modular_net() -> None:
     with pytest.raises(SettingsError, match="the learner `modular` needs a modular model, got `mlp`"):
         resolve({"model": "mlp", "learner": "modular"})
+
+
+def test_replay_without_memories_is_said_by_check() -> None:
+    fleet = shoal.Fleet("digits", model="mlp", learner={"memory": 0})
+    said = 'learner.memory = 0 leaves nothing to replay: agents learn each task alone, as with learner = "none"'
+    assert fleet.settings.learner.doubt == said
+    assert said in fleet.check().notes
+    assert said in " ".join(call("check", "digits", "model=mlp", "seeds=1", "learner.memory=0").out.split())
+    assert not shoal.Fleet("digits", model="mlp").settings.learner.doubt
 
 
 def test_agem_without_memories_says_so() -> None:
