@@ -36,12 +36,13 @@ from shoal.fleet.world import World
 from shoal.machine import free
 from shoal.settings.groups import Machine, Settings
 
-# What Ray would do unasked: count its use, rebuild environments, end actors where another program fills the memory,
-# start anew where a thread calls it after its end.
+# What Ray would do unasked: count its use, rebuild environments, end actors where another program fills the memory, let
+# everybody else's processes go first, start anew where a thread calls it after its end.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_worker_niceness": "0",
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
 POLL = 0.1  # seconds; in between, Ctrl-C is heard
@@ -431,6 +432,8 @@ class Actor:
             self.gone = True
             why = str(error).partition(".")[0]
             raise LostError(f"the worker in {self.about} has ended in the middle of its work ({why})") from None
+        if not fine and self.verb == "open" and isinstance(value, UserError):  # what is here is not there
+            raise UserError(f"the worker in {self.about} cannot begin: {value}")
         if not fine:
             raise value
         return letters(value, self.refs[1:]) if self.verb in SENDING else value
