@@ -96,6 +96,9 @@ class Session:
         )
         with self.lock:
             idle = self.idle.setdefault(name, [])
+            for other, left in self.idle.items():  # they have CPUs that are wanted now
+                while other != name and len(idle) < count and left:
+                    self.ray.kill(left.pop())
             found = [idle.pop() if idle else make.remote() for _ in range(count)]
             self.hired.extend(actor for actor in found if actor not in self.hired)
         limit = time.monotonic() + machine.patience

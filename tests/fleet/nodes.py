@@ -23,6 +23,8 @@ from shoal.runs.record import create
 from tests.fleet.test_actors import OWN, ray_of
 from tests.fleet.test_members import settings_of
 
+TRIES = 5
+
 
 def main(folder: Path) -> None:
     actors.imported()
@@ -34,9 +36,9 @@ def main(folder: Path) -> None:
     actors.with_token(secrets.token_hex(32))
     cluster, nodes = Cluster(), list[Any]()
     try:
-        cluster.add_node(num_cpus=0, include_dashboard=False)
+        another(cluster, num_cpus=0, include_dashboard=False)
         for _ in range(2):
-            nodes.append(cluster.add_node(num_cpus=1))
+            nodes.append(another(cluster))
         machine = {"address": cluster.address, "cpus": 1.0, "patience": 240.0}
         with actors.session(ray_of(2, machine).machine):
             replaced(folder / "replaced", machine, cluster, nodes, want)
@@ -46,16 +48,27 @@ def main(folder: Path) -> None:
         shutil.rmtree(files, ignore_errors=True)
 
 
+def another(cluster: Any, num_cpus: int = 1, **options: Any) -> Any:
+    """A new node; a busy machine may be too slow for Ray's patience."""
+    for left in reversed(range(TRIES)):
+        try:
+            return cluster.add_node(num_cpus=num_cpus, **options)
+        except Exception:
+            if not left:
+                raise
+    raise AssertionError
+
+
 def replaced(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any], want: Any) -> None:
     """In the middle of a task a node is gone; another comes, and the run ends bit for bit the same."""
     settings = ray_of(2, machine, **OWN)
-    record, told = create(folder, settings), []
+    record, told = create(folder, settings), list[str]()
     record.tell = told.append
 
     def show(moment: Moment) -> None:
         if (moment.task, moment.epoch) == (3, 1) and not told:
             cluster.remove_node(nodes.pop(), allow_graceful=False)
-            nodes.append(cluster.add_node(num_cpus=1))
+            nodes.append(another(cluster))
 
     carry_out(worlds(settings, load("digits")), record, show)
     found = record.load(torch.device("cpu"))
