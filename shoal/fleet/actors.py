@@ -37,17 +37,18 @@ from shoal.machine import free
 from shoal.settings.groups import Machine, Settings
 
 # What Ray would do unasked: count its use, rebuild environments, end actors where another program fills the memory, let
-# everybody else's processes go first, start anew where a thread calls it after its end.
+# everybody else's processes go first, give up on a busy machine, start anew where a thread calls it after its end.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_worker_niceness": "0",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
 POLL = 0.1  # seconds; in between, Ctrl-C is heard
 STORE = 128 * 10**6  # bytes of the object store, at least
-TRIES = 2  # a machine that is busy may start Ray too slowly for Ray's own patience
+TRIES = 3  # a machine that is busy may start Ray too slowly for Ray's own patience
 NAMES = ("shoal", "torch", "ray", "python")  # what must be the same everywhere
 PREFIX = "shoal-ray-"
 
