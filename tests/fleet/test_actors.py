@@ -295,8 +295,8 @@ def test_a_node_that_is_removed_is_replaced_and_one_that_stays_away_ends_the_run
     assert bits == "the same bits the same ledger"
     assert re.match(r"the worker in process \d+ on node \S+ has ended in the middle of its work", loss)
     assert re.match(
-        r"the Ray cluster at \S+ has had no room for \d workers? with 1 CPUs each for 5 seconds; what was saved is whole: "
-        r"bring back the node, free CPUs or take fewer workers",
+        r"the Ray cluster at \S+ has had no room for \d workers? with 1 CPUs each for 5 seconds; what was saved is "
+        r"whole: bring back the node, free CPUs or take fewer workers",
         room,
     )
     assert saved == "saved (3, 0)"
