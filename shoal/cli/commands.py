@@ -124,7 +124,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Go on although it needs more m
 Workers = Annotated[
     str | None,
     typer.Option(
-        help="Deal the work to so many processes, or to `ray` actors: the same result.",
+        help="Deal the work, agents or cells, to so many processes, or to `ray` actors: the same result.",
         metavar="N|ray",
         show_default=False,
     ),

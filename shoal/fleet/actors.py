@@ -36,17 +36,19 @@ from shoal.fleet.world import World
 from shoal.machine import free
 from shoal.settings.groups import Machine, Settings
 
-# What Ray would do unasked: count its use, rebuild environments, end actors where another program fills the memory,
-# start anew where a thread calls it after its end.
+# What Ray would do unasked: count its use, rebuild environments, end actors where another program fills the memory, let
+# everybody else's processes go first, give up on a busy machine, start anew where a thread calls it after its end.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
 POLL = 0.1  # seconds; in between, Ctrl-C is heard
 STORE = 128 * 10**6  # bytes of the object store, at least
-TRIES = 2  # a machine that is busy may start Ray too slowly for Ray's own patience
+TRIES = 3  # a machine that is busy may start Ray too slowly for Ray's own patience
 NAMES = ("shoal", "torch", "ray", "python")  # what must be the same everywhere
 PREFIX = "shoal-ray-"
 
@@ -95,6 +97,9 @@ class Session:
         )
         with self.lock:
             idle = self.idle.setdefault(name, [])
+            for other, left in self.idle.items():  # they have CPUs that are wanted now
+                while other != name and len(idle) < count and left:
+                    self.ray.kill(left.pop())
             found = [idle.pop() if idle else make.remote() for _ in range(count)]
             self.hired.extend(actor for actor in found if actor not in self.hired)
         limit = time.monotonic() + machine.patience
@@ -431,6 +436,8 @@ class Actor:
             self.gone = True
             why = str(error).partition(".")[0]
             raise LostError(f"the worker in {self.about} has ended in the middle of its work ({why})") from None
+        if not fine and self.verb == "open" and isinstance(value, UserError):  # what is here is not there
+            raise UserError(f"the worker in {self.about} cannot begin: {value}")
         if not fine:
             raise value
         return letters(value, self.refs[1:]) if self.verb in SENDING else value

@@ -8,8 +8,10 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +26,15 @@ from shoal.fleet.run import Moment, train
 from shoal.fleet.stack import Stack
 from shoal.fleet.workers import Letter
 from shoal.fleet.world import worlds
+from shoal.runs import beside
+from shoal.runs.cells import finish, place_of
 from shoal.runs.execute import prepare
-from shoal.runs.record import Record
+from shoal.runs.record import Record, reopen
 from shoal.settings.groups import Settings
 from shoal.settings.reading import resolve
 from shoal.sharing.modes import MODES
-from tests.command import ROOT
-from tests.fleet.test_members import FLAT, RAW, same, settings_of
+from tests.command import DIGITS, ROOT, TINY, command
+from tests.fleet.test_members import FLAT, RAW, alive, same, settings_of, shared_by
 
 pytest.importorskip("ray")
 pytestmark = [
@@ -42,7 +46,7 @@ OWN = {"tasks": {**RAW["tasks"], "common": False}}  # every agent begins for its
 
 def ray_of(count: int, machine: dict[str, Any] | None = None, **changes: Any) -> Settings:
     """A fleet in so many actors."""
-    own = {"members": "ray", "workers": count, "cpus": 0.5, "patience": 90.0, **(machine or {})}
+    own = {"members": "ray", "workers": count, "cpus": 0.5, "patience": 300.0, **(machine or {})}
     return resolve({**RAW, **changes, "machine": own})
 
 
@@ -192,14 +196,117 @@ def test_without_the_extra_it_is_one_sentence_and_nothing_else_imports_ray() -> 
     )
 
 
+@pytest.mark.usefixtures("ray")
+def test_what_a_node_lacks_is_one_sentence_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A net of one's own that is here and not there; data is sent, so that it is missing nowhere."""
+    (tmp_path / "only_here.py").write_text("from torch import nn\n\ndef net():\n    return nn.Flatten()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    fleet = worlds(ray_of(2, **OWN, model="only_here:net", learner={"epochs": 3}, sharing=[]), load("digits"))
+    with pytest.raises(UserError, match=r"the worker in process \d+ on node \S+ cannot begin: .*only_here"):
+        train(fleet)
+
+
+@pytest.mark.usefixtures("ray")
+def test_cells_side_by_side_are_in_actors(tmp_path: Path) -> None:
+    """The same as one after the other; actors that have nothing to do take the next cell."""
+    cells = [Cell(f"of-{seed}", ray_of(1, **OWN, seed=seed)) for seed in range(3)]
+    there, machine = tmp_path / "there", ray_of(2).machine
+    found = list(beside.trained(cells, there, None, machine, lambda cell: lambda moment: None))
+    assert {cell.name for cell in found} == {cell.name for cell in cells}
+    for cell in cells:
+        finish(cell, tmp_path / "here", None, machine=settings_of(0).machine)
+        for name in ("accuracy", "ledger", "training"):
+            files = [place_of(cell, tmp_path / where) / f"{name}.parquet" for where in ("here", "there")]
+            assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@dataclass(frozen=True)
+class Cell:
+    name: str
+    settings: Settings
+
+
+def marked(mark: str) -> list[int]:
+    """The processes that were started by one whose environment has a mark, and whoever these have started."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (place / "environ").read_bytes() and alive(int(place.name)):
+                found.append(int(place.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
+def test_a_command_that_is_stopped_or_killed_leaves_nothing_running(number: signal.Signals, tmp_path: Path) -> None:
+    """What was saved is whole, and the same run goes on from it without Ray and ends as if it had not been stopped."""
+    mark, place = f"SHOAL_MARK={os.getpid()}-{time.monotonic_ns()}", tmp_path / "run"
+    words = (*TINY, "learner.epochs=200", "machine.patience=300.0", "machine.checkpoint=1.0", "--out", place)
+    with subprocess.Popen(
+        command("run", DIGITS, *words, "--workers", "ray", "--stacks", "2"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SHOAL_MARK": mark.partition("=")[2]},
+    ) as process:  # fmt: skip
+        limit = time.monotonic() + 400
+        while not (place / "checkpoint.safetensors").exists() and process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.1)
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert len(marked(mark)) > 3
+        process.send_signal(number)
+        _, said = process.communicate(timeout=400)
+    if number == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert (process.returncode, said.splitlines()[-1]) == (
+            130,
+            f"stopped and saved; go on with `shoal resume {place}`",
+        )
+        assert "Traceback" not in said
+    limit = time.monotonic() + 400  # Ray's helpers look for their driver every minute
+    while left := marked(mark):
+        assert time.monotonic() < limit, left
+        time.sleep(0.5)
+    if number == signal.SIGTERM:
+        assert not list(Path(tempfile.gettempdir()).glob(f"{actors.PREFIX}{process.pid}-*"))
+        assert Record(place, reopen(place).settings).load(torch.device("cpu"))
+
+
+def test_a_node_that_is_removed_is_replaced_and_one_that_stays_away_ends_the_run(tmp_path: Path) -> None:
+    """A cluster of three nodes on this machine, in a program of its own."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.fleet.nodes", str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=900)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == 0, err[-2000:]
+    bits, loss, room, saved = out.splitlines()
+    assert bits == "the same bits the same ledger"
+    assert re.match(r"the worker in process \d+ on node \S+ has ended in the middle of its work", loss)
+    assert re.match(
+        r"the Ray cluster at \S+ has had no room for \d workers? with 1 CPUs each for 5 seconds; what was saved is "
+        r"whole: bring back the node, free CPUs or take fewer workers",
+        room,
+    )
+    assert saved == "saved (3, 0)"
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("name", sorted(MODES))
 def test_every_mode_ends_in_actors_as_here(name: str) -> None:
-    modular = MODES[name].offers or name == "modmod"
-    changes: dict[str, Any] = {"sharing": [{"mode": name, **MODES[name].example}], **OWN, "network": {"graph": "ring"}}
-    changes["model"] = "modular-mlp" if modular else "mlp"
-    changes["learner"] = {**RAW["learner"]} if modular else {"epochs": 3, "batch": 16, "memory": 4}
-    want = train(worlds(settings_of(0, **changes), load("digits")))
+    here, bank = shared_by(name)
+    want = train(worlds(here, bank))
     assert len(want[0].ledger)
-    same(train(worlds(ray_of(2, **changes), load("digits"))), want)
+    same(train(worlds(here.model_copy(update={"machine": ray_of(2).machine}), bank)), want)

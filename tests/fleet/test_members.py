@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,15 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.contracts import fleets
 from shoal.contracts.fleets import difference
-from shoal.data import load
+from shoal.contracts.modes import made_of, model_of
+from shoal.data import Bank, load
+from shoal.data.tasks import Lane
 from shoal.errors import UserError
+from shoal.fleet import processes
 from shoal.fleet.members import LostError
-from shoal.fleet.processes import Process, shared
+from shoal.fleet.processes import Process, serve, shared
 from shoal.fleet.run import Moment, train
 from shoal.fleet.stack import Stack, start
 from shoal.fleet.world import worlds
@@ -27,6 +33,7 @@ from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record, create
 from shoal.settings.groups import Settings
 from shoal.settings.reading import resolve
+from shoal.settings.staff import staff
 from shoal.sharing.modes import MODES
 from tests.command import ROOT
 
@@ -95,6 +102,36 @@ def test_a_fleet_that_is_dealt_to_processes_ends_as_in_one(name: str, tmp_path: 
     if here.sharing:
         same(train(worlds(settings_of(5 - workers, **changes), load("digits")), late), want)
         assert nobody_is_left()
+
+
+def shared_by(name: str) -> tuple[Settings, Bank]:
+    """A small fleet that shares by a mode, with a net that it suits, and its data."""
+    modes = (made_of(name),)
+    model = model_of(modes)
+    return fleets.settings_of(model, agents=4, network="ring", sharing=modes), fleets.bank_of(model)
+
+
+class Threaded(Process):
+    """A worker that does all that one in a process does, in a thread of this one, because that starts at once."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        self.lanes, self.verb = frozenset(lanes), ""
+        self.pending = self.gone = self.opened = False
+        self.pipe, there = multiprocessing.Pipe()
+        self.process: Any = threading.Thread(target=serve, args=(there,), daemon=True)
+        self.process.start()
+
+
+@pytest.mark.parametrize("name", sorted(MODES))
+def test_every_mode_ends_in_workers_as_here(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, bank = shared_by(name)
+    want = train(worlds(here, bank))
+    assert len(want[0].ledger)
+    monkeypatch.setattr(processes, "Process", Threaded)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)  # only the main thread may say who listens
+    for workers in (2, 4):
+        machine = staff(here.machine, workers)
+        same(train(worlds(here.model_copy(update={"machine": machine}), bank)), want)
 
 
 def kill_a_worker() -> None:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
@@ -161,3 +162,29 @@ def test_ctrl_c_stops_a_real_command_and_its_workers() -> None:
             return
         time.sleep(0.1)
     raise AssertionError("some of its processes are still there")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--workers", "9"), r"machine.workers = 9 .* is more than there are lanes to deal: 2 agents x 1 seeds = 2"),
+        (("--workers", "ray", "--stacks", "9"), r"machine.workers = 9 .* say 2 or fewer"),
+        (
+            ("--workers", "ray", "--address", "127.0.0.1:1"),
+            r"there is no Ray cluster at 127.0.0.1:1 \(Connection",
+        ),
+        (("--workers", "ray", "--address", "auto"), r"machine.address cannot be 'auto'; say HOST:PORT"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["run", "sweep"])
+def test_workers_that_cannot_be_are_one_sentence(verb: str, words: tuple[str, ...], why: str) -> None:
+    if "--address" in words:
+        pytest.importorskip("ray")
+    if verb == "sweep" and "9" in words:
+        return  # more workers than cells and lanes are no mistake there: some have nothing to do
+    varied = ("sharing=none,fedavg", "sharing.every=2") if verb == "sweep" else ()
+    done = call(verb, DIGITS, *SMALL, *varied, *words, "--out", "there")
+    assert (done.code, done.out) == (2, "")
+    assert re.search(rf"^error: .*{why}", done.err.splitlines()[-1])
+    assert "Traceback" not in done.err
+    assert not multiprocessing.active_children()

@@ -1,0 +1,100 @@
+"""A cluster of several nodes on this machine, one of which is removed: run as a program of its own, with a folder.
+
+It says, a line each, what came of a run whose node is replaced, and of one whose node never comes back.
+"""
+
+import os
+import secrets
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shoal.contracts.fleets import difference
+from shoal.data import load
+from shoal.errors import UserError
+from shoal.fleet import actors
+from shoal.fleet.run import Moment, train
+from shoal.fleet.world import worlds
+from shoal.runs.execute import carry_out
+from shoal.runs.record import create
+from tests.fleet.test_actors import OWN, ray_of
+from tests.fleet.test_members import settings_of
+
+TRIES = 5
+
+
+def main(folder: Path) -> None:
+    actors.imported()
+    from ray.cluster_utils import Cluster
+
+    want = train(worlds(settings_of(0, **OWN), load("digits")))
+    files = actors.working_folder()
+    os.environ["RAY_TMPDIR"] = str(files)
+    actors.with_token(secrets.token_hex(32))
+    cluster, nodes = Cluster(), list[Any]()
+    try:
+        another(cluster, num_cpus=0, include_dashboard=False)
+        for _ in range(2):
+            nodes.append(another(cluster))
+        machine = {"address": cluster.address, "cpus": 1.0, "patience": 240.0}
+        with actors.session(ray_of(2, machine).machine):
+            replaced(folder / "replaced", machine, cluster, nodes, want)
+            gone(folder / "gone", {**machine, "patience": 5.0}, cluster, nodes)
+    finally:
+        cluster.shutdown()
+        shutil.rmtree(files, ignore_errors=True)
+
+
+def another(cluster: Any, num_cpus: int = 1, **options: Any) -> Any:
+    """A new node; a busy machine may be too slow for Ray's patience."""
+    for left in reversed(range(TRIES)):
+        try:
+            return cluster.add_node(num_cpus=num_cpus, **options)
+        except Exception:
+            if not left:
+                raise
+    raise AssertionError
+
+
+def replaced(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any], want: Any) -> None:
+    """In the middle of a task a node is gone; another comes, and the run ends bit for bit the same."""
+    settings = ray_of(2, machine, **OWN)
+    record, told = create(folder, settings), list[str]()
+    record.tell = told.append
+
+    def show(moment: Moment) -> None:
+        if (moment.task, moment.epoch) == (3, 1) and not told:
+            cluster.remove_node(nodes.pop(), allow_graceful=False)
+            nodes.append(another(cluster))
+
+    carry_out(worlds(settings, load("digits")), record, show)
+    found = record.load(torch.device("cpu"))
+    assert found is not None
+    same = not any(difference(one, other) for one, other in zip(found, want, strict=True))
+    rows = (found[0].ledger.rows == want[0].ledger.rows).all() and found[0].ledger.words == want[0].ledger.words
+    print("the same bits" if same else "other bits", "the same ledger" if rows else "another ledger", flush=True)
+    print(*told, flush=True)
+
+
+def gone(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any]) -> None:
+    """In the middle of a task a node is gone, and none comes."""
+    settings = ray_of(2, machine, **OWN, seed=1)
+    record = create(folder, settings)
+
+    def show(moment: Moment) -> None:
+        if (moment.task, moment.epoch) == (3, 1) and len(nodes) > 1:
+            cluster.remove_node(nodes.pop(), allow_graceful=False)
+
+    try:
+        carry_out(worlds(settings, load("digits")), record, show)
+    except UserError as error:
+        print(error, flush=True)
+    stacks = record.load(torch.device("cpu"))
+    print("saved", stacks and (stacks[0].task, stacks[0].epoch), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
