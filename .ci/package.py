@@ -19,9 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SMALL = ("agents=2", "seeds=1", "tasks.count=6", "tasks.train=4", "tasks.validation=4", "net.width=8", "net.depth=2",
          "learner.epochs=16", "learner.memory=4", "machine.threads=1")  # fmt: skip
-# Every command, as somebody would try it; `{run}` and `{other}` are finished runs.
-TRIED = (
-    "--version", "--help", "list settings", "list sharing", "list learners", "list experiments", "data list",
+# Every command, as somebody would try it; `{run}` and `{other}` are finished runs. Those that start at once are tried
+# as commands; the others in one process through the same door, because torch takes seconds to start.
+LIGHT = ("--version", "--help", "list settings", "list sharing", "list learners", "list experiments", "data list")
+HEAVY = (
     f"check digits {' '.join(SMALL)} sharing=recv network=ring", "network ring --out ring.svg",
     f"run digits {' '.join(SMALL)} --out {{run}}",
     f"run digits {' '.join(SMALL)} sharing=modmod learner.accept=-1 --out {{other}}",
@@ -32,6 +33,18 @@ TRIED = (
     f"demo {' '.join(word for word in SMALL if not word.startswith('seeds'))} --seeds 1",
     "reproduce report --tables {docs} --write page.md --figures figures",
 )  # fmt: skip
+PROGRAM = """
+import shlex, sys
+from shoal.cli import main
+for line in sys.stdin.read().splitlines():
+    sys.argv = ["shoal", *shlex.split(line)]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            sys.exit(f"shoal {line} ends with {end.code}")
+    print(f"ok  shoal {line}", flush=True)
+"""
 WITHIN = {"shoal/py.typed", "shoal/data/digits.npz", "shoal/data/digits.txt", "shoal/report/page.css",
           "shoal/report/page.js", "shoal/experiments/digits.toml"}  # fmt: skip
 BESIDE = {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "codemeta.json", "Makefile", "docs/conf.py",
@@ -83,11 +96,15 @@ def smoke(shoal: Path, place: Path) -> None:
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert str(shoal.parent.parent) in where, f"it is not the wheel that is tried: {where}"
-    for line in TRIED:
-        words = line.format(run="runs/one", other="runs/two", docs=ROOT / "docs").split()
-        done = subprocess.run([str(shoal), *words], cwd=place, env=environment, capture_output=True, text=True)
+    for line in LIGHT:
+        done = subprocess.run([str(shoal), *line.split()], cwd=place, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"shoal {line} ends with {done.returncode}: {done.stderr[-2000:]}"
-        print(f"ok  shoal {' '.join(words)}", flush=True)
+        print(f"ok  shoal {line}", flush=True)
+    lines = "\n".join(HEAVY).format(run="runs/one", other="runs/two", docs=ROOT / "docs")
+    done = subprocess.run([str(shoal.parent / "python"), "-c", PROGRAM], cwd=place, env=environment, input=lines,
+                          capture_output=True, text=True)  # fmt: skip
+    print("\n".join(line for line in done.stdout.splitlines() if line.startswith("ok  ")), flush=True)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def main() -> None:

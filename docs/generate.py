@@ -70,7 +70,11 @@ def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 def said(thing: Any) -> str:
     """A docstring in Markdown: what is indented in it, and examples, become blocks of code."""
-    text = inspect.getdoc(thing) or ""
+    return marked(inspect.getdoc(thing) or "")
+
+
+def marked(text: str) -> str:
+    """The text of a docstring in Markdown."""
     out: list[str] = []
     for block in text.split("\n\n"):
         if block.startswith(">>>"):
@@ -126,7 +130,7 @@ def settings() -> str:
         table(SETTING, rows_of(plain)),
     ]
     for name, part in groups.items():
-        out += [f"## `{name}`", said(part)]
+        out += [f"## `{name}`", said(part).partition("\n\n")[0]]  # the rest is for those who write one
         own = [(f"{name}.{key}", field) for key, field in part.model_fields.items()]
         out.append(table(SETTING, rows_of(own)))
         if part is Learner:
@@ -282,10 +286,21 @@ $l_u < T$. $C_t$ is the number of classes of task $t$, $O$ the tasks that only o
 predicted, R² stands in the place of accuracy."""
 
 
+ERRORS = r"""
+In a summary, `NAME_se` and `NAME_se_seeds` stand beside `NAME`. Both are standard errors of the mean, $s / \sqrt{n}$
+with the sample deviation $s$ (divided by $n - 1$). In the first, which is the paper's, $n$ counts all agents of all
+seeds; agents of one seed share their start and their mail, so it is too small. In the second, values are first averaged
+within each seed, and $n$ counts seeds. We report both; trust the latter. Agents without a number are left out, and with
+fewer than two numbers there is no error.
+
+A gain is paired over seeds: the difference is taken in each seed, where both runs met the same tasks, and the p-value
+is that of a paired t-test."""
+
+
 def metrics() -> str:
     """Every metric and its formula."""
     from shoal.doors import line
-    from shoal.study.metrics import METRICS, error
+    from shoal.study.metrics import METRICS
 
     out = [
         "# Metrics",
@@ -297,10 +312,7 @@ def metrics() -> str:
         formula, source = getattr(metric, "formula", ""), getattr(metric, "source", "")
         out += [f"## `{name}`", line(metric).capitalize() + ".", f"$$\n{formula}\n$$" if formula else "",
                 f"Source: {source}." if source else ""]  # fmt: skip
-    out += ["## Errors", "In a summary, `NAME_se` and `NAME_se_seeds` stand beside `NAME`. " + said(error),
-            "We report both pooled and per-seed standard errors; trust the latter. A gain is paired over seeds: the "
-            "difference is taken in each seed, where both runs met the same tasks, and the p-value is that of a paired "
-            "t-test."]  # fmt: skip
+    out += ["## Errors", ERRORS.strip()]
     return "\n\n".join(filter(None, out)) + "\n"
 
 
@@ -309,6 +321,7 @@ def commands() -> str:
     from typer.main import get_command
 
     from shoal.cli.commands import app
+    from shoal.cli.examples import EXAMPLES
 
     out = [
         "# Command line",
@@ -328,6 +341,10 @@ def commands() -> str:
         rows += [(", ".join(f"`{word}`" for word in [*one.opts, *one.secondary_opts]), helped(one)) for one in options]
         if rows:
             out.append(table(("", "meaning"), rows))
+        _, lines = EXAMPLES.get(name.removeprefix("shoal "), ("", ()))
+        if lines:
+            shown = "\n".join(f"$ {line}" for line in lines)
+            out.append(f"```console\n{shown}\n```")
 
     show(get_command(app), "shoal")
     return "\n\n".join(out) + "\n"
@@ -390,7 +407,7 @@ def examples() -> str:
     for file in sorted((ROOT / "examples").glob("*.py")):
         text = file.read_text(encoding="utf-8")
         about, _, program = text.removeprefix('"""').partition('"""')
-        out += [f"## {file.stem.replace('_', ' ').capitalize()}", about.strip(),
+        out += [f"## {file.stem.replace('_', ' ').capitalize()}", marked(about.strip()),
                 f"```{{code-block}} python\n:caption: examples/{file.name}\n\n{program.strip()}\n```"]  # fmt: skip
     return "\n\n".join(out) + "\n"
 

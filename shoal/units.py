@@ -52,6 +52,11 @@ def shown(count: float) -> str:
     return f"{number:,.0f} {unit}" if number >= 999.5 else f"{number:.3g} {unit}"
 
 
+def carried(count: float) -> str:
+    """What was sent, for people: who shares nothing has sent `nothing`, not `0 B`."""
+    return shown(count) if count else "nothing"
+
+
 class Limit(NamedTuple):
     """How much a link carries, of what, and in which time."""
 

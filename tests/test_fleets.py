@@ -228,7 +228,7 @@ def test_ctrl_c_says_how_to_go_on_in_the_words_of_python() -> None:
         if moment.task == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt, match=r'stopped; the same run\(out="runs/mine"\) goes on'):
+    with pytest.raises(KeyboardInterrupt, match=r'stopped; the same run\(out="runs/mine"\) continues'):
         small().run(out="runs/mine", progress=stop)
     with pytest.raises(UserError, match="runs/mine is not finished"):
         shoal.Result.read("runs/mine")

@@ -1,13 +1,12 @@
-"""What people read is true: links lead somewhere, commands are understood, programs run, the site builds.
+"""What people read is true: links lead somewhere, every setting and method has its place, the site builds.
 
-The quick tests look at every page; `make data` also runs all programs and commands with small settings, and builds the
-site, where any warning is an error.
+The quick tests look at every page; `make data` also builds the site, where any warning is an error. test_blocks.py runs
+what pages show.
 """
 
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -16,13 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
 import shoal
-from shoal.cli.commands import app
-from shoal.settings.reading import experiments, read
-from shoal.study.sweep import grid
-from tests.command import ROOT, call
+from tests.command import ROOT
 
 
 def module(file: Path) -> Any:
@@ -39,9 +34,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *(path for path in (ROOT / "docs").rglob("*.
                                       if not {"_build", "reference"} & set(path.parts))])  # fmt: skip
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
-SMALL = ("agents=3", "tasks.count=6", "tasks.train=4", "tasks.validation=4", "net.width=8", "net.depth=2",
-         "learner.epochs=16", "learner.memory=4", "machine.threads=1")  # fmt: skip
-SHOWN = {"network.budget=20 kB/task": "network.budget=2 MB/task"}  # so small a fleet asks little, and at once
 
 
 def text(page: str | Path) -> str:
@@ -112,105 +104,6 @@ def test_every_setting_and_method_has_its_place_on_a_page(generated: dict[Path, 
     for name in METRICS.entries:
         _, _, after = pages["metrics.md"].partition(f"## `{name}`")
         assert after.partition("\n## ")[0].count("$$") == 2, f"{name} has no formula"
-
-
-# Commands
-
-
-def commands() -> list[tuple[str, str]]:
-    """Every command of shoal's that a page shows in a block: the page and the line."""
-    found = []
-    for page in NAMES:
-        lines = re.findall(r"^(?:    |\$ )(shoal .+)$", text(page), re.M)
-        found += [(page, line) for line in dict.fromkeys(lines)]
-    return found
-
-
-COMMANDS = commands()
-
-
-def parsed(line: str) -> tuple[str, dict[str, Any]]:
-    """The command of a line and what it was told; what cannot be understood raises."""
-    words = shlex.split(line, comments=True)[1:]
-    if words == ["--version"]:
-        return "", {}
-    command: Any = get_command(app)
-    context = command.make_context("shoal", list(words))
-    name = ""
-    while hasattr(command, "resolve_command"):
-        word, command, words = command.resolve_command(context, [*context.protected_args, *context.args]
-                                                       if hasattr(context, "protected_args") else words)  # fmt: skip
-        name = f"{name} {word}".strip()
-        context = command.make_context(word, list(words), parent=context)
-    return name, context.params
-
-
-def test_there_are_commands_to_look_at() -> None:
-    assert len(COMMANDS) > 30
-
-
-@pytest.mark.parametrize(("page", "line"), COMMANDS)
-def test_a_command_that_is_shown_is_understood(page: str, line: str) -> None:
-    name, told = parsed(line)
-    file = told.get("file")
-    if file is None or str(file) not in experiments():
-        return
-    words = list(told.get("words") or [])
-    if name == "sweep":
-        assert grid(file, words, [])
-    else:
-        read(file, words)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("page", "line"), [(page, line) for page, line in COMMANDS
-                                            if re.match(r"shoal (run|check|sweep|advise) digits", line)])  # fmt: skip
-def test_a_command_on_the_digits_runs(page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    name, told = parsed(line)
-    words = [SHOWN.get(word, word) for word in told.get("words") or []]
-    said = {word.partition("=")[0] for word in words}
-    words += [word for word in SMALL if word.partition("=")[0] not in said]
-    if name == "advise":
-        words += ["--seeds", "2", "--candidates", "simp,modmod", "--budget", "2 MB/task"]
-    elif name != "check":
-        words += ["--seeds", "1"] if name == "run" else ["--seeds", "2", "--no-page"]
-    if told.get("track"):
-        pytest.skip("trackers are tested on their own, where they are installed")
-    done = call(name, "digits", *words)
-    assert done.code == 0, done.err
-
-
-# Programs
-
-
-def programs() -> list[tuple[str, int, str]]:
-    """Every block of Python that a page shows: the page, its number, the text. The tutorial is run by the build."""
-    found = []
-    for page in NAMES:
-        blocks = re.findall(r"^```python\n(.*?)^```", text(page), re.M | re.S)
-        found += [(page, at, block) for at, block in enumerate(blocks)]
-    return found
-
-
-@pytest.mark.parametrize(("page", "at", "block"), programs())
-def test_a_program_that_is_shown_is_python(page: str, at: int, block: str) -> None:
-    compile(block, f"{page}, block {at}", "exec")
-
-
-WHOLE = [(page, at, block) for page, at, block in programs() if block.startswith(("import ", "from "))
-         and page != "README.md"]  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("page", "at", "block"), WHOLE, ids=lambda one: one if isinstance(one, str) else "")
-def test_a_whole_program_that_is_shown_runs(page: str, at: int, block: str, tmp_path: Path) -> None:
-    """Those that begin with an import; others are pieces, whose names stand in the text around them."""
-    file = tmp_path / "shown.py"
-    file.write_text(block, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, file], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 # The site and the package

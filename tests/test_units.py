@@ -9,7 +9,7 @@ import pytest
 from shoal.errors import SettingsError
 from shoal.settings.groups import Network, Settings
 from shoal.settings.reading import override, resolve
-from shoal.units import Limit, limit, plain, shown, size
+from shoal.units import Limit, carried, limit, plain, shown, size
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,11 @@ def test_what_is_no_amount_is_named(said: str) -> None:
 )
 def test_an_amount_is_shown_with_three_digits(count: float, said: str) -> None:
     assert shown(count) == said
+
+
+def test_who_shares_nothing_has_sent_nothing() -> None:
+    assert carried(0) == "nothing"
+    assert carried(5040) == shown(5040) == "5.04 kB"
 
 
 @pytest.mark.parametrize(

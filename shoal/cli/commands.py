@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 import shoal
+from shoal.cli.examples import teach
 from shoal.cli.plain import Stream, visible
 from shoal.cli.progress import bar, bars, downloads, steps
 from shoal.cli.terminal import (
@@ -43,6 +44,7 @@ from shoal.cli.terminal import (
 )
 from shoal.errors import Stopped, UserError
 from shoal.files import columns, replaceable, save
+from shoal.units import plural
 
 if TYPE_CHECKING:
     from shoal.fleet.run import Moment
@@ -57,8 +59,9 @@ PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOO
 
 app = typer.Typer(
     name="shoal",
-    help="Fleets of agents that learn their own streams of tasks, one after the other, without forgetting.",
-    epilog="Start with `shoal demo`; then `shoal run digits`.",
+    help="Train fleets of agents that each learn their own tasks, one after the other, without forgetting, and share "
+    "what helps the others; see what sharing gains, and what it costs in bytes.",
+    epilog="Start with `shoal demo`; then `shoal run digits`. `shoal COMMAND --help` has examples.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -117,6 +120,9 @@ Words = Annotated[
         metavar="[KEY=VALUE]...",
         autocompletion=complete_word,
     ),
+]
+Figures = Annotated[
+    Path | None, typer.Option(help="Also write every chart here, as PNG, SVG and PDF.", show_default=False)
 ]
 Page = Annotated[bool, typer.Option("--page/--no-page", help="End with OUT/report.html (see `shoal report`).")]
 Seeds = Annotated[int | None, typer.Option(help="Repetitions of the whole fleet.", show_default=False)]
@@ -286,6 +292,7 @@ def demo(
         Path, typer.Option("--out", help="Where the run directories and the page go; finished runs are found again.")
     ] = Path("runs/demo"),
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions of the whole fleet.")] = 4,
+    figures: Figures = None,
     yes: Yes = False,
 ) -> None:
     """See what sharing gains and costs: a small fleet learns digits alone, then with five ways of sharing.
@@ -294,7 +301,7 @@ def demo(
     """
     from shoal.cli.demo import show
 
-    show(folder, seeds, words or [], console, yes)
+    show(folder, seeds, words or [], console, yes, figures)
 
 
 @app.command()
@@ -336,7 +343,7 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Finished cells are kept here and found again.")] = Path("runs/table1"),
+    out: Annotated[Path, typer.Option(help="Finished runs are kept here and found again.")] = Path("runs/table1"),
     tables: Annotated[
         Path | None, typer.Option(help="Where the CSVs go (default: OUT); rows in them stay.", show_default=False)
     ] = None,
@@ -350,17 +357,17 @@ def reproduce(
             help="Where curves, budget and topology are drawn (default: figures beside the CSVs).", show_default=False
         ),
     ] = None,
-    only: Annotated[bool, typer.Option("--finished", help="Train nothing; take the cells that are finished.")] = False,
+    only: Annotated[bool, typer.Option("--finished", help="Train nothing; take the runs that are finished.")] = False,
     data: Data = None,
     workers: Workers = None,
     address: Address = None,
     stacks: Stacks = None,
     yes: Yes = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object per finished cell on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per finished run on stdout.")] = False,
 ) -> None:
-    """Train cells of the paper's tables and figures and set them beside the printed numbers.
+    """Repeat the runs of the paper's tables and figures, and set them beside the printed numbers.
 
-    **table1**: every method. **curves**: accuracy while learning, of the same cells. **budget**: gain against the log
+    **table1**: every method. **curves**: accuracy while learning, of the same runs. **budget**: gain against the log
     of what may be sent, marginal gain, value of budget. **topology**: gain on sparser and sparser graphs. **gaps**: how
     far apart the rows of Table 1 are. **report**: only draw, and write the page (of `--write`, else beside the CSVs).
 
@@ -371,7 +378,7 @@ def reproduce(
     published: class-incremental MNIST in one pass (DER's table), and van de Ven's three scenarios. **dropout** asks
     whether the paper's gain of images is dropout's, **mixed** what a fleet of three kinds of nets gains.
 
-    The CSVs collect the cells of all such commands; a cell that several of them need is trained once.
+    The CSVs collect the runs of all such commands; a run that several of them need is trained once.
     """
     from shoal.reproduce import families, reproduced
     from shoal.reproduce import tables as inside
@@ -388,8 +395,8 @@ def reproduce(
             if not chosen:
                 count = families.seeds_of(what, seeds)
                 raise UserError(
-                    f"no such cell with {count} seed{'s' * (count != 1)} is finished in {out}; say --seeds as many as "
-                    "finished cells have, or leave out --finished to train them"
+                    f"no such run with {count} seed{'s' * (count != 1)} is finished in {out}; say --seeds as many as "
+                    "finished runs have, or leave out --finished to train them"
                 )
         for cell in work(chosen, out, data, yes, staff_of(workers, address, stacks)):
             if json:
@@ -401,7 +408,7 @@ def reproduce(
             if not ends:
                 show_cells([families.row(one, out) for one in chosen if one.what == family], where)
         spent = sum(cells.summary_of(one)["seconds"] for one in {cells.place_of(cell, out) for cell in chosen})
-        number = f"{len(chosen)} cell{'s' * (len(chosen) != 1)}"
+        number = plural(len(chosen), "run")
         say(f"written to {place}; {number}, {spent / 3600:.1f} hours of training in all")
     if drawn := [family for family in wanted if family in families.FIGURED]:
         draw_figures(place, pictures, drawn)
@@ -439,8 +446,8 @@ def compare(
 ) -> None:
     """Run settings files, or read finished runs, and set them side by side, paired over seeds.
 
-    Fleets of the same kinds of agents are compared kind by kind too. OUT/compare.csv has the table. The same command
-    again goes on where it was stopped.
+    Fleets of the same kinds of agents are compared kind by kind too. OUT/compare.csv has the table. Stop with
+    Ctrl-C; run the same command again to continue.
     """
     from shoal.runs.cells import write_csv
     from shoal.study import compare as runs_
@@ -482,12 +489,13 @@ def sweep(
     address: Address = None,
     stacks: Stacks = None,
     yes: Yes = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object per cell on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per combination on stdout.")] = False,
 ) -> None:
     """What should my agents share, with whom, how often? Run every combination and mark those worth their traffic.
 
-    `+` joins sharing modes. Settings of a mode are ignored where it is off. OUT/sweep.csv has the table; the
-    same command again continues where it was stopped, and more values of the same keys find the cells that are there.
+    `+` joins sharing modes. Settings of a mode are ignored where it is off. OUT/sweep.csv has the table.
+    Stop with Ctrl-C; run the same command again to continue. With more values of the same keys, what is finished is
+    found again.
     """
     from shoal.runs.cells import write_csv
     from shoal.study import sweep as grids
@@ -562,9 +570,7 @@ def report_(
         list[Path], typer.Argument(help="Run directories, or folders that hold some.", metavar="DIR...")
     ],
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    figures: Annotated[
-        Path | None, typer.Option(help="Also write every chart here, as PNG, SVG and PDF.", show_default=False)
-    ] = None,
+    figures: Figures = None,
     watch: Annotated[
         bool,
         typer.Option(
@@ -955,7 +961,7 @@ def work(
         if limited(settings):
             prepare(settings.model_copy(update={"seeds": 1}), data, yes=True)  # and which mode can send nothing
     if len(left) < len(cells):
-        say(f"{len(cells) - len(left)} of {len(cells)} cells need no training: finished, or the same run as another")
+        say(f"{len(cells) - len(left)} of {len(cells)} runs need no training: finished, or the same as another")
     with bars(left) as begin:
         if staff and left:
             from shoal.runs.beside import trained
@@ -993,3 +999,8 @@ def report(summary: dict[str, Any], json: bool) -> None:
 
 def dumps(content: dict[str, Any]) -> str:
     return json.dumps(content)
+
+
+teach(app.registered_commands)
+teach(app.registered_groups)
+teach(data_app.registered_commands, "data ")

@@ -29,7 +29,7 @@ from shoal.settings.groups import Settings
 from shoal.settings.reading import EXPERIMENTS, read
 from shoal.study import metrics
 from shoal.study.paired import Gain
-from shoal.units import shown
+from shoal.units import carried, shown
 
 # The fleet. Its settings were tuned on agents that share nothing, and for speed, before the other methods were run with
 # them, so that no method is favoured: never tune them on an outcome.
@@ -70,7 +70,9 @@ class View(NamedTuple):
     bytes: int
 
 
-def show(out: Path, seeds: int, words: Sequence[str], console: Console, yes: bool = False) -> None:
+def show(
+    out: Path, seeds: int, words: Sequence[str], console: Console, yes: bool = False, figures: Path | None = None
+) -> None:
     """Train the fleet once per method, those that are finished aside; then say what came out."""
     fleets = {name: fleet(name, seeds, words) for name in METHODS}
     try:
@@ -79,7 +81,7 @@ def show(out: Path, seeds: int, words: Sequence[str], console: Console, yes: boo
         introduce(fleets[BASE], console)
         records = {name: place(out, name, settings) for name, settings in fleets.items()}
         learn(records, console, yes)
-        conclude(out, records, console)
+        conclude(out, records, console, figures)
     except (Stopped, KeyboardInterrupt):
         raise Stopped(f"stopped; `{again(out, seeds, words)}` continues from there") from None
 
@@ -256,7 +258,7 @@ def bar(value: float, chance: float) -> str:
     return ("█" * (filled // 8) + EIGHTHS[filled % 8]).strip().ljust(BAR)
 
 
-def conclude(out: Path, records: Mapping[str, Record], console: Console) -> None:
+def conclude(out: Path, records: Mapping[str, Record], console: Console, figures: Path | None) -> None:
     """The table, what it means, and where to read on."""
     runs, notes = gather([record.folder for record in records.values()])
     places = {record.folder: name for name, record in records.items()}
@@ -279,6 +281,9 @@ def conclude(out: Path, records: Mapping[str, Record], console: Console) -> None
         file = out / "report.html"
         page.save(file, page.page(found, notes))
         console.print(f"All of it with charts, in a browser: {file}", highlight=False, markup=False, soft_wrap=True)
+        if figures:
+            written = len(page.draw(found, figures))
+            console.print(f"{written} files in {figures}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"The runs: {out}. Next: `shoal list sharing`, `shoal run --help`.", highlight=False, soft_wrap=True)
 
 
@@ -294,8 +299,7 @@ def results(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> Table:
             level, gain = entries[name].score(score).mean, entries[name].gain(score)
             paper = f" ({level * float(entries[name].run.epochs[-1]) / 100:.1f})" if score == "auc" else ""
             cells += [f"{level:.1f} %{paper}", gain and points(gain)]
-        sent = shown(paid[name]) if paid[name] else "nothing"
-        table.add_row(Text(name, "bold"), *(cell or "" for cell in cells), sent)
+        table.add_row(Text(name, "bold"), *(cell or "" for cell in cells), carried(paid[name]))
     return table
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from shoal.cli.plain import Plain, visible
 from shoal.doors import line
-from shoal.units import plural, shown
+from shoal.units import carried, plural, shown
 
 if TYPE_CHECKING:
     from shoal.data import Status
@@ -163,7 +163,9 @@ def show_deals(fleet: Sequence["World"]) -> None:
     settings, lanes = fleet[0].fleet, fleet[0].peers
     deals = planned(fleet)
     leaves, arrives = crossings(fleet, deals)
-    table = Table("worker", "lanes", "seeds", "agents", "sends to others", "gets from others", "memory", box=None)
+    table = Table(
+        "worker", "agents x seeds", "seeds", "agents", "sends to others", "gets from others", "memory", box=None
+    )
     for at, mine in enumerate(deals):
         seeds, agents = (sorted({getattr(lane, name) for lane in mine}) for name in ("seed", "agent"))
         memory = shown(share(settings, fleet[0].bank, len(mine) / len(lanes)))
@@ -409,7 +411,7 @@ def plus(row: dict[str, Any], name: str, end: str = "_se", form: str = ".2f") ->
 def cost(row: dict[str, Any]) -> list[str]:
     """What a run sent per link and task, and its time; a dash, if a run of an earlier version does not say."""
     sent = 0 if not row["bytes_total"] else row["bytes_per_link_task"]
-    return ["-" if sent is None else shown(sent) if sent else "nothing", f"{row['seconds']:.0f}"]
+    return ["-" if sent is None else carried(sent), f"{row['seconds']:.0f}"]
 
 
 def percent(row: dict[str, Any], end: str = "_se") -> str:

@@ -143,7 +143,7 @@ class Crowd:
             except Exception as error:
                 del self.trackers[name]
                 why = " ".join(str(error).split())[:160] or type(error).__name__
-                self.say(f"{name} failed ({why}); the run goes on without it")
+                self.say(f"{name} failed ({why}); the run continues without it")
 
     def note(self, moment: "Moment") -> None:
         """Tell what was measured since the last epoch."""

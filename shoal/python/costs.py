@@ -10,7 +10,7 @@ from shoal.fleet.world import World
 from shoal.sharing import sites
 from shoal.sharing.plan import Line, plan
 from shoal.sharing.plan import total as total_of
-from shoal.units import shown
+from shoal.units import plural, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,9 @@ def costs(worlds: Sequence[World]) -> Costs:
     )  # fmt: skip
     total = total_of(lines)
     lanes = f"{settings.agents} agents, {settings.seeds} seed{'s' * (settings.seeds > 1)}"
-    head = f"{lanes}, {settings.network.graph}: {len(edges)} links in one direction; at most {shown(total)} in all"
+    head = f"{lanes}, {settings.network.graph}: {plural(len(edges), 'link')}"
+    if total:
+        head += f", which carry at most {shown(total)} in all"
     silent = [mode.mode for mode in settings.sharing if not any(line.mode == mode.mode for line in lines)]
     notes = [*map(told, lines), *(f"{mode} never sends anything: no link carries it" for mode in silent)]
     if not settings.sharing:

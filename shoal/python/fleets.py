@@ -164,9 +164,9 @@ class Fleet:
                 shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, Stopped):
                 on = (
-                    f'the same run(out="{out}") goes on'
+                    f'the same run(out="{out}") continues'
                     if out
-                    else "nothing was kept: with run(out=FOLDER) it can go on"
+                    else "nothing was kept: with run(out=FOLDER) it could be continued"
                 )
                 raise KeyboardInterrupt(f"stopped; {on}") from None
             raise

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from shoal.report.export import export
-from shoal.report.style import FLAT, Style, finish, upright
+from shoal.report.style import BYTES, FLAT, Style, finish, upright
 
 STYLE = Style(page=False, order=())
 WIDTH, HEIGHT = 620, 360
@@ -31,7 +31,7 @@ def chart(rows: Sequence[Mapping[str, Any]], budget: int | None) -> alt.LayerCha
         title="bytes per link and task, at most",
         # To the right of the last one there is room for its name.
         scale=alt.Scale(type="symlog", constant=SMALL, nice=False, domain=[0, 4 * most]),
-        axis=alt.Axis(grid=False, values=ticks(most), labelExpr="format(datum.value, '.3~s') + 'B'"),
+        axis=alt.Axis(grid=False, values=ticks(most), labelExpr=BYTES),
     )
     height = alt.Y("accuracy:Q", title="final accuracy, %", scale=alt.Scale(zero=False, padding=16), axis=upright())
     lowest = alt.Y("low:Q", title="final accuracy, %", scale=alt.Scale(zero=False, padding=16), axis=upright())

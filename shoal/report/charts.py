@@ -14,7 +14,7 @@ from shoal.report import numbers, times, traffic
 from shoal.report.compare import Group, Row
 from shoal.report.figure import Figure, Switch, agents_switch, runs_switch
 from shoal.report.numbers import ALL, DROPPED, GIVEN, HOME, LEVEL, MORE
-from shoal.report.style import Style, finish, look, rows, size, upright
+from shoal.report.style import BYTES, Style, finish, look, rows, size, upright
 from shoal.units import shown
 
 WIDTH, HEIGHT = 460, 400  # of a picture of a network, in pixels
@@ -203,11 +203,11 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
     word, unit = SCORES[name]
     colour, _, shape = look(style, [entry.label for entry in group.complete])
     sent = [row["sent"] for row in table if row["sent"]]
-    words = "format(datum.value, '.3~s') + 'B'"  # 5kB
-    scale, axis = alt.Scale(zero=True), alt.Axis(grid=False, tickCount=6, labelExpr=words)
+    right = max(sent)
+    scale, axis = alt.Scale(zero=True, domainMax=1.05 * right), alt.Axis(grid=False, tickCount=6, labelExpr=BYTES)
     if max(sent) > 40 * min(sent):  # its own ticks would all be at the dear end, on each other
-        scale = alt.Scale(type="symlog", constant=min(sent) / 2)
-        axis = alt.Axis(grid=False, values=decades(min(sent), max(sent)), labelExpr=words, labelOverlap="greedy")
+        scale = alt.Scale(type="symlog", constant=min(sent) / 2, domainMax=1.3 * right)
+        axis = alt.Axis(grid=False, values=decades(min(sent), max(sent)), labelExpr=BYTES, labelOverlap="greedy")
     x = alt.X("sent:Q", title=PAID, scale=scale, axis=axis)
     height = alt.Scale(zero=False, nice=True)
     y = alt.Y("mean:Q", title=unit, scale=height, axis=upright())
@@ -219,7 +219,6 @@ def cost(group: Group, style: Style, name: str) -> Figure | None:
         alt.Tooltip("said:N", title=PAID),
     ]
     # The front goes on to the right edge: whoever pays more and gets less is below it.
-    right = max(row["sent"] for row in table)
     line = [{"sent": row["sent"], "mean": row["mean"]} for row in best] + [{"sent": right, "mean": best[-1]["mean"]}]
     steps = alt.Chart(rows("front")).mark_line(
         interpolate="step-after", strokeWidth=1.5, strokeDash=[5, 4], color=style.colour("ink"), opacity=0.55

@@ -11,7 +11,7 @@ import polars as pl
 from shoal.report.compare import Group, Row
 from shoal.report.read import ORIGIN, Array, Run
 from shoal.study import metrics
-from shoal.units import shown
+from shoal.units import carried
 
 ALL = "all"  # agents, tasks or seeds
 
@@ -102,7 +102,7 @@ def costs(group: Group, name: str) -> list[Row]:
         if np.isnan(sent) or np.isnan(score.mean):
             continue
         spread = {"low": short(score.mean - score.seeds), "high": short(score.mean + score.seeds)}
-        own = {"run": entry.label, "sent": short(sent, 6), "said": shown(sent), "mean": short(score.mean)}
+        own = {"run": entry.label, "sent": short(sent, 6), "said": carried(sent), "mean": short(score.mean)}
         rows.append(own | spread)
     return rows
 

@@ -15,7 +15,7 @@ from shoal.report.style import Mark, Style
 from shoal.settings.part import flatten
 from shoal.study import metrics
 from shoal.study.paired import Gain
-from shoal.units import plural, shown
+from shoal.units import carried, plural
 
 MENU = 100  # options of a list that is looked through
 MINUS, DASH, TIMES = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
@@ -49,7 +49,7 @@ def left_out(notes: Sequence[Note]) -> str:
         for (out, why), folders in alike.items()
     )
     gone = sum(note.out for note in notes)
-    head = f"{plural(gone, 'folder')} left out" if gone else "Not everything is here"
+    head = f"{plural(gone, 'folder')} left out" if gone else "Please note"
     if gone and gone < len(notes):
         head += f", {plural(len(notes) - gone, 'remark')}"
     return f'<section class="notes" aria-labelledby="notes"><h2 id="notes">{head}</h2><ul>{items}</ul></section>'
@@ -233,7 +233,7 @@ def scores(group: Group, style: Style) -> str:
         lanes = f"{seeds} {TIMES} {len(entry.run.seeds) // seeds}"
         sent, last = entry.paid, float(entry.run.epochs[-1])
         paper = number(entry.score("auc").mean * last / 100)
-        body.append([run_name(entry, style), *cells, paper, DASH if isnan(sent) else shown(sent), lanes])
+        body.append([run_name(entry, style), *cells, paper, DASH if isnan(sent) else carried(sent), lanes])
         more.append([run_name(entry, style), *(metric(entry, name) for name in METRICS), *(
             number(entry.run.summary.get(name)) for name in ("modules", "seconds"))])  # fmt: skip
     head = ["run", "final accuracy, %", "± pooled", "± over seeds", "AUC, %", "± pooled", "± over seeds",
@@ -242,8 +242,8 @@ def scores(group: Group, style: Style) -> str:
     first = table(
         "Final accuracy and AUC",
         "Mean over all agents of all seeds, with standard errors; the highest is bold. "
-        f"The AUC is in % of its maximum, which in the paper's unit is {most}. What was sent is the mean over directed "
-        "links and tasks in which there was mail.",
+        f"The AUC is in % of its maximum, which in the paper's unit is {most}. What was sent is the mean over links "
+        "and tasks in which there was mail.",
         head,
         body,
     )

@@ -90,6 +90,9 @@ def upright(**more: Any) -> alt.Axis:
     )  # fmt: skip
 
 
+BYTES = "replace(format(datum.value, '.3~s') + 'B', regexp('([a-zA-Z]+)$'), ' $1')"  # a tick of bytes: 5 kB
+
+
 def rows(name: str = "rows") -> alt.NamedData:
     return alt.NamedData(name=name)
 

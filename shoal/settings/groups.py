@@ -251,7 +251,7 @@ class Clock(Part):
 
     pace: Literal["wait", "asynchronous"] = Field(
         "wait",
-        description="all go in lock-step and wait for the slowest, or everybody goes on and mail comes when it comes",
+        description="all go in lock-step and wait for the slowest, or nobody waits and mail comes when it comes",
         json_schema_extra=LATER,
     )
     starts: Annotated[NonNegativeFloat | Times, BeforeValidator(as_tuple)] = Field(
@@ -277,8 +277,7 @@ class Clock(Part):
     )
     patience: NonNegativeFloat | Literal["unlimited"] = Field(
         "unlimited",
-        description="seconds for which who has asked waits for answers before it goes on; later ones are late mail "
-        "(asynchronous)",
+        description="seconds for which who has asked waits for answers; later ones are late mail (asynchronous)",
         json_schema_extra=LATER,
     )
     step_joules: Energy = Field(

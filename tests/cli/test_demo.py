@@ -43,7 +43,7 @@ def rows(text: str) -> dict[str, str]:
 
 
 def test_the_demo_shows_what_sharing_brings_and_costs_and_finds_its_runs_again() -> None:
-    first = call("demo", *QUICK, "--seeds", 2)
+    first = call("demo", *QUICK, "--seeds", 2, "--figures", "figures")
     assert (first.code, first.err) == (0, "")
     assert "hybrid: task 6 of 6 learned" in first.out
     assert "\x1b" not in first.out
@@ -58,6 +58,7 @@ def test_the_demo_shows_what_sharing_brings_and_costs_and_finds_its_runs_again()
         assert f"{summary['auc_normalised']:.1f} % ({summary['auc']:.1f})" in table[name]
     assert table["data"].count("±") == 2
     assert "runs/demo/report.html" in first.out
+    assert Path("figures/final-against-bytes.svg").exists()
     assert "modmod" in Path("runs/demo/report.html").read_text()
     again = call("demo", *QUICK, "--seeds", 2)
     assert again.code == 0
@@ -173,6 +174,7 @@ def test_methods_share_what_they_say() -> None:
     assert shared == {
         "vanilla": [],
         "data": ["recv"],
+        "simp": ["simp"],
         "fedavg": ["fedavg"],
         "modmod": ["modmod"],
         "hybrid": ["recv", "modmod", "fedavg"],

@@ -92,7 +92,7 @@ def test_a_tracker_that_breaks_costs_a_line(what: str, notes: type[Notes]) -> No
     done = call("run", DIGITS, *TINY, "--out", "run", "--track", "notes")
     assert done.code == 0, done.err
     said = [line for line in done.err.splitlines() if "notes" in line]
-    assert said == [f"notes failed (cannot {what}); the run goes on without it"]
+    assert said == [f"notes failed (cannot {what}); the run continues without it"]
     assert Path("run/summary.json").exists()
 
 

@@ -80,7 +80,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
             ["sequential-mnist has no method `magic`; allowed: sgd, oewc, si,"],
         ),
         (["sequential-mnist", "--dataset", "kmnist"], ["sequential-mnist has no cell `kmnist`"]),
-        (["three-scenarios", "--finished"], ["no such cell with 3 seeds is finished in runs/table1"]),
+        (["three-scenarios", "--finished"], ["no such run with 3 seeds is finished in runs/table1"]),
         (["table1", "--dataset", "digits"], ["Table 1 has no dataset `digits`; allowed: mnist, kmnist,"]),
         (["table1", "--model", "mlp"], ["Table 1 has no model `mlp`; allowed: monolithic, modular"]),
         (["table1", "--method", "magic"], ["Table 1 has no method `magic`; allowed: vanilla"]),
@@ -90,7 +90,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         (["table1", "--protocol", "papr"], ["`protocol` cannot be 'papr'; allowed: 'fair', 'paper'"]),
         (["table1", "--seeds", "0"], ["`seeds` cannot be 0; allowed: a whole number above 0"]),
         (["table1", "--dataset", "kmnist"], ["dataset `kmnist` was not found", "run `shoal data get kmnist`"]),
-        (["all", "--finished"], ["no such cell with 8 seeds is finished in runs/table1", "leave out --finished"]),
+        (["all", "--finished"], ["no such run with 8 seeds is finished in runs/table1", "leave out --finished"]),
         (["report"], ["no runs/table1/table1.csv to write from"]),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_family_is_trained_once_and_serves_the_others(tiny: None) -> None:
     times = {path: path.stat().st_mtime_ns for path in Path("out").glob("*/summary.json")}
     done = call("reproduce", "topology", *words)
     assert done.code == 0, done.err
-    assert "6 of 8 cells need no training" in done.err  # the ones above, and a dataset that is another's
+    assert "6 of 8 runs need no training" in done.err  # the ones above, and a dataset that is another's
     assert {path: path.stat().st_mtime_ns for path in times} == times
     (complete,) = [row for row in read_csv(Path("out/topology_mean.csv")) if row["graph"] == "complete"]
     assert complete["p"] == 1

@@ -96,7 +96,7 @@ def test_a_sweep_ends_in_a_table_with_its_front() -> None:
     times = {path: path.stat().st_mtime_ns for path in Path("grid").glob("*/summary.json")}
     assert len(times) == 3
     done = call("sweep", DIGITS, *SMALL, "sharing=none,fedavg", "sharing.every=2,4,1", "--out", "grid", "--no-page")
-    assert "3 of 4 cells need no training" in done.err
+    assert "3 of 4 runs need no training" in done.err
     assert "cell 1/1" in done.err
     assert {path: path.stat().st_mtime_ns for path in times} == times
 

@@ -1,0 +1,44 @@
+"""What the help of every command ends with, and the heading under which `shoal --help` lists it. A test reads every
+example as a user's words; the site's page of commands shows them too."""
+
+from typer.models import CommandInfo, TyperInfo
+
+START, RUN, STUDY, SHOW, CHOOSE = ("Begin here", "Train", "What should agents share?", "Look at runs",
+                                   "What there is to choose from")  # fmt: skip
+EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "demo": (START, ("shoal demo",)),
+    "check": (RUN, ("shoal check digits sharing=recv network=ring", "shoal check links")),
+    "run": (
+        RUN,
+        (
+            "shoal run digits",
+            "shoal run digits sharing=recv network=ring --seeds 4",
+            'shoal run digits sharing=modmod network.budget="20 kB/task" learner.epochs=50',
+        ),
+    ),
+    "resume": (RUN, ("shoal resume runs/DIR",)),
+    "compare": (STUDY, ("shoal compare runs/A runs/B", "shoal compare alone.toml shares.toml --seeds 4")),
+    "sweep": (STUDY, ("shoal sweep digits sharing=none,recv,recv+modmod network=ring,complete --seeds 2",)),
+    "advise": (STUDY, ('shoal advise digits network=ring --budget "20 kB/task"',)),
+    "reproduce": (STUDY, ("shoal reproduce table1 --dataset mnist --model modular --method vanilla",)),
+    "report": (SHOW, ("shoal report runs/*", "shoal report runs/DIR --watch")),
+    "transfer": (SHOW, ("shoal transfer runs/modules", "shoal transfer runs/modules --parts")),
+    "network": (CHOOSE, ("shoal network ring --agents 6", "shoal network server --agents 6 --out server.svg")),
+    "list": (CHOOSE, ("shoal list settings", "shoal list sharing")),
+    "data": (CHOOSE, ()),
+    "data list": (CHOOSE, ("shoal data list",)),
+    "data get": (CHOOSE, ("shoal data get mnist",)),
+}
+
+
+def teach(commands: list[CommandInfo] | list[TyperInfo], before: str = "") -> None:
+    """Give commands their headings and examples, in the order of the table."""
+    names = {id(one): before + (one.name or getattr(one.callback, "__name__", "")) for one in commands}
+    order = {name: at for at, name in enumerate(EXAMPLES)}
+    commands.sort(key=lambda one: order.get(names[id(one)], len(order)))
+    for one in commands:
+        heading, lines = EXAMPLES.get(names[id(one)], ("", ()))
+        if heading:
+            one.rich_help_panel = heading
+        if lines:
+            one.epilog = "\n\n".join(["For example:", *(f"`{line}`" for line in lines)])
