@@ -9,7 +9,6 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +18,8 @@ import numpy as np
 
 from bench import results
 from bench.cases import midway, noise
-from bench.scale import peak, timed
+from bench.race import CLOCKS
+from bench.scale import peak
 from shoal.fleet.engine import keep_memory
 from shoal.fleet.evaluate import others
 from shoal.fleet.lessons import learn_epoch
@@ -86,17 +86,24 @@ def settings_of(case: Case, agents: int, quick: bool) -> Settings:
     return read(EXPERIMENTS / "digits.toml", [*words, *(QUICK if quick else ())])
 
 
-def measure(case: Case, agents: int, turns: int, quick: bool, tested: int) -> dict[str, Any]:
+def measure(case: Case, agents: int, turns: int, quick: bool, tested: int, clock: str = "wall") -> dict[str, Any]:
     """Building a fleet, its epochs, exchanges and, if they are not too many, tests on others' tasks; and its memory."""
+    clocked = CLOCKS[clock]
+
+    def timed(work: Callable[[], object]) -> float:
+        begun = clocked()
+        work()
+        return clocked() - begun
+
     bank = noise("digits", (8, 8), 10, 1500, 300)
-    empty, started = peak(), time.perf_counter()
+    empty, started = peak(), clocked()
     settings = settings_of(case, agents, quick)
     fleet = world(settings, bank)
     keep_memory()
     stack = midway(fleet, TASK)
     crew = crew_of([fleet], [stack])
     edges = len(fleet.edges)
-    setup = time.perf_counter() - started
+    setup = clocked() - started
     now = next(epoch for epoch in range(settings.learner.epochs + 1) if due(settings, TASK, epoch))
 
     def exchange() -> int:
@@ -110,9 +117,9 @@ def measure(case: Case, agents: int, turns: int, quick: bool, tested: int) -> di
     epochs, exchanges, messages = [], [], 0
     for turn in range(1, turns + 1):
         epochs.append(timed(partial(learn_epoch, [(fleet, stack)], turn)))
-        begun = time.perf_counter()
+        begun = clocked()
         messages = exchange()
-        exchanges.append(time.perf_counter() - begun)
+        exchanges.append(clocked() - begun)
     peak_trained = peak()
     zero_shot = timed(partial(others, [(fleet, stack)])) if agents <= tested else None
     exchanged = statistics.median(exchanges)
@@ -135,6 +142,7 @@ def measure(case: Case, agents: int, turns: int, quick: bool, tested: int) -> di
         "empty_mb": empty,
         "peak_mb": peak_trained,
         "mb_per_agent": (peak_trained - empty) / agents,
+        "clock": clock,
     }
 
 
@@ -175,8 +183,9 @@ if __name__ == "__main__":
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--tested", type=int, default=TESTED)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: where others work too")
     given = parser.parse_args()
     model = next(case.model for case in CASES if case.mode == given.mode)
     one = Case(given.mode, model, given.graph, (given.agents,))
     with one_thread():
-        print(json.dumps(measure(one, given.agents, given.turns, given.quick, given.tested)))
+        print(json.dumps(measure(one, given.agents, given.turns, given.quick, given.tested, given.clock)))

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from bench import by_hand, cases, in_jax, results, tight
 from bench.problem import Learns, Problem, problem
-from bench.race import Contender, Rates, race
+from bench.race import CLOCKS, Contender, Rates, race
 from shoal.fleet.engine import keep_memory
 
 MODELS = ("mlp", "modular-mlp")
@@ -36,9 +37,12 @@ runpy.run_module("bench.speed", run_name="__main__", alter_sys=True)
 """
 
 
-def ask(model: str, cores: int, lanes: Sequence[int], turns: int, seconds: float) -> list[dict[str, Any]]:
+def ask(
+    model: str, cores: int, lanes: Sequence[int], turns: int, seconds: float, clock: str = "wall"
+) -> list[dict[str, Any]]:
     """Measure in a fresh process that is bound to so many cores."""
-    words = [model, "--cores", str(cores), "--turns", str(turns), "--seconds", str(seconds), "--lanes"]
+    words = [model, "--cores", str(cores), "--turns", str(turns), "--seconds", str(seconds)]
+    words += ["--clock", clock, "--lanes"]
     command = [sys.executable, "-c", BOUND.format(cores=cores), *words, *map(str, lanes)]
     # From the folder that holds `bench`, wherever this one was started.
     environment = {**os.environ, "OMP_NUM_THREADS": str(cores), "JAX_PLATFORMS": "cpu"}
@@ -119,14 +123,20 @@ def anew(*mapped: "in_jax.Mapped", units: int) -> cases.Work:
 
 
 def measure(
-    model: str, cores: int, lanes: Sequence[int], turns: int, seconds: float, tick: Callable[[], None]
+    model: str,
+    cores: int,
+    lanes: Sequence[int],
+    turns: int,
+    seconds: float,
+    tick: Callable[[], None],
+    clock: str = "wall",
 ) -> list[dict[str, Any]]:
     """Agent-steps per second of all contenders, and how many times as fast as shoal they are, turn by turn."""
     racing = [one for count in lanes for one in contenders(model, count, cores)]
     twin = cases.fleet_of(model, cases.mnist(quick=True), 1)
     racing.append(Contender(f"{TWIN}/1/1", partial(cases.twin_epochs, twin), 1))
-    rates = race(racing, seconds, turns, tick)
-    return [row(rates, model, cores, count, name) for count in lanes for name in NAMES]
+    rates = race(racing, seconds, turns, tick, clock)
+    return [row(rates, model, cores, count, name) | {"clock": clock} for count in lanes for name in NAMES]
 
 
 def row(rates: Rates, model: str, cores: int, lanes: int, name: str) -> dict[str, Any]:
@@ -151,6 +161,14 @@ NUMBERS = ("rate", "rate_low", "rate_high", "to_shoal", "to_shoal_low", "to_shoa
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
     """Median, smallest, largest."""
     return statistics.median(values), min(values), max(values)
+
+
+def keep(file: Path, made: Sequence[dict[str, Any]]) -> None:
+    """Put rows into a CSV file, in the place of others of the same model, cores and lanes."""
+    cases_ = {(row["model"], row["cores"], row["lanes"]) for row in made}
+    others = [row for row in results.read(file) if (row["model"], int(row["cores"]), int(row["lanes"])) not in cases_]
+    rows = [*others, *(row | results.stamp() for row in made)]
+    results.write(file, sorted(rows, key=lambda row: (row["model"], int(row["cores"]), int(row["lanes"]))))
 
 
 def table(rows: Sequence[results.Row]) -> str:
@@ -184,6 +202,14 @@ if __name__ == "__main__":
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 8, 64, 1024])
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: for one core, where others work too")
+    parser.add_argument("--csv", type=Path, help="also write the rows there, in the place of others of the same case")
     given = parser.parse_args()
+    if given.clock == "cpu" and given.cores > 1:
+        parser.error("--clock cpu cannot tell how well several cores are used; say --cores 1")
     keep_memory()
-    print(json.dumps(measure(given.model, given.cores, given.lanes, given.turns, given.seconds, lambda: None)))
+    words = given.model, given.cores, given.lanes, given.turns, given.seconds
+    made = measure(*words, lambda: None, given.clock)
+    if given.csv:
+        keep(given.csv, made)
+    print(json.dumps(made))

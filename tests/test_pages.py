@@ -137,3 +137,14 @@ def test_the_readme_stays_short() -> None:
     before = prose("README.md").partition("## Read on")[0]
     words = re.sub(r"^(\||    ).*$", "", before, flags=re.M).split()
     assert len(words) < 950, len(words)
+
+
+def test_every_test_that_the_page_on_safety_names_is_there() -> None:
+    said = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "safety.md").read_text(encoding="utf-8")))
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert len(said) > 50
+    assert said <= there

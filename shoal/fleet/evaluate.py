@@ -1,6 +1,6 @@
 """Accuracy: test and validation images through every lane's net, in pieces that fit the cache."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -48,6 +48,26 @@ class Trained:
         params, usage = self.composed(task)
         found = torch.cat([self.world.model.logits(params, one, task, **usage) for one in chunks])
         return heads.closed(found, self.known, task)
+
+    def alike(self, tasks: Sequence[int]) -> list[list[int]]:
+        """Tasks in groups of which all heads read the same features."""
+        if not getattr(self.world.model, "agnostic", False):
+            return [[task] for task in tasks]
+        usual = [self.learner.answering(self.params, self.kept, task) is self.params for task in tasks]
+        same = [task for task, plain in zip(tasks, usual, strict=True) if plain]
+        return [*([same] if same else []), *([task] for task in tasks if task not in same)]
+
+    def logits_of(self, rows: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Logits [n, K] of the input rows [n] of each task by its head; what heads have in common is computed once."""
+        found = {}
+        for tasks in self.alike([*rows]):
+            if len(tasks) == 1:
+                found[tasks[0]] = self.logits(rows[tasks[0]], tasks[0])
+                continue
+            h = self.features(self.world.inputs[torch.cat([rows[task] for task in tasks])], tasks[0])
+            for task, part in zip(tasks, h.split([len(rows[task]) for task in tasks]), strict=True):
+                found[task] = heads.closed(heads.read(self.params, part, task), self.known, task)
+        return found
 
     def features(self, x: Tensor, task: int) -> Tensor:
         """What the head of `task` would read for inputs x[n, ...]: [n, F]."""

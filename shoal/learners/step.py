@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shoal.sharing.contract import Sharing
 
 VECTOR = 16  # numbers in the widest vector of a processor
+FUSED = getattr(torch, "_fused_adam_", None)  # no public name: another torch may not have it, or have it otherwise
 
 Tensors = dict[str, Tensor]
 
@@ -400,7 +401,22 @@ def at_once(value: Tensor) -> bool:
     """Do units of this shape go through torch's own Adam, which is one pass over memory? Nothing but a unit's shape may
     decide: what is computed for a lane must not depend on others. A unit has to fill vectors, because numbers that do
     not are rounded in another way."""
-    return value.device.type == "cpu" and value.dtype == torch.float32 and math.prod(value.shape[2:]) % VECTOR == 0
+    here = value.device.type == "cpu" and value.dtype == torch.float32 and math.prod(value.shape[2:]) % VECTOR == 0
+    return here and has_fused()
+
+
+@cache
+def has_fused() -> bool:
+    """Has torch an Adam of its own that does what we expect? It is tried once, on a number."""
+    if FUSED is None:
+        return False
+    numbers = [torch.full((VECTOR,), one) for one in (1.0, 0.0, 0.0, 2.0)]
+    try:
+        pass_over(numbers, 0.5, 1)
+    except (RuntimeError, TypeError):
+        return False
+    wanted = (0.5, (1 - BETAS[0]) * 2, (1 - BETAS[1]) * 4)  # the first step of Adam is as long as its rate
+    return all(math.isclose(float(one[0]), value, rel_tol=1e-5) for one, value in zip(numbers, wanted, strict=False))
 
 
 def fused(moving: Moving, steps: Tensor, rate: float, active: Tensor | None) -> None:
@@ -425,7 +441,8 @@ def fused(moving: Moving, steps: Tensor, rate: float, active: Tensor | None) -> 
 def pass_over(moving: Sequence[Tensor], rate: float, count: int) -> None:
     """The `count`-th Adam step of a value, its mean, its variance and a gradient, each of which lies in one piece."""
     value, mean, var, gradient = ([one] for one in moving)
-    torch._fused_adam_(
+    assert FUSED is not None
+    FUSED(
         value, gradient, mean, var, [], [torch.full((), float(count))],
         lr=rate, beta1=BETAS[0], beta2=BETAS[1], eps=EPSILON, weight_decay=0.0, amsgrad=False, maximize=False,
     )  # fmt: skip

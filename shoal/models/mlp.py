@@ -1,6 +1,7 @@
 """The module of the paper's MLPs: an affine map and a ReLU, behind a frozen random projection."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -54,10 +55,7 @@ class Linear:
     def encode(self, images: np.ndarray, peak: int, seed: int) -> Tensor:
         """Images [N, ...] through the frozen projection, [N, H]. It never trains, so it is computed once per image; it
         is a seed's own, the same for all its agents (docs/protocol.md, section 2)."""
-        rng = key(seed, "projection")
-        bound = self.pixels**-0.5
-        weight = floats(rng.uniform(-bound, bound, (self.width, self.pixels)))
-        bias = floats(rng.uniform(-bound, bound, self.width))
+        weight, bias = projection(self.pixels, self.width, seed)
         flat = torch.from_numpy(images).reshape(len(images), self.pixels)
         # All pieces have the same size: how a product is summed depends on it, and an image must not on its neighbours.
         full = F.pad(flat, (0, 0, 0, -len(flat) % PIECE))
@@ -91,3 +89,10 @@ class Linear:
     def shapes(self, count: int, batch: int, depth: int) -> list[tuple[int, ...]]:
         """The shape of `run`'s result at each depth: what a dropout mask must cover."""
         return [(count, self.width, batch)] * depth
+
+
+@lru_cache(maxsize=8)
+def projection(pixels: int, width: int, seed: int) -> tuple[Tensor, Tensor]:
+    """The frozen projection of a seed: weight [H, pixels] and bias [H]. It is asked for whenever images have come."""
+    rng, bound = key(seed, "projection"), pixels**-0.5
+    return floats(rng.uniform(-bound, bound, (width, pixels))), floats(rng.uniform(-bound, bound, width))

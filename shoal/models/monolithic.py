@@ -26,6 +26,7 @@ class Monolithic:
     classes: int
     heads: ClassVar[tuple[str, ...]] = heads.NAMES
     pieced: ClassVar[tuple[str, ...]] = MODULE
+    agnostic: ClassVar[bool] = True  # do all heads read the same features?
 
     @property
     def body(self) -> Mapping[str, int]:

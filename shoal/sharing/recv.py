@@ -362,12 +362,13 @@ def hardest(mode: Recv, post: Post, lane: Lane, net: Sequence[Trained]) -> Hard:
     world, stack, row = post.world, post.stack, post.world.row[lane]
     trained, split = net[row], world.validation
     scores, origins, tasks, locals_ = [], [], [], []
-    for task in range(stack.task + 1) if mode.scope == "all" else [stack.task]:
-        size = int(split.sizes[row, task])
+    asked = range(stack.task + 1) if mode.scope == "all" else [stack.task]
+    sizes = {task: int(split.sizes[row, task]) for task in asked}
+    logits = trained.logits_of({task: split.rows[row, task, :size] for task, size in sizes.items()})
+    for task, size in sizes.items():
         labels = split.labels[row, task, :size]
-        logits = trained.logits(split.rows[row, task, :size], task)
-        rng = key(*lane, "recv", stack.task, stack.epoch, task)
-        scores.append(score(mode.scorer, logits, labels, rng).cpu())
+        rng = key(*lane, "recv", stack.task, stack.epoch, task) if mode.scorer == "random" else None
+        scores.append(score(mode.scorer, logits[task], labels, rng).cpu())
         origins.append(world.streams[row][task].validation[:size])
         tasks.append(np.full(size, task))
         locals_.append(labels.cpu().numpy())
@@ -380,12 +381,13 @@ def hardest(mode: Recv, post: Post, lane: Lane, net: Sequence[Trained]) -> Hard:
     return Hard(rows, known, np.concatenate(tasks)[order], np.concatenate(locals_)[order])
 
 
-def score(scorer: str, logits: Tensor, labels: Tensor, rng: np.random.Generator) -> Tensor:
+def score(scorer: str, logits: Tensor, labels: Tensor, rng: np.random.Generator | None) -> Tensor:
     """How hard images are, [n], by logits [n, K] and labels [n]; larger is harder (Settles 2009).
 
     cross-entropy -log p(y); confidence -max p; margin -(p1 - p2) of the two largest; entropy -sum p log p.
     """
     if scorer == "random":
+        assert rng is not None
         return torch.from_numpy(rng.random(len(logits)))
     if scorer == "cross-entropy":
         return F.cross_entropy(logits, labels, reduction="none")
@@ -400,11 +402,16 @@ def nearness(count: int, net: Trained, x: Tensor, own: Held, admissible: Tensor)
     """For each query x[n] the `count` nearest of a lane's own images by the cosine of features, each task with its own:
     similarities [n, count], -inf where there is no admissible image, and places in `own` [n, count] (or fewer)."""
     similar = torch.full((len(x), len(own.rows)), -torch.inf)
-    for task in range(admissible.shape[1]):
-        asked, here = admissible[:, task].nonzero().squeeze(1), np.flatnonzero(own.task == task)
+    for tasks in net.alike(range(admissible.shape[1])):
+        wanted = admissible[:, tasks]
+        asked, here = wanted.any(1).nonzero().squeeze(1), np.flatnonzero(np.isin(own.task, tasks))
         if not len(asked) or not len(here):
             continue
-        theirs, mine = F.normalize(net.features(x[asked], task)), F.normalize(net.features(own.x[here], task))
-        similar[asked[:, None], torch.from_numpy(here)] = (theirs @ mine.T).cpu()
+        theirs, mine = (F.normalize(net.features(one, tasks[0])) for one in (x[asked], own.x[here]))
+        found = (theirs @ mine.T).cpu()
+        if len(tasks) > 1:
+            column = torch.from_numpy(np.searchsorted(tasks, own.task[here]))
+            found.masked_fill_(~wanted[asked][:, column], -torch.inf)
+        similar[asked[:, None], torch.from_numpy(here)] = found
     best = similar.topk(min(count, similar.shape[1]), 1)
     return best.values, best.indices

@@ -7,6 +7,7 @@ import torch
 from shoal.fleet.run import simulate
 from shoal.fleet.stack import Stack, start
 from shoal.fleet.world import World
+from shoal.learners import step
 from shoal.learners.candidates import alive as living
 from shoal.learners.modular import Growth
 from shoal.models.mlp import Linear
@@ -118,3 +119,22 @@ def test_a_lane_ends_with_the_weights_of_its_twin(model: str, learner: dict[str,
             moved = (mine[name] - before.params[name][lane][: len(mine[name])]).abs().max()
             assert moved > 0.01, "too little was learned for a comparison to mean anything"
         torch.testing.assert_close(stack.accuracy[lane, :, -1], table[:, -1], rtol=0, atol=0.02, equal_nan=True)
+
+
+def test_a_torch_without_its_fused_adam_learns_the_same_up_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That name is private: a later torch may not have it, or take other arguments."""
+
+    def otherwise(*_: object) -> None:
+        raise TypeError("unexpected arguments")
+
+    made = fleet("mlp", machine={"kernel": "torch"}, net={"dropout": 0.0}, tasks={"count": 3, "initial": 1})
+    wanted = simulate(made).params
+    for fused in (None, otherwise, lambda *_, **__: None):
+        monkeypatch.setattr(step, "FUSED", fused)
+        step.has_fused.cache_clear()
+        assert not step.has_fused()
+        for name, tensor in simulate(made).params.items():
+            torch.testing.assert_close(tensor, wanted[name], rtol=1e-3, atol=1e-4)
+    monkeypatch.undo()
+    step.has_fused.cache_clear()
+    assert step.has_fused()
