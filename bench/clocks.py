@@ -21,12 +21,13 @@ from shoal.runs.record import Record, reopen
 from shoal.settings.groups import Settings
 
 DOCS = Path(__file__).parent.parent / "docs"
+INITIAL = 4  # tasks of the common start
 # As usual, but often enough for short tasks, and modmod asks for an agent's first task too: others may have modules.
 MODES: dict[str, list[dict[str, Any]]] = {
     "alone": [],
     "recv": [{"mode": "recv", "every": 5}],
     "fedavg": [{"mode": "fedavg", "every": 5}],
-    "modmod": [{"mode": "modmod", "start": "initial"}],
+    "modmod": [{"mode": "modmod", "start": INITIAL}],
 }
 EARLY, LATE = (0, 1, 2, 3), (4, 5, 6, 7)
 JOINS = 40.0  # epochs after which the second half begins: two tasks
@@ -35,7 +36,7 @@ FLEET: dict[str, Any] = {
     "model": "modular-mlp",
     "agents": 8,
     "seeds": 2,
-    "tasks": {"count": 7, "initial": 4},
+    "tasks": {"count": 7, "initial": INITIAL},
     "net": {"dropout": 0.2},
     "learner": {"epochs": 20, "batch": 16, "rate": 3e-3},
 }
