@@ -183,4 +183,4 @@ def chances(each: Mapping[Key, Scores]) -> str:
         kept = [one.shows(rival) for one in found for rival in one.gaps]
         if found:
             counts.append(f"`{protocol}`: of {len(shown)} differences {sum(shown)} were shown before, {sum(kept)} now")
-    return said + "; ".join(counts) + "."
+    return (said + "; ".join(counts)).rstrip(" .") + "."

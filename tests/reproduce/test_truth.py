@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from shoal.errors import SettingsError
-from shoal.reproduce import best, corrections, draws, families, results, tables
+from shoal.reproduce import best, corrections, draws, families, given, results, tables
 from shoal.reproduce.overview import gain
-from shoal.reproduce.table1 import MLP, alike
+from shoal.reproduce.table1 import MLP, MODELS, alike, settings
 from shoal.runs.cells import Row, read_csv
 from shoal.study.paired import paired
 from tests.command import ROOT
@@ -145,6 +145,27 @@ def test_what_the_readme_found_is_in_the_csvs() -> None:
     assert f"with images is not decided yet ({over('modmod', 'data', 'auc')})" in text
     assert f"({over('hybrid', 'data', 'final_accuracy')} over images alone" in text
     assert f"{over('hybrid', 'modmod', 'final_accuracy')} over modules alone)" in text
+
+
+def test_prices_and_speeds_of_the_readme_are_in_the_csvs() -> None:
+    text = (ROOT / "README.md").read_text()
+    fit = best.fullest(alike(read_csv(DOCS / "table1.csv")))
+    sent = [
+        fit["fair", dataset, "modular", "data"]["bytes_total"]
+        / fit["fair", dataset, "modular", "modmod"]["bytes_total"]
+        for dataset in MLP[:3]
+    ]
+    assert (round(min(sent), -1), round(max(sent), -1)) == (60, 70)
+    assert "for a sixtieth to a seventieth of the bytes that images take in a whole run on the MNISTs" in text
+    images = [results.per_link(fit["fair", dataset, "monolithic", "data"]) for dataset in MLP]
+    assert all(one is not None and 0.45e6 < one < 0.55e6 for one in images)
+    assert "for half a megabyte per link and task" in text
+    free = {given.given(settings(name, model, "data", "fair", 1)).total for name in MLP[:3] for model in MODELS}
+    assert {f"({round(one, -3):,} floats on the MNISTs" in text for one in free} == {True}
+    bench = read_csv(DOCS / "speed.csv")
+    rates = [one["rate"] for one in bench if (one["cores"], one["lanes"], one["contender"]) == (2, 64, "shoal")]
+    plain, modular = (f"{round(one, -2):,.0f}" for one in rates)
+    assert f"learn {plain} (nets in one piece) or {modular} (modular) agent-steps per second" in text
 
 
 @pytest.mark.parametrize("name", ["budget", "topology"])
