@@ -21,18 +21,17 @@ from shoal.sharing.modes import MODES
 from shoal.sharing.scores import SCORES, Metric
 from shoal.testing import check_graph, check_learner, check_mode, check_model, check_rule, check_score
 
-# Every mode with convolutions takes minutes, and is for `make data`; the golden records have these pairs, too.
-LONG = [model for model, entry in MODELS.items() if entry.block == "cnn"]
-SPECIAL = [model for model, entry in MODELS.items() if entry.learner in ("frozen", "decomposed")]
+# Every mode with the first model that it suits, and those of the paper with nets of modules, too; the other pairs take
+# minutes and are for `make data`.
+PAPER = ("recv", "simp", "fedavg", "fedprox", "fedcurv", "fedfish")
 
 
-def takes_long(mode: str, model: str) -> bool:
-    """Of nets that have a learner of their own, the modes that are made for them are enough for every day."""
-    return model in LONG or (model in SPECIAL and mode not in ("masks", "heads", "fedweit"))
+def everyday(mode: str, model: str) -> bool:
+    return model == suited([made_of(mode)])[0] or (mode in PAPER and model == "modular-mlp")
 
 
 PAIRS = [
-    pytest.param(mode, model, marks=[pytest.mark.slow] * takes_long(mode, model))
+    pytest.param(mode, model, marks=[] if everyday(mode, model) else [pytest.mark.slow])
     for mode in MODES
     for model in suited([made_of(mode)])
 ]

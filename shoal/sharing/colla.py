@@ -15,7 +15,7 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, numbers
 from shoal.models.factor import DICTIONARY, Factor
 from shoal.settings.groups import Settings
-from shoal.sharing.contract import Sharing
+from shoal.sharing.contract import Carries, Sharing
 
 LARGE = 1e6  # no number that is sent is larger
 FITS = "ella"  # whose normal equations are solved
@@ -123,6 +123,9 @@ class CoLLA(Sharing):
         state["x"][row], state["on"][row] = found[: len(x)], True
         post.stack.params[DICTIONARY][row] = found.view(model.read, -1)
         post.stack.moved[row] = True
+
+    def carries(self, kind: str) -> Carries | None:
+        return Carries(("models",)) if kind == "dictionary" else None
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         model = shape_of(world)
