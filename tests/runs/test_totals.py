@@ -49,7 +49,7 @@ def test_totals_are_fewer_rows_and_the_same_sums(both: dict[str, tuple[Record, d
     sums = rows.group_by(alike).agg(pl.col("items", "floats", "bytes", "paper").sum(), pl.len().alias("messages"))
     sums = sums.with_columns(pl.col("messages").cast(pl.Int64)).sort(alike)
     assert totals.select(sums.columns).sort(alike).equals(sums)
-    assert posted(totals, 1) == posted(rows, 1)
+    assert posted(totals, 1, {}) == posted(rows, 1, {})
     measured(short.folder)  # its records agree with its summary
     assert not (short.folder / "links.parquet").exists()
     one, other = (record.load(torch.device("cpu")) for record in (plain, short))

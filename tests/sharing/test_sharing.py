@@ -45,7 +45,7 @@ from tests.fleets import (
     total,
 )
 
-FEDERATED = [name for name, mode in MODES.items() if issubclass(mode, Federated)]
+FEDERATED = {name: mode for name, mode in MODES.items() if issubclass(mode, Federated)}
 # Two components, and agent 4 alone; of the second seed the first component.
 PAIRS = ((0, 1), (1, 0), (2, 3), (3, 2))
 FIRST, SECOND = (Lane(0, 0), Lane(0, 1)), (Lane(1, 0), Lane(1, 1))
@@ -318,7 +318,7 @@ def test_the_quote_of_simp_holds_for_agents_that_ask_for_few_classes() -> None:
 )
 def test_modules_that_do_not_fit_go_in_turn_until_all_are_averaged(mode: str, fit: int, rest: int) -> None:
     """Also over an edge that rests while the mode acts: its turn is that of the edge, not of the mode."""
-    budget = fit * (MODES[mode].copies * MODULE["mlp"] + 1)
+    budget = fit * (FEDERATED[mode].copies * MODULE["mlp"] + 1)
     network = {"graph": "complete", "budget": budget, "every": rest}
     world, stack = ready("mlp", [{"mode": mode}], network=network, learner={"epochs": 30})
     seen: dict[tuple[Lane, Lane], set[int]] = {}
