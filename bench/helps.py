@@ -2,10 +2,10 @@
 bench.helps`.
 
 Eight agents on the digits that come with shoal, a complete graph, with none and two liars of eight: recv with
-label-flipped images, on nets in one piece, and modmod with poisoned modules. Every fleet accepts all that comes, or only
-what helps on the receiver's own validation data. What counts is the final test accuracy of the agents that are honest in
-all of these runs, the first six. Every run is a row of docs/helps.csv, so that what is there already is not measured
-again; the table of docs/guides/liars.md is printed at the end.
+label-flipped images, on nets in one piece, and modmod with poisoned modules. Every fleet accepts all that comes, or
+only what helps on the receiver's own validation data. What counts is the final test accuracy of the agents that are
+honest in all of these runs, the first six. Every run is a row of docs/helps.csv, so that what is there already is not
+measured again; the table of docs/guides/liars.md is printed at the end.
 """
 
 import argparse
