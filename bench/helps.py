@@ -35,8 +35,8 @@ class Trial(NamedTuple):
     def settings(self, quick: bool = False) -> shoal.Settings:
         model, lie = LIES[self.mode]
         raw: dict[str, Any] = {"dataset": "digits", "model": model, "agents": AGENTS, "seeds": 1 if quick else SEEDS}
-        raw |= {"tasks": {"count": 6, **({"train": 8, "validation": 8} if quick else {})}}
-        raw |= {"learner": {"epochs": 4 if quick else 20}}
+        raw |= {"tasks": {"count": 6 if self.mode == "recv" else 9, **({"train": 8, "validation": 8} if quick else {})}}
+        raw |= {"learner": {"epochs": 4 if quick else 20 if self.mode == "recv" else 10}}
         if self.accept:
             own = {"every": 2 if quick else 5} if self.mode == "recv" else {"tryout": 2 if quick else 5}
             raw["sharing"] = [{"mode": self.mode, "accept": self.accept, **own}]
