@@ -2,10 +2,10 @@
 bench.helps`.
 
 Eight agents on the digits that come with shoal, a complete graph, with none and two liars of eight: recv with
-label-flipped images, on nets in one piece, and modmod with poisoned modules. Every fleet accepts all that comes, or only
-what helps on the receiver's own validation data. What counts is the final test accuracy of the agents that are honest in
-all of these runs, the first six. Every run is a row of docs/helps.csv, so that what is there already is not measured
-again; the table of docs/guides/liars.md is printed at the end.
+label-flipped images, on nets in one piece, and modmod with poisoned modules. Every fleet accepts all that comes, or
+only what helps on the receiver's own validation data. What counts is the final test accuracy of the agents that are
+honest in all of these runs, the first six. Every run is a row of docs/helps.csv, so that what is there already is not
+measured again; the table of docs/guides/liars.md is printed at the end.
 """
 
 import argparse
@@ -35,8 +35,8 @@ class Trial(NamedTuple):
     def settings(self, quick: bool = False) -> shoal.Settings:
         model, lie = LIES[self.mode]
         raw: dict[str, Any] = {"dataset": "digits", "model": model, "agents": AGENTS, "seeds": 1 if quick else SEEDS}
-        raw |= {"tasks": {"count": 6, **({"train": 8, "validation": 8} if quick else {})}}
-        raw |= {"learner": {"epochs": 4 if quick else 20}}
+        raw |= {"tasks": {"count": 6 if self.mode == "recv" else 9, **({"train": 8, "validation": 8} if quick else {})}}
+        raw |= {"learner": {"epochs": 4 if quick else 20 if self.mode == "recv" else 10}}
         if self.accept:
             own = {"every": 2 if quick else 5} if self.mode == "recv" else {"tryout": 2 if quick else 5}
             raw["sharing"] = [{"mode": self.mode, "accept": self.accept, **own}]

@@ -237,6 +237,8 @@ def mode(
     if not callable(sends) and sends != WEIGHTS:
         raise SettingsError(f'`sends` is "{WEIGHTS}" or a function of an agent, got {sends!r}')
 
+    held = known_contents(holds)
+
     def make(uses: Callable[..., Any]) -> type[Sharing]:
         given = {"sends": sends if callable(sends) else None, "uses": uses, "penalty": penalty}
         functions = {word: one for word, one in given.items() if one is not None}
@@ -250,7 +252,7 @@ def mode(
             ),
         }
         found: type[Short] = made(Penalising if penalty else Short, uses, functions, {"uses": 2}, fixed)
-        found.holds = known_contents(holds)
+        found.holds = held
         return found
 
     return make

@@ -48,7 +48,7 @@ def permitted(post: "Post", lane: Lane, others: Sequence[Lane], kind: str, class
     found, carried = np.ones(len(classes), bool), post.mode.carries(kind)
     for other in others:
         ours = post.world.terms(lane, other)
-        if ours is None or not ours.by_class or ours.refuses(carried):
+        if not len(classes) or ours is None or not ours.by_class or ours.refuses(carried):
             continue
         several = np.asarray(classes).reshape(len(classes), -1)
         found &= ~np.isin(several, list(ours.classes)).any(1)

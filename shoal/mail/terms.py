@@ -108,6 +108,6 @@ def counted(mode: Sharing, mail: Mail, expected: Mapping[str, Expected], classes
     if want.shape[:1] != (None,):
         return np.isin(np.arange(classes), said) * max(1, mail.items)
     found = np.zeros(classes, np.int64)
-    for own in said.reshape(len(said), -1):
+    for own in said:
         found[np.unique(own)] += 1
     return found

@@ -12,6 +12,7 @@ import polars as pl
 
 from shoal.report.read import ALONE, Run, area, final
 from shoal.settings.part import flatten
+from shoal.settings.policies import CONTENTS
 from shoal.study import metrics
 from shoal.study.paired import Gain, Scores, paired
 
@@ -22,6 +23,8 @@ Row = dict[str, Any]
 UNSENT = (
     *("edge at rest", "over budget", "forged", "no edge", "no tensors", "too much", "sent already", "silent"),
     "link down",
+    *(f"{what} forbidden" for what in CONTENTS),
+    *("contents undeclared", "class forbidden", "class used up", "class unsaid", "not clipped", "privacy spent"),
 )
 
 

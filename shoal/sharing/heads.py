@@ -86,7 +86,7 @@ class Heads(Sharing):
             for other in post.out(lane):
                 sent = gone[row, slots(world).of(lane, other)]
                 new = [task for task in range(first, stack.task + 1) if whole[task] and not sent[task]]
-                classes = np.array([world.streams[row][task].outputs for task in new]).reshape(len(new), -1)
+                classes = np.array([world.streams[row][task].outputs for task in new])
                 may = post.permitted(lane, [other], "heads", classes)
                 new = [task for task, fine in zip(new, may, strict=True) if fine]
                 layout = self.expects(world, "heads", other)

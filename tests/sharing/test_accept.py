@@ -1,0 +1,63 @@
+"""Acceptance: images and modules that do not help on the receiver's own validation data are not used."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.contracts.fleets import difference, ran, saved
+from shoal.fleet.run import simulate
+from shoal.mail.mail import ACCEPTED
+from shoal.sharing.accept import NO_HELP
+from tests.fleets import FEW, fleet
+
+TASKS = {**FEW, "count": 4, "train": 20, "validation": 20}
+
+
+def taken(does: str, mode: dict[str, Any]) -> tuple[float, float]:
+    """Which share of the images of honest agents and of a liar is accepted."""
+    run = ran(fleet("mlp", agents=4, tasks=TASKS, sharing=[mode], faulty={"agents": [3], "does": does}))
+    said = [(mail.sender.agent == 3, verdict) for mail, verdict in run.posted if mail.kind != "question"]
+    assert {verdict for _, verdict in said} <= {ACCEPTED, NO_HELP}
+    honest, liars = (np.mean([verdict == ACCEPTED for lies, verdict in said if lies == one]) for one in (False, True))
+    return float(honest), float(liars)
+
+
+@pytest.mark.parametrize("mode", ["uniform", "recv"])
+def test_images_with_false_labels_are_taken_less_often(mode: str) -> None:
+    own = {"images": 20} if mode == "uniform" else {"queries": 10}
+    honest, liar = taken("label-flip", {"mode": mode, "every": 2, **own, "accept": "helps"})
+    assert honest > 0.5
+    assert liar < honest - 0.2
+
+
+def test_what_does_not_help_is_as_if_it_had_never_come_and_the_run_resumes() -> None:
+    given: dict[str, Any] = {
+        "agents": 3,
+        "tasks": TASKS,
+        "sharing": [{"mode": "uniform", "every": 2, "accept": "helps"}],
+    }
+    run = ran(fleet("mlp", **given))
+    plain = ran(fleet("mlp", **{**given, "sharing": [{"mode": "uniform", "every": 2}]}))
+    assert NO_HELP in run.stack.ledger.column("verdict").tolist()
+    assert difference(run.stack, plain.stack)
+    (stack,) = saved(run.world.settings, [run.states[len(run.states) // 2]])
+    assert not difference(simulate(run.world, stack), run.stack)
+
+
+def test_a_module_that_is_behind_a_fresh_one_is_not_used() -> None:
+    sharing = {"mode": "modmod", "min_similarity": -1.0, "accept": "helps", "tryout": 3}
+    faulty = {"agents": [2], "does": "poison", "strength": 30.0}
+    run = ran(fleet("modular-mlp", agents=3, tasks=TASKS, sharing=[sharing], faulty=faulty))
+    offers = run.stack.of("modmod")["offers"]
+    told = offers[~offers[..., 0].isnan()]
+    assert len(told)
+    assert not told[told[:, 0] == 2][:, 4].all()  # sender, source, score, accuracy, chosen
+    tried = told[~told[:, 3].isnan()]
+    assert len(tried)
+    assert not told[told[:, 3].isnan()][:, 4].any()  # nothing is used that was not tried
+    for row, tasks in enumerate(offers):
+        for task, several in enumerate(tasks):
+            origin = run.stack.of("modular")["origin"][row, task].tolist()
+            chosen = several[several[:, 4] == 1]
+            assert origin == ([int(chosen[0, 0]), int(chosen[0, 1])] if len(chosen) else [-1, -1])
