@@ -201,7 +201,9 @@ def test_what_a_node_lacks_is_one_sentence_that_names_it(tmp_path: Path, monkeyp
     """A net of one's own that is here and not there; data is sent, so that it is missing nowhere."""
     (tmp_path / "only_here.py").write_text("from torch import nn\n\ndef net():\n    return nn.Flatten()\n")
     monkeypatch.syspath_prepend(tmp_path)
-    fleet = worlds(ray_of(2, **OWN, model="only_here:net", learner={"epochs": 3}, sharing=[]), load("digits"))
+    fleet = worlds(
+        ray_of(2, **OWN, model="only_here:net", learner={"epochs": 3, "memory": 4}, sharing=[]), load("digits")
+    )
     with pytest.raises(UserError, match=r"the worker in process \d+ on node \S+ cannot begin: .*only_here"):
         train(fleet)
 
