@@ -33,7 +33,7 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def teach(commands: list[CommandInfo] | list[TyperInfo], before: str = "") -> None:
     """Give commands their headings and examples, in the order of the table."""
-    names = {id(one): before + (one.name or getattr(one.callback, "__name__", "")) for one in commands}
+    names = {id(one): f"{before}{one.name or getattr(one.callback, '__name__', '')}" for one in commands}
     order = {name: at for at, name in enumerate(EXAMPLES)}
     commands.sort(key=lambda one: order.get(names[id(one)], len(order)))
     for one in commands:
