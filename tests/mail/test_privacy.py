@@ -17,7 +17,7 @@ from tests.fleets import FEW, fleet
 
 FEDAVG: dict[str, Any] = {"mode": "fedavg", "every": 2}
 ROOM = 5  # releases
-TIGHT: dict[str, Any] = {"clip": 0.5, "noise": 4.0, "delta": 1e-5}
+TIGHT: dict[str, Any] = {"clip": 0.01, "noise": 4.0, "delta": 1e-5}
 
 
 def made(policy: Any, sharing: Any = FEDAVG, **more: Any) -> Any:
