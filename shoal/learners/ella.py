@@ -118,7 +118,7 @@ class Ella(Learner):
                 state["begun"][row] += 1
             else:
                 gram, target = posed(atoms, theta[None], weight[None])
-                codes[output] = sparse(gram, target, torch.zeros_like(target), self.sparse)[0]
+                codes[output] = sparse(gram, target, self.sparse)[0]
             code = codes[output]
             state["gram"][row] += torch.kron(torch.outer(code, code), weight)
             state["target"][row] += torch.kron(code, weight @ theta)
@@ -152,9 +152,7 @@ class Ella(Learner):
             grams.append(gram)
             targets.append(target)
         there = state["fitted"].flatten()
-        begin = codes.flatten(0, 2)[there]
-        found = sparse(torch.cat(grams)[there], torch.cat(targets)[there], begin, self.sparse)
-        codes[state["fitted"]] = found
+        codes[state["fitted"]] = sparse(torch.cat(grams)[there], torch.cat(targets)[there], self.sparse)
 
 
 def factored(world: World) -> Factor:

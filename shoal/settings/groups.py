@@ -136,7 +136,9 @@ class Net(Part):
         json_schema_extra=LATER,
     )
     private: NonNegativeInt = Field(
-        0, description="atoms that an agent never sends, beside those that agents share (factor)", json_schema_extra=LATER
+        0,
+        description="atoms that an agent never sends, beside those that agents share (factor)",
+        json_schema_extra=LATER,
     )
     replace_last: bool = Field(
         False,
