@@ -14,7 +14,6 @@ from shoal.learners.closed import linear, logistic, posed, sparse
 from shoal.learners.contract import Learner
 from shoal.learners.plain import with_heads
 from shoal.models.factor import CODES, DICTIONARY, Factor
-from shoal.models.table import MODELS
 from shoal.rng import key
 from shoal.settings.groups import Settings
 
@@ -157,5 +156,5 @@ class Ella(Learner):
 
 def factored(world: World) -> Factor:
     """The model of lanes that learn by it."""
-    assert isinstance(world.model, Factor), f"{MODELS} has no dictionary in `{world.settings.model}`"
+    assert isinstance(world.model, Factor), f"`{world.settings.model}` has no dictionary"
     return world.model
