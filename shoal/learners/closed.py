@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 STEPS, CHANGE = 100, 1e-3  # Newton's steps at most, and the change after which there is none
 HALVES = 30  # how often a step that goes too far is halved
-SWEEPS, SETTLED = 500, 1e-9  # sweeps over all atoms at most, and the change after which there is none
+SWEEPS, SETTLED = 1000, 1e-9  # sweeps over all atoms at most, and the change after which there is none
 NOTHING = 1e-12  # an atom that matters no more than this has no code
 
 
@@ -66,14 +66,13 @@ def posed(dictionary: Tensor, theta: Tensor, weight: Tensor) -> tuple[Tensor, Te
     return seen @ dictionary.T, (seen @ theta[..., None])[..., 0]
 
 
-def sparse(gram: Tensor, target: Tensor, begin: Tensor, penalty: float) -> Tensor:
-    """argmin over s of s'Gs - 2c's + penalty |s|_1 for each row, by coordinate descent: gram[R, k, k], target[R, k],
-    from `begin` [R, k]. A row whose code would be zero gets least squares, so that every task has a say."""
+def sparse(gram: Tensor, target: Tensor, penalty: float) -> Tensor:
+    """argmin over s of s'Gs - 2c's + penalty |s|_1 for each row, by coordinate descent from least squares: gram[R, k,
+    k], target[R, k]. A row whose code would be zero keeps least squares, so that every task has a say."""
+    begin = torch.linalg.lstsq(gram, target[..., None], driver="gelsd").solution[..., 0]
     found = descended(*(one.cpu().numpy() for one in (gram, target, begin)), penalty)
     code = torch.from_numpy(found).to(target)
-    for row in (~code.any(1)).nonzero().flatten().tolist():
-        code[row] = torch.linalg.lstsq(gram[row], target[row, :, None], driver="gelsd").solution[:, 0]
-    return code
+    return torch.where(code.any(1, keepdim=True), code, begin)
 
 
 def descended(gram: Array, target: Array, begin: Array, penalty: float) -> Array:

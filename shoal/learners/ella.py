@@ -14,7 +14,6 @@ from shoal.learners.closed import linear, logistic, posed, sparse
 from shoal.learners.contract import Learner
 from shoal.learners.plain import with_heads
 from shoal.models.factor import CODES, DICTIONARY, Factor
-from shoal.models.table import MODELS
 from shoal.rng import key
 from shoal.settings.groups import Settings
 
@@ -118,7 +117,7 @@ class Ella(Learner):
                 state["begun"][row] += 1
             else:
                 gram, target = posed(atoms, theta[None], weight[None])
-                codes[output] = sparse(gram, target, torch.zeros_like(target), self.sparse)[0]
+                codes[output] = sparse(gram, target, self.sparse)[0]
             code = codes[output]
             state["gram"][row] += torch.kron(torch.outer(code, code), weight)
             state["target"][row] += torch.kron(code, weight @ theta)
@@ -152,12 +151,10 @@ class Ella(Learner):
             grams.append(gram)
             targets.append(target)
         there = state["fitted"].flatten()
-        begin = codes.flatten(0, 2)[there]
-        found = sparse(torch.cat(grams)[there], torch.cat(targets)[there], begin, self.sparse)
-        codes[state["fitted"]] = found
+        codes[state["fitted"]] = sparse(torch.cat(grams)[there], torch.cat(targets)[there], self.sparse)
 
 
 def factored(world: World) -> Factor:
     """The model of lanes that learn by it."""
-    assert isinstance(world.model, Factor), f"{MODELS} has no dictionary in `{world.settings.model}`"
+    assert isinstance(world.model, Factor), f"`{world.settings.model}` has no dictionary"
     return world.model

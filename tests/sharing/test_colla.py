@@ -1,0 +1,131 @@
+"""Dictionaries: single fits, sparse codes, ELLA alone, and agreement by CoLLA."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import shoal
+from shoal.contracts.fleets import settings_of
+from shoal.errors import SettingsError
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners.closed import linear, logistic, sparse
+from shoal.learners.ella import Ella
+from shoal.learners.table import LEARNERS
+from shoal.mail.mail import Mail
+from shoal.models.table import MODELS
+
+AGENTS, TASKS, INPUTS, ATOMS, ROWS = 4, 8, 4, 2, 30
+
+
+def made_up() -> shoal.Data:
+    """Tasks of four agents whose predictors are sums of the same two atoms."""
+    rng = np.random.default_rng(0)
+    atoms = rng.normal(size=(ATOMS, INPUTS))
+    count = AGENTS * TASKS
+    theta = rng.normal(size=(count, ATOMS)) @ atoms
+    x = rng.normal(size=(count, ROWS, INPUTS))
+    y = np.einsum("tni,ti->tn", x, theta) + 0.1 * rng.normal(size=(count, ROWS))
+    of = np.repeat(np.arange(count), ROWS)
+    return shoal.Data.from_arrays(x.reshape(-1, INPUTS), y.ravel(), agent=of // TASKS, task=of % TASKS)
+
+
+def ran(graph: Any, epochs: int = 100, sent: list[Mail] | None = None, **more: Any) -> tuple[World, Stack]:
+    fleet = shoal.Fleet(
+        made_up(), model="factor", sharing=["colla"], network=graph, learner={"epochs": epochs, "memory": 0},
+        net={"basis": ATOMS} | more.pop("net", {}), tasks={"initial": TASKS - 1, "common": False}, **more,
+    )  # fmt: skip
+    (world,) = shoal.prepare(fleet.settings)
+    return world, shoal.simulate(world, observe=lambda mail, _: sent.append(mail) if sent is not None else None)
+
+
+def central(stack: Stack, decay: float) -> Tensor:
+    """The dictionary that fits the tasks of all agents, [k D], from the statistics that none of them sends."""
+    state = stack.of("ella")
+    count = state["count"].double()
+    gram = (state["gram"] / count[:, None, None]).sum(0) + len(count) * decay * torch.eye(state["gram"].shape[1])
+    found: Tensor = torch.linalg.solve(gram, (state["target"] / count[:, None]).sum(0))
+    return found
+
+
+def gap(world: World, stack: Stack) -> float:
+    """How far the farthest agent is from the central dictionary, relative to its length."""
+    learner = world.settings.learner
+    assert isinstance(learner, Ella)
+    want = central(stack, learner.decay)
+    return float((stack.params["dictionary"].flatten(1) - want).norm(dim=1).max() / want.norm())
+
+
+@pytest.mark.parametrize("graph", ["ring", "server", "complete"])
+def test_agents_come_near_the_dictionary_of_all(graph: str) -> None:
+    assert gap(*ran(graph)) < 0.2
+
+
+def test_a_message_is_the_shared_atoms_and_a_number() -> None:
+    sent: list[Mail] = []
+    _, stack = ran("ring", epochs=3, net={"private": 1}, sent=sent)
+    wide = INPUTS + 1
+    assert {tuple(mail.payload["dictionary"].shape) for mail in sent} == {(ATOMS, wide)}
+    assert {mail.floats for mail in sent} == {ATOMS * wide + 1}
+    own = stack.params["dictionary"][:, ATOMS:]
+    assert own.shape == (AGENTS, 1, wide)
+    assert not torch.allclose(own[0], own[1])
+
+
+def test_alone_the_dictionary_solves_the_normal_equations_of_its_codes() -> None:
+    world, stack = ran("disconnected", epochs=1)
+    learner, state = world.settings.learner, stack.of("ella")
+    assert isinstance(learner, Ella)
+    count = float(state["count"][0])
+    matrix = state["gram"][0] / count + learner.decay * torch.eye(state["gram"].shape[1])
+    want = torch.linalg.solve(matrix, state["target"][0] / count)
+    assert torch.allclose(stack.params["dictionary"][0].flatten(), want, rtol=1e-6, atol=1e-9)
+    assert stack.params["dictionary"].dtype == torch.float64
+
+
+def test_single_fits_are_where_the_loss_is_flat() -> None:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.cat([torch.randn(40, 3, generator=rng, dtype=torch.float64), torch.ones(40, 1, dtype=torch.float64)], 1)
+    held = torch.tensor([0.5, 0.5, 0.5, 0.0], dtype=torch.float64)
+    y = x @ torch.tensor([1.0, -2.0, 0.0, 0.3], dtype=torch.float64)
+    theta, weight = linear(x, y, 0.5)
+    assert torch.allclose(x.T @ (x @ theta - y) + held * theta, torch.zeros(4, dtype=torch.float64), atol=1e-9)
+    assert torch.allclose(weight, (x.T @ x + held.diag()) / 40)
+    theta, weight = logistic(x, (y > 0).double(), 0.5)
+    likely = torch.sigmoid(x @ theta)
+    slope = x.T @ (likely - (y > 0).double()) + held * theta
+    assert float(slope.abs().max()) < 1e-4
+    assert torch.allclose(weight, (x.T @ torch.diag(likely * (1 - likely)) @ x + held.diag()) / 80)
+
+
+def test_codes_are_where_no_atom_pulls_harder_than_it_costs() -> None:
+    rng = torch.Generator().manual_seed(1)
+    root = torch.randn(5, 4, 4, generator=rng, dtype=torch.float64)
+    gram, target = root @ root.mT + 0.1 * torch.eye(4), torch.randn(5, 4, generator=rng, dtype=torch.float64)
+    code = sparse(gram, target, 0.8)
+    pull = 2 * (target - (gram @ code[..., None])[..., 0])
+    on = code != 0
+    assert on.any()
+    assert not on.all()
+    assert torch.allclose(pull[on], 0.8 * code[on].sign(), atol=1e-6)
+    assert float(pull[~on].abs().max()) <= 0.8 + 1e-6
+    dear = sparse(gram, target, 1e6)  # nothing would be left: least squares
+    assert torch.allclose((gram @ dear[..., None])[..., 0], target, atol=1e-8)
+
+
+def test_what_does_not_go_together_is_said_in_a_sentence() -> None:
+    with pytest.raises(SettingsError, match=r"`ella` fits predictors in a dictionary, and `mlp` has none; use model ="):
+        settings_of("mlp", learner={"method": "ella"})
+    with pytest.raises(SettingsError, match="mode `colla` agrees on a dictionary, and `mlp` has none"):
+        settings_of("mlp", sharing="colla")
+    with pytest.raises(SettingsError, match="fits a task once, in closed form, and has no use for what mode `recv`"):
+        settings_of("factor", sharing=[{"mode": "recv", "every": 2}])
+    with pytest.raises(SettingsError, match=r'with a head for each task .*, got tasks.heads = "grow"'):
+        settings_of("factor", tasks={"heads": "grow"})
+    for method in LEARNERS:
+        if method != MODELS["factor"].learner:
+            with pytest.raises(SettingsError):
+                settings_of("factor", learner={"method": method})
