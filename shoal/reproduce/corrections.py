@@ -88,7 +88,10 @@ def module(tables: Tables) -> str:
     )
     rows = {row["parts"]: row for row in tables.get("parts", ()) if row["routes"] == "all"}
     if not rows:
-        return said + "`shoal transfer RUN --parts` measures it; its table is not there yet."
+        return (
+            f"{said}On one seed most of the gain stayed. `shoal transfer RUN --parts` measures it; its table over four "
+            "seeds is not there yet."
+        )
     one = rows["module"]
     named = {"module+structure+head": "all three parts", "module": "the weights alone"}
     named |= {"structure+head": "structure and head without the weights", "head": "the head alone"}

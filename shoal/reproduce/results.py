@@ -57,8 +57,10 @@ def judged(protocol: str) -> Made:
 def per_link(row: Row) -> float | None:
     """Bytes per directed link and task in which it was used, as floats are counted. Rows of shoal 0.1 have the total
     alone: modmod acts from the second task after the start on, all others from the first."""
-    if row.get("bytes_per_link_task") or not row.get("bytes_total"):
-        return row.get("bytes_per_link_task")
+    if row.get("bytes_per_link_task"):
+        return float(row["bytes_per_link_task"])
+    if not row.get("bytes_total"):
+        return None
     fleet = settings(row["dataset"], row["model"], row["method"], row["protocol"], row["seeds"])
     used = fleet.tasks.count - fleet.tasks.initial - (row["method"] == "modmod")
     return float(row["bytes_total"]) / (fleet.agents * (fleet.agents - 1) * fleet.seeds * used)
