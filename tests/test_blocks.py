@@ -17,6 +17,7 @@ import tomllib
 import traceback
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,12 +150,16 @@ def started(file: Path, folder: Path, out: Path) -> None:
             os._exit(1)
 
 
+def at_most(most: int, found: re.Match[str]) -> str:
+    return str(min(most, int(found[0])))
+
+
 def follow(page: str, folder: Path, fewer: bool) -> None:
     """Run the programs of a page as one."""
     surroundings(folder)
     text = program(page)
     for pattern, most in FEWER.items() if fewer else ():
-        text = re.sub(pattern, lambda found, most=most: str(min(most, int(found[0]))), text)
+        text = re.sub(pattern, partial(at_most, most), text)
     file, out = folder / "shown.py", folder / "said.txt"
     file.write_text(text, encoding="utf-8")
     server = multiprocessing.get_context("forkserver")
@@ -289,8 +294,8 @@ def smaller(line: str) -> list[str]:
         return shlex.split(line, comments=True)[1:]
     words = [word for one in shlex.split(line, comments=True)[1:]
              for word in (sorted(map(str, Path().glob(one))) if "*" in one else [one])]  # fmt: skip
-    for small, large in LARGER.items():
-        words = [word.replace(small, large) for word in words]
+    for one, larger in LARGER.items():
+        words = [word.replace(one, larger) for word in words]
     if name in ("run", "check", "sweep", "advise", "demo"):
         file, own = told.get("file", Path("digits")), {word.partition("=")[0] for word in words}
         other = [] if read(file, []).dataset == "digits" or "dataset" in own else ["dataset=digits"]
@@ -307,8 +312,9 @@ def smaller(line: str) -> list[str]:
     return words + more.get(name, [])
 
 
-def cheap(page: str, line: str) -> bool:
+def cheap(shown: Any) -> bool:
     """Is a command run by default?"""
+    page, line = shown.values
     name = parsed(line)[0]
     return "--workers" not in line and (page == "README.md" or not name or name in FREE)
 
@@ -327,12 +333,12 @@ def tried(line: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.code == 0, f"{line}: {done.err}"
 
 
-@pytest.mark.parametrize(("page", "line"), [one for one in SHOWN if cheap(*one.values)])
+@pytest.mark.parametrize(("page", "line"), [one for one in SHOWN if cheap(one)])
 def test_a_command_that_is_shown_runs(page: str, line: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried(line, home, monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "line"), [one for one in SHOWN if not cheap(*one.values)])
+@pytest.mark.parametrize(("page", "line"), [one for one in SHOWN if not cheap(one)])
 def test_a_longer_command_that_is_shown_runs(page: str, line: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried(line, home, monkeypatch)

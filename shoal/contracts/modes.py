@@ -267,7 +267,8 @@ def with_a_budget_of_zero_all_are_alone(case: Case) -> None:
 
 
 def under_a_policy_that_forbids_it_all_are_alone(case: Case) -> None:
-    for policy in ({"allow": []}, {"agents": [0, 1], "forbid": list(CONTENTS)}):
+    forbidding: tuple[dict[str, Any], ...] = ({"allow": []}, {"agents": [0, 1], "forbid": list(CONTENTS)})
+    for policy in forbidding:
         stack = simulate(case.small(FIRST, policy=policy))
         case.as_alone(stack, FIRST, "under a policy that forbids all contents all learn as alone")
         verdicts = set(stack.ledger.column("verdict").tolist())

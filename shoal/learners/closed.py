@@ -70,7 +70,7 @@ def sparse(gram: Tensor, target: Tensor, penalty: float) -> Tensor:
     """argmin over s of s'Gs - 2c's + penalty |s|_1 for each row, by coordinate descent from least squares: gram[R, k,
     k], target[R, k]. A row whose code would be zero keeps least squares, so that every task has a say."""
     begin = torch.linalg.lstsq(gram, target[..., None], driver="gelsd").solution[..., 0]
-    found = descended(*(one.cpu().numpy() for one in (gram, target, begin)), penalty)
+    found = descended(gram.cpu().numpy(), target.cpu().numpy(), begin.cpu().numpy(), penalty)
     code = torch.from_numpy(found).to(target)
     return torch.where(code.any(1, keepdim=True), code, begin)
 
@@ -101,7 +101,8 @@ def descended(gram: Array, target: Array, begin: Array, penalty: float) -> Array
             found[live] = code
             if not moving.any():
                 return found
-            live, code, rest, own, there, inverse = (one[moving] for one in (live, code, rest, own, there, inverse))
+            live, code, rest = live[moving], code[moving], rest[moving]
+            own, there, inverse = own[moving], there[moving], inverse[moving]
             columns = [column[moving] for column in columns]
     found[live] = code
     return found

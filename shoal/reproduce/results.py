@@ -63,7 +63,8 @@ def per_link(row: Row) -> float | None:
         return None
     fleet = settings(row["dataset"], row["model"], row["method"], row["protocol"], row["seeds"])
     used = fleet.tasks.count - fleet.tasks.initial - (row["method"] == "modmod")
-    return float(row["bytes_total"]) / (fleet.agents * (fleet.agents - 1) * fleet.seeds * used)
+    links: int = fleet.agents * (fleet.agents - 1) * fleet.seeds
+    return float(row["bytes_total"]) / (links * int(used))
 
 
 def costs(rows: list[Row]) -> list[str]:

@@ -53,7 +53,7 @@ def helps(post: Post, lane: Lane, arrived: Sequence[Arrived]) -> bool:
     )
 
 
-@torch.enable_grad()  # type: ignore[no-untyped-call]
+@torch.enable_grad()
 def slope(net: Trained, parts: Parts) -> dict[str, Tensor]:
     """The gradient of a net's mean loss on images of some tasks, by the names of what it depends on."""
     leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in net.params.items()}

@@ -26,6 +26,7 @@ from shoal.settings.policies import CONTENTS
 from shoal.sharing import sites
 from shoal.sharing.contract import Carries
 from shoal.sharing.modes import MODES
+from shoal.sharing.modmod import ModMod
 from shoal.sharing.plan import feasible, plan
 from shoal.sharing.uniform import Uniform
 from shoal.short import mode as short_mode
@@ -116,7 +117,7 @@ def test_every_built_in_mode_declares_what_it_sends() -> None:
             assert found is None or set(found.what) <= CONTENTS.keys()
         assert mode.carries("no such kind") is None
     assert made_of("recv").carries("question") == Carries(("images",), "labels")
-    assert MODES["modmod"](metric="leep").carries("question") == Carries(("images",))
+    assert ModMod(metric="leep").carries("question") == Carries(("images",))
 
 
 def test_a_mode_that_declares_nothing_is_taken_to_send_anything() -> None:
@@ -126,9 +127,10 @@ def test_a_mode_that_declares_nothing_is_taken_to_send_anything() -> None:
     @short_mode(every=2, sends=lambda agent: {"x": agent.rows[0].mean(0)}, holds=["prototypes"])
     def honest(agent: Any, theirs: Mapping[str, Any]) -> None: ...
 
+    kinds: dict[str, Any] = {"silent": silent, "honest": honest}  # classes that need no arguments
     for policy in ({"forbid": ["masks"]}, {"per_class": 5}):
-        assert verdicts(shared(policy, silent())).keys() == {UNDECLARED}
-    assert verdicts(shared({"forbid": ["masks"]}, honest())).keys() == {ACCEPTED}
+        assert verdicts(shared(policy, kinds["silent"]())).keys() == {UNDECLARED}
+    assert verdicts(shared({"forbid": ["masks"]}, kinds["honest"]())).keys() == {ACCEPTED}
     with pytest.raises(SettingsError, match=r'`holds` cannot have \'prototype\'; did you mean "prototypes"\?'):
         short_mode(holds=["prototype"])
 

@@ -56,8 +56,8 @@ def test_a_release_is_what_was_known_and_a_clipped_change_the_same_for_all() -> 
     plain = ran(made({"clip": 1e6}))
     open_ = ran(made(()))
     pairs = zip(plain.posted, open_.posted, strict=True)
-    gaps = [float((one.payload[n] - two.payload[n]).abs().max()) for (one, _), (two, _) in pairs for n in known]
-    assert max(gaps) < 1e-5  # a wide clip changes nothing but by rounding
+    far = [float((one.payload[n] - two.payload[n]).abs().max()) for (one, _), (two, _) in pairs for n in known]
+    assert max(far) < 1e-5  # a wide clip changes nothing but by rounding
 
 
 def test_a_spent_account_stops_models_and_a_run_that_goes_on_knows_it() -> None:
