@@ -75,8 +75,8 @@ def replaced(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[An
     assert found is not None
     same = not any(difference(one, other) for one, other in zip(found, want, strict=True))
     rows = (found[0].ledger.rows == want[0].ledger.rows).all() and found[0].ledger.words == want[0].ledger.words
-    print("the same bits" if same else "other bits", "the same ledger" if rows else "another ledger", flush=True)
-    print(*told, flush=True)
+    print(">", "the same bits" if same else "other bits", "the same ledger" if rows else "another ledger", flush=True)
+    print(">", *told, flush=True)
 
 
 def gone(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any]) -> None:
@@ -91,9 +91,9 @@ def gone(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any]) 
     try:
         carry_out(worlds(settings, load("digits")), record, show)
     except UserError as error:
-        print(error, flush=True)
+        print(">", error, flush=True)
     stacks = record.load(torch.device("cpu"))
-    print("saved", stacks and (stacks[0].task, stacks[0].epoch), flush=True)
+    print(">", "saved", stacks and (stacks[0].task, stacks[0].epoch), flush=True)
 
 
 if __name__ == "__main__":
