@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from shoal.data.tasks import Lane
-from shoal.mail.mail import ACCEPTED, Mail, identify, wire
+from shoal.mail.mail import ACCEPTED, Mail, frozen, identify, packable, wire
 
 Numbers = np.ndarray
 
@@ -90,6 +90,7 @@ class Bundle(Sequence[Mail]):
     first: Numbers  # int64 [M]
     items: Numbers  # int64 [M]
     replies: str = ""  # the kind of mail that each replies to, over the edge back at the same moment
+    due: Numbers | None = None  # int64 [M]: when each can be absorbed; what is past, or None, is at once
 
     @cached_property
     def floats(self) -> Numbers:
@@ -113,10 +114,12 @@ class Bundle(Sequence[Mail]):
         return {}
 
     def payload(self, at: int) -> dict[str, Tensor]:
+        """What a mail holds, in memory of its own: it may be kept for longer than the bundle."""
         name = int(self.first[at]), int(self.items[at])
         if name not in self.payloads:
             first, items = name
-            self.payloads[name] = {key: tensor[first : first + items] for key, tensor in self.content.items()}
+            found = {key: tensor[first : first + items] for key, tensor in self.content.items()}
+            self.payloads[name] = frozen(found) if packable(found) else found
         return self.payloads[name]
 
     @cached_property
@@ -128,7 +131,8 @@ class Bundle(Sequence[Mail]):
 
     def take(self, at: Numbers) -> "Bundle":
         """Some of these mails, in their order."""
-        return replace(self, links=self.links.take(at), first=self.first[at], items=self.items[at])
+        due = None if self.due is None else self.due[at]
+        return replace(self, links=self.links.take(at), first=self.first[at], items=self.items[at], due=due)
 
     def answered(self, links: Links) -> tuple[Numbers, Numbers] | None:
         """Which of some links go back to those who ask by these mails, int64 [N], and for each of them the question;
@@ -170,9 +174,9 @@ class Bundle(Sequence[Mail]):
         at %= len(self)
         sender, receiver = self.ends(at)
         reply = identify(receiver, sender, self.mode, self.replies, self.task, self.epoch) if self.replies else ""
-        name, items = self.id(at), int(self.items[at])
+        name, items, due = self.id(at), int(self.items[at]), 0 if self.due is None else int(self.due[at])
         return Mail(
-            *(sender, receiver, self.mode, self.kind, self.payload(at), items, name, reply, self.task, self.epoch)
+            *(sender, receiver, self.mode, self.kind, self.payload(at), items, name, reply, self.task, self.epoch, due)
         )
 
     def __iter__(self) -> Iterator[Mail]:

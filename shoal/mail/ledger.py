@@ -277,6 +277,9 @@ class Ledger:
         rows = np.empty((len(bundle), len(COLUMNS)), np.int64)
         for at, column in enumerate(columns):
             rows[:, at] = column
+        if UNDER_WAY in place:
+            first = sum(map(len, self.blocks))
+            self.open |= {bundle.id(at): first + at for at, word in enumerate(lot.verdicts) if word == UNDER_WAY}
         self.blocks.append(rows)
 
     def seen(self, settled: Iterable[Settled]) -> None:

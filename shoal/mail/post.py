@@ -172,9 +172,11 @@ class Post:
     @cached_property
     def free(self) -> bool:
         """May all lanes that are here send all they like to all that they are linked with? Then mail can be bundled."""
-        links = self.world.even and self.world.free and self.prompt and open_to_all(self.mode) and self.whole
+        links = self.world.even and self.world.free and open_to_all(self.mode) and self.whole
+        # What is not sent over a link that is down would be written as larger than by single mails.
+        timely = self.prompt or (self.time is None and not self.world.weather(self.mode).breaks)
         ours = not self.world.fleet.faulty and not self.world.fleet.policy and not self.silent
-        return links and ours and self.world.device.type == "cpu"
+        return links and ours and timely and self.world.device.type == "cpu"
 
     def bundle(
         self,
@@ -246,31 +248,39 @@ class Post:
         under way. What is under way is a copy, one for all that hold the same payload: nobody can change it any more.
         """
         if isinstance(mails, Bundle) and (copy := self.sealed(mails)) is not None:
-            verdicts = self.fates(copy.links)
+            verdicts, due = self.fates(copy.links)
             gone = copy if DOWN not in verdicts else copy.take(np.flatnonzero([one != DOWN for one in verdicts]))
             self.lots[copy.kind] = gone
             self.stack.ledger.carry_all(gone, self.now)
             if "sent" in self.stack.clock:
                 rows, weights = self.rows(gone.links.senders), torch.from_numpy(gone.bytes)
                 self.stack.clock["sent"].index_add_(0, torch.from_numpy(rows), weights)
-            return Lot(copy, verdicts)
+            return Lot(replace(copy, due=due), verdicts)
         return [self.send_one(mail) for mail in mails]
 
-    def fates(self, links: Links) -> list[str]:
-        """What becomes of mail over each of some links that have no limits and no delays, as filters and `judged` would
-        say of each; empty: all of it is accepted, as far as its sender can know."""
+    def fates(self, links: Links) -> tuple[list[str], np.ndarray | None]:
+        """What becomes of mail over each of some links that have no limits, as filters and `met` would say of each;
+        empty: all of it is accepted, as far as its sender can know. And when it is due; None: all of it at once."""
         weather = self.world.weather(self.mode)
-        if not (weather.lossy or weather.breaks or self.away):
-            return []
-        found = np.full(len(links), ACCEPTED, dtype=object)
-        if self.away:
-            found[self.gone_at(links.receivers)] = ABSENT
+        if not (weather.lossy or weather.breaks or weather.slow or self.world.gaps):
+            return [], None
+        found, late = np.full(len(links), ACCEPTED, dtype=object), np.zeros(len(links), np.int64)
+        if weather.slow:
+            late = weather.delays(self.when)[links.places]
+        due = np.where(late > 0, self.now + late, 0)
+        if self.world.gaps:
+            pairs = list(zip(links.receivers.tolist(), late.tolist(), strict=True))
+            met = {pair: self.met(links.peers[pair[0]], pair[1]) for pair in set(pairs)}
+            back = np.array([met[pair][0] for pair in pairs], np.int64)
+            found[:] = [met[pair][1] for pair in pairs]
+            due = np.where(back > 0, back, due)
         if weather.lossy:
             found[weather.lost(self.when)[links.places]] = LOST
         if weather.breaks:
             found[weather.down(self.when)[links.places]] = DOWN
+        due[(found == LOST) | (found == DOWN)] = 0
         verdicts: list[str] = found.tolist()
-        return verdicts
+        return verdicts, due if due.any() else None
 
     def sealed(self, bundle: Bundle) -> Bundle | None:
         """A bundle that nobody can change any more, if it leaves as it is; None: its mails must be looked at one by
@@ -278,7 +288,7 @@ class Post:
         ours = bundle.links.within(self.links) and bundle.mode == self.mode.mode
         now = (bundle.task, bundle.epoch) == (self.stack.task, self.stack.epoch)
         first = not any(kind == bundle.kind for *_, kind in self.gone) and bundle.kind not in self.lots
-        if not (ours and now and first and self.free and len(bundle)):
+        if not (ours and now and first and self.free and len(bundle)) or bundle.due is not None:
             return None
         if not packable(bundle.content) or len({tensor.shape[:1] for tensor in bundle.content.values()}) != 1:
             return None
@@ -330,19 +340,22 @@ class Post:
         if "sent" in self.stack.clock:
             self.stack.clock["sent"][self.world.row[mail.sender]] += mail.bytes
         under_way = sent(way, self.carried(mail))
-        return (mail, LOST) if under_way is None else self.met(under_way)
-
-    def met(self, mail: Mail) -> tuple[Mail, str]:
-        """A mail as it reaches its receiver, who may be absent then: it is lost, or waits until that one is back."""
+        if under_way is None:
+            return mail, LOST
         if self.time is not None:  # agents with clocks of their own are always there
-            return mail, ACCEPTED
-        late = max(0, int(mail.due) - self.now)
-        back = self.world.back(mail.receiver, self.when + late)
+            return under_way, ACCEPTED
+        back, why = self.met(mail.receiver, max(0, int(under_way.due) - self.now))
+        return (replace(under_way, due=back) if back else under_way), why
+
+    def met(self, receiver: Lane, late: int) -> tuple[int, str]:
+        """Until when mail has to wait for its receiver, who may be absent when it comes after so many epochs (0: it
+        does not wait), and its verdict: what does not wait for one that is absent is lost."""
+        back = self.world.back(receiver, self.when + late)
         if back == self.when + late:
-            return mail, ACCEPTED
+            return 0, ACCEPTED
         if back == NEVER or self.world.fleet.presence.mail == "lost":
-            return mail, ABSENT
-        return replace(mail, due=back), ACCEPTED
+            return 0, ABSENT
+        return back, ACCEPTED
 
     @cached_property
     def asynchronous(self) -> bool:
@@ -430,9 +443,15 @@ class Post:
     def receive(self, mails: Sequence[Mail]) -> list[str]:
         """The verdicts of receivers that are here on mail that has arrived. What they accept lies in the inbox until it
         is due. Of a bundle that all accept as it is there are none."""
-        if isinstance(mails, Bundle) and self.all_right(mails):
-            self.arrived[mails.kind] = mails
-            return []
+        if isinstance(mails, Bundle) and (there := self.there(mails)).any():
+            now = mails if there.all() else mails.take(np.flatnonzero(there))
+            if self.all_right(now):
+                self.arrived[mails.kind] = now
+                if not self.prompt:
+                    names = ((*now.ends(at), now.mode, now.kind) for at in range(len(now)))
+                    self.stack.ledger.latest.update(dict.fromkeys(names, self.now))
+                self.stack.inbox += [mails[at] for at in np.flatnonzero(~there).tolist()]
+                return [] if now is mails else np.where(there, ACCEPTED, UNDER_WAY).tolist()
         verdicts = []
         for mail in mails:
             verdict = self.seen(mail) if self.takes(mail) else UNDER_WAY
@@ -442,6 +461,11 @@ class Post:
                 self.fresh.add(mail.id)
             verdicts.append(verdict)
         return verdicts
+
+    def there(self, bundle: Bundle) -> np.ndarray:
+        """Of which mails of a bundle `takes` is true: bool [M]."""
+        found = np.full(len(bundle), True) if bundle.due is None else bundle.due <= self.now
+        return found & ~self.gone_at(bundle.links.receivers) if self.away else found
 
     def takes(self, mail: Mail) -> bool:
         """Is a mail there at this exchange, and its receiver at it too?"""
@@ -541,9 +565,6 @@ class Post:
         """Take from the inbox what is due of this mode: questions, or all that is none."""
         bundles = [one for kind, one in self.arrived.items() if (kind in self.mode.asking) == asked]
         self.arrived = {kind: one for kind, one in self.arrived.items() if (kind in self.mode.asking) != asked}
-        if not self.stack.inbox and len(bundles) == 1:
-            return bundles[0]
-
         until = self.until(asked)
 
         def mine(mail: Mail) -> bool:
@@ -551,6 +572,8 @@ class Post:
             return ours and mail.due <= until and (mail.kind in self.mode.asking) == asked
 
         found = [mail for mail in self.stack.inbox if mine(mail)]
+        if not found and len(bundles) == 1:
+            return bundles[0]
         self.stack.inbox[:] = [mail for mail in self.stack.inbox if not mine(mail)]
         # Of those that have been under way the newest is judged first: what it has overtaken is of no use.
         said: dict[str, str] = {}

@@ -14,7 +14,7 @@ import torch
 from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
 from shoal.mail.bundle import Bundle, Links, Lot
-from shoal.mail.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, Mail, pack
+from shoal.mail.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, UNDER_WAY, Mail, pack
 from shoal.mail.post import Post
 from shoal.sharing.contract import Sharing
 from shoal.sharing.modes import MODES
@@ -26,31 +26,59 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "ring": {"graph": "ring"},
     "one way": {"graph": "edges", "edges": [{"sender": a, "receiver": b} for a, b in ((0, 1), (3, 1), (1, 0), (2, 4))]},
 }
+AWAY = {"absent": [{"agents": [1], "epochs": [[7, 9]]}, {"agents": [3], "epochs": [[8, 11]]}]}
+CONDITIONS: dict[str, dict[str, Any]] = {
+    "loss": {"network": {"loss": 0.4}},
+    "bursts": {"network": {"loss": {"share": 0.5, "length": 2}}},
+    "delay and down": {"network": {"down": [[7, 8]], "delay": {"least": 0, "most": 2}}},
+    "fixed delay": {"network": {"delay": 1}},
+    "delay and loss": {"network": {"loss": 0.2, "delay": {"least": 0, "most": 2}}},
+    "delay of some links": {"network": {"edges": [{"sender": 0, "receiver": 1, "delay": 2}]}},
+    "delay and absence": {"network": {"delay": {"mean": 0.5}}, "presence": AWAY},
+    "mail that waits": {"presence": {**AWAY, "mail": "waits"}},
+}
 
 
-def ended(mode: str, graph: str, patch: pytest.MonkeyPatch, one_by_one: bool) -> tuple[Stack, list[tuple[Mail, str]]]:
+def ended(
+    mode: str, patch: pytest.MonkeyPatch, one_by_one: bool, **conditions: Any
+) -> tuple[Stack, list[tuple[Mail, str]]]:
     """Five agents after some exchanges with as many bundles as there can be, or with none."""
     seen: list[tuple[Mail, str]] = []
     with patch.context() as inner:
         if one_by_one:
             inner.setattr(Post, "free", False)
-        world, stack = ready(model_of(mode), [{"mode": mode}], agents=5, network=GRAPHS[graph], learner={"epochs": 3})
+        world, stack = ready(model_of(mode), [{"mode": mode}], agents=5, learner={"epochs": 3}, **conditions)
+        for tensor in stack.params.values():  # everybody knows something else
+            tensor += 0.01 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1))
         exchanges(world, stack, tasks=2, observe=lambda mail, verdict: seen.append((mail, verdict)))
     return stack, seen
+
+
+def compare(mode: str, patch: pytest.MonkeyPatch, **conditions: Any) -> Stack:
+    """Bundles and single mails leave the same behind; returns what."""
+    (bundled, seen), (letters, also_seen) = (ended(mode, patch, one, **conditions) for one in (False, True))
+    same(bundled, letters)
+    assert np.array_equal(bundled.ledger.rows, letters.ledger.rows)
+    for name in ("words", "uses", "shares", "open"):
+        assert getattr(bundled.ledger, name) == getattr(letters.ledger, name)
+    assert [pack(mail) for mail in bundled.inbox] == [pack(mail) for mail in letters.inbox]
+    for (one, said), (other, also) in zip(seen, also_seen, strict=True):
+        assert pack(one) == pack(other)
+        assert (said, one.floats, one.bytes) == (also, other.floats, other.bytes)
+    return bundled
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("mode", MODES)
 def test_bundles_come_to_the_same_as_single_mails(mode: str, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundled, letters = (ended(mode, graph, monkeypatch, one) for one in (False, True))
-    same(bundled[0], letters[0])
-    assert np.array_equal(bundled[0].ledger.rows, letters[0].ledger.rows)
-    assert bundled[0].ledger.words == letters[0].ledger.words
-    assert bundled[0].ledger.uses == letters[0].ledger.uses
-    assert bundled[0].ledger.shares == letters[0].ledger.shares
-    for (one, said), (other, also) in zip(bundled[1], letters[1], strict=True):
-        assert pack(one) == pack(other)
-        assert (said, one.floats, one.bytes) == (also, other.floats, other.bytes)
+    compare(mode, monkeypatch, network=GRAPHS[graph])
+
+
+@pytest.mark.parametrize("conditions", CONDITIONS)
+@pytest.mark.parametrize("mode", ["fedavg", "fedcurv", "recv", "modmod"])
+def test_so_they_do_when_mail_is_lost_or_late(mode: str, conditions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = compare(mode, monkeypatch, **CONDITIONS[conditions])
+    assert set(stack.ledger.column("verdict")) != {ACCEPTED}
 
 
 @pytest.mark.parametrize("mode", BUNDLED)
@@ -64,6 +92,19 @@ def test_these_modes_speak_in_bundles(mode: str) -> None:
     assert post.receive(said) == []
     assert isinstance(post.collect(asked=mode == "recv"), Bundle)
     assert stack.inbox == []
+
+
+def test_of_a_bundle_only_late_mail_goes_one_by_one() -> None:
+    network = {"edges": [{"sender": 0, "receiver": 1, "delay": 2}]}
+    world, stack = ready("mlp", [{"mode": "fedavg"}], network=network)
+    post = Post(world, stack, world.settings.sharing[0])
+    lot = post.send(post.mode.answer(post, []))
+    assert isinstance(lot, Lot)
+    assert post.receive(lot.arriving) == [UNDER_WAY, *[ACCEPTED] * 5]
+    assert [(mail.id, mail.due) for mail in stack.inbox] == [(lot.bundle.id(0), post.now + 2)]
+    found = post.collect(asked=False)
+    assert isinstance(found, Bundle)
+    assert len(found) == 5
 
 
 def test_over_links_with_limits_mail_goes_one_by_one() -> None:
@@ -140,6 +181,7 @@ def test_of_a_bundle_only_bad_mail_is_refused(
     [
         {"mode": "recv"},
         {"task": 7},
+        {"due": np.zeros(6, np.int64)},
         {"links": Links((Lane(0, 0), Lane(0, 1)), *np.array([[0] * 6, [1] * 6]))},
         {"first": np.full(6, 10**6)},
         {"first": np.full(6, -1)},
