@@ -128,3 +128,10 @@ def flying(folder: Path) -> int:
     except (UserError, OSError):
         return 0
     return sum(len(stack.inbox) for stack in stacks or ())
+
+
+@pytest.mark.parametrize(("model", "mode"), [("frozen-mlp", "heads"), ("masked-mlp", "masks")])
+def test_agents_with_no_weights_in_common_have_no_distance(tmp_path: Path, model: str, mode: str) -> None:
+    settings = Settings(**SMALL | {"model": model, "learner": {"epochs": 2, "batch": 8}, "sharing": [mode]})
+    carry_out(settings, tmp_path / "one")
+    assert not len(pl.read_parquet(tmp_path / "one" / "consensus.parquet"))
