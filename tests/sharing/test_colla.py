@@ -22,8 +22,8 @@ AGENTS, TASKS, INPUTS, ATOMS, ROWS = 4, 25, 12, 6, 100
 
 
 def made_up(classes: bool = False) -> shoal.Data:
-    """Tasks of four agents whose predictors are sums of three of the same six atoms: numbers, or on which side of zero they
-    are."""
+    """Tasks of four agents whose predictors are sums of three of the same six atoms: numbers, or their signs
+    as classes."""
     rng = np.random.default_rng(0)
     atoms = rng.normal(size=(ATOMS, INPUTS))
     count = AGENTS * TASKS
