@@ -626,4 +626,5 @@ def literal(value: Any) -> str:
         return "{" + ", ".join(f"{name} = {literal(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(literal, value)) + "]"
-    return json.dumps(value)
+    # Not as JSON has them: TOML knows no pairs of surrogates, and wants a deletion escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
