@@ -126,7 +126,7 @@ def flying(folder: Path) -> int:
     """How many mails are under way in a checkpoint; none, where it is just being written."""
     try:
         stacks = reopen(folder).load(torch.device("cpu"))
-    except (UserError, OSError):
+    except (UserError, OSError, RuntimeError):  # of safetensors, if the file has just been moved
         return 0
     return sum(len(stack.inbox) for stack in stacks or ())
 
