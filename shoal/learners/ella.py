@@ -97,8 +97,9 @@ class Ella(Learner):
         """Fit a task of a lane, write the fits in the dictionary as it is, and solve that anew."""
         model, state, lane = factored(world), stack.of(self.owner), stack.lanes[row]
         atoms, codes = stack.params[DICTIONARY][row], stack.params[CODES][row, task]
-        if not state["met"][row].any():  # all agents of a seed begin with the same atoms
-            atoms[:] = self.drawn(model, lane.seed, task).to(atoms)
+        start = self.drawn(model, lane.seed, 0).to(atoms)  # all agents of a seed begin with the same atoms
+        if not state["met"][row].any():
+            atoms[:] = start
         state["met"][row, task] = True
         size = int(world.train.sizes[row, task])
         rows, labels = world.train.rows[row, task, :size], world.train.labels[row, task, :size]
@@ -116,7 +117,9 @@ class Ella(Learner):
                 codes[output] = torch.nn.functional.one_hot(torch.tensor(begun), model.read)
                 state["begun"][row] += 1
             else:
-                gram, target = posed(atoms, theta[None], weight[None])
+                # Fewer fits than atoms leave some atoms alike, and codes in such atoms are huge.
+                early = not begun and int(state["count"][row]) < model.read
+                gram, target = posed(start if early else atoms, theta[None], weight[None])
                 codes[output] = sparse(gram, target, self.sparse)[0]
             code = codes[output]
             state["gram"][row] += torch.kron(torch.outer(code, code), weight)

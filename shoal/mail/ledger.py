@@ -139,8 +139,15 @@ class Ledger:
     # messages, and their floats counted in other ways; those messages are in no block
 
     @classmethod
-    def of(cls, rows: np.ndarray, words: Sequence[str], epochs: int, totals: np.ndarray | None = None) -> "Ledger":
-        """The ledger that has these rows and words, of a run with so many epochs per task."""
+    def of(
+        cls,
+        rows: np.ndarray,
+        words: Sequence[str],
+        epochs: int,
+        totals: np.ndarray | None = None,
+        under_way: Iterable[Mail] = (),
+    ) -> "Ledger":
+        """The ledger that has these rows and words, of a run with so many epochs per task; some mail is under way."""
         if totals is not None:
             ledger = cls.of(np.concatenate([totals[:, : len(COLUMNS)], rows]), words, epochs)
             ledger.blocks, ledger.totals = [rows], totals
@@ -165,10 +172,16 @@ class Ledger:
                 rows[ledger.among("verdict", [ACCEPTED])], ("seed", "sender", "receiver", "mode", "kind"), epochs
             )
         }
+        waiting: dict[str, list[int]] = {}
         for at in np.flatnonzero(ledger.among("verdict", [UNDER_WAY])).tolist():
             seed, task, epoch, sender, receiver, mode, kind = rows[at, :7].tolist()
             ends = Lane(seed, sender), Lane(seed, receiver)
-            ledger.open[identify(*ends, ledger.words[mode], ledger.words[kind], task, epoch)] = at
+            name = identify(*ends, ledger.words[mode], ledger.words[kind], task, epoch)
+            waiting.setdefault(name, []).append(at)
+        # Several mails of a kind from one point of the sender's stream were written in the order in which they wait.
+        for mail in under_way:
+            name = identify(mail.sender, mail.receiver, mail.mode, mail.kind, mail.task, mail.epoch)
+            ledger.open[mail.id] = waiting[name].pop(0)
         return ledger
 
     @property

@@ -27,10 +27,15 @@ def at_a_glance(protocol: str) -> Made:
     return made
 
 
+def near(rows: list[Row]) -> list[str]:
+    """How many numbers are near the paper's."""
+    best = {key: row for key, row in fullest(rows).items() if key[0] == "paper"}
+    return [draws.close(printed(best))]
+
+
 def verdict(rows: list[Row]) -> list[str]:
     """How many numbers are near the paper's, and what the draws change."""
-    best = {key: row for key, row in fullest(rows).items() if key[0] == "paper"}
-    return [" ".join(filter(None, [draws.close(printed(best)), draws.effect(rows)]))]
+    return [" ".join(filter(None, [*near(rows), draws.effect(rows)]))]
 
 
 def judged(protocol: str) -> Made:

@@ -186,6 +186,7 @@ TABLES = {
     benchmarks.SCENARIOS: Table(by_scenario, benchmarks.SCENARIOS),
     "table1-paper": Table(results.at_a_glance("paper"), "table1", "seeds"),
     "table1-fair": Table(results.at_a_glance("fair"), "table1", "seeds"),
+    "near": Table(results.near, "table1"),
     "verdict": Table(results.verdict, "table1"),
     "claims-fair": Table(results.judged("fair"), "table1", "seeds"),
     "costs": Table(results.costs, "table1"),

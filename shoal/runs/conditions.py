@@ -85,7 +85,7 @@ def weathered(settings: Settings, ledger: Ledger) -> dict[str, float | int | Non
 def consensus(settings: Settings, stacks: Sequence[Stack], units: Sequence[dict[str, int]]) -> pl.DataFrame:
     """A row per seed and kind of nets at the end of a task: how far the weights that agents have in common are from
     their mean, on average over agents (`distance`), and the norm of that mean. Kinds whose nets are of one shape are
-    one."""
+    one; kinds that have no weights in common have no row."""
     groups: dict[tuple[object, ...], list[tuple[str, Stack, dict[str, int]]]] = {}
     for name, stack, body in zip(settings.members(), stacks, units, strict=True):
         own = settings.of(name)
@@ -94,7 +94,7 @@ def consensus(settings: Settings, stacks: Sequence[Stack], units: Sequence[dict[
     rows = []
     for several in groups.values():
         lanes = [lane for _, stack, _ in several for lane in stack.lanes]
-        if any(lane.agent == JOINT for lane in lanes):
+        if any(lane.agent == JOINT for lane in lanes) or not all(body for _, _, body in several):
             continue
         flat = torch.cat([weights(stack, body) for _, stack, body in several])
         gone = torch.cat([stack.gone for _, stack, _ in several])

@@ -324,7 +324,6 @@ class Record:
         lanes = [[Lane(*lane) for lane in one] for one in json.loads(about["lanes"])]
         rows, words = flat.pop("ledger").cpu().numpy(), json.loads(about["words"])
         totals = flat.pop("totals").cpu().numpy() if "totals" in flat else None
-        ledger = Ledger.of(rows, words, self.settings.learner.epochs, totals)
         inboxes = [
             [
                 unpack(Envelope(*envelope), flat.pop(letter(at, place)).cpu().numpy().tobytes())
@@ -332,6 +331,8 @@ class Record:
             ]
             for at, one in enumerate(json.loads(about["inbox"]))
         ]
+        waiting = [mail for inbox in inboxes for mail in inbox]
+        ledger = Ledger.of(rows, words, self.settings.learner.epochs, totals, waiting)
         stacks = []
         for at, mine in enumerate(lanes):
             head = mark(at, len(lanes))
@@ -625,4 +626,5 @@ def literal(value: Any) -> str:
         return "{" + ", ".join(f"{name} = {literal(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(literal, value)) + "]"
-    return json.dumps(value)
+    # Not as JSON has them: TOML knows no pairs of surrogates, and wants a deletion escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

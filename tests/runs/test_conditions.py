@@ -9,11 +9,12 @@ import polars as pl
 import pytest
 import torch
 
+import shoal
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.mail.ledger import Ledger, Settled
 from shoal.mail.mail import ACCEPTED, DOWN, LOST, UNDER_WAY, Mail
-from shoal.runs.conditions import links
+from shoal.runs.conditions import consensus, links
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create, reopen
 from shoal.settings.groups import Settings
@@ -125,6 +126,16 @@ def flying(folder: Path) -> int:
     """How many mails are under way in a checkpoint; none, where it is just being written."""
     try:
         stacks = reopen(folder).load(torch.device("cpu"))
-    except (UserError, OSError):
+    except (UserError, OSError, RuntimeError):  # of safetensors, if the file has just been moved
         return 0
     return sum(len(stack.inbox) for stack in stacks or ())
+
+
+@pytest.mark.parametrize(("model", "mode"), [("frozen-mlp", "heads")])
+def test_agents_with_no_weights_in_common_have_no_distance(model: str, mode: str) -> None:
+    settings = Settings(
+        **SMALL | {"model": model, "learner": {"epochs": 2, "batch": 8, "memory": 0}, "sharing": [mode]}
+    )
+    (world,) = shoal.prepare(settings)
+    stack = shoal.simulate(world)
+    assert not len(consensus(settings, [stack], [dict(world.model.body)]))

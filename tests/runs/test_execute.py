@@ -39,7 +39,12 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+EVERYDAY = ("modular, common start", "images shared", "models shared")
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(kind, marks=[pytest.mark.slow] * (kind not in EVERYDAY)) for kind in KINDS]
+)
 def unbroken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[str, ...]]:
     """A run without a break, and its settings."""
     folder = tmp_path_factory.mktemp("unbroken") / "run"

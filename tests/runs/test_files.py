@@ -27,6 +27,9 @@ from tests.command import DIGITS, TINY, call, refused
 CPU = torch.device("cpu")
 
 
+pytestmark = pytest.mark.usefixtures("nowhere")  # commands write into the folder where they run
+
+
 @pytest.fixture
 def run(shown: Path, tmp_path: Path) -> Path:
     """A copy of a finished run whose agents share."""

@@ -14,6 +14,7 @@ from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
 from shoal.learners.decomposed import Decomposed
+from shoal.learners.ella import Ella
 from shoal.learners.frozen import Frozen
 from shoal.learners.modular import Growth
 from shoal.learners.replay import Replay
@@ -56,6 +57,7 @@ def test_the_usual_learner_follows_from_the_model(model: str) -> None:
     learner = Settings(model=model).learner
     assert (learner.method, type(learner)) == (usual(model), LEARNERS[usual(model)])
     own: dict[str, type[Learner]] = {"masked-mlp": Frozen, "frozen-mlp": Frozen, "decomposed-mlp": Decomposed}
+    own["factor"] = Ella
     assert isinstance(learner, own.get(model, Growth if model.startswith("modular-") else Replay))
 
 
@@ -157,7 +159,7 @@ def test_runs_are_called_what_they_were_called_by_the_first_version() -> None:
     assert len(rows) > 100
     for row in rows:
         now = table1.settings(row["dataset"], row["model"], row["method"], row["protocol"], int(row["seeds"]))
-        settings = now.model_copy(update={"tasks": now.tasks.model_copy(update={"draw": "agent"})})  # as it was then
+        settings = now.model_copy(update={"tasks": now.tasks.model_copy(update={"draw": row["draw"]})})
         assert settings.identity() == row["identity"], row
 
 

@@ -128,6 +128,10 @@ class Seen:
     def features(self, x: Tensor, task: int) -> Tensor:
         return x.flip(1) if task else x
 
+    def alike(self, tasks: range) -> list[list[int]]:
+        """No two tasks have the same features."""
+        return [[task] for task in tasks]
+
 
 OWN = Held(
     x=torch.tensor([[1.0, 0], [0, 2], [3, 3], [-1, 0], [0, 1]]),
