@@ -302,7 +302,7 @@ def test_a_node_that_is_removed_is_replaced_and_one_that_stays_away_ends_the_run
         r"whole: bring back the node, free CPUs or take fewer workers",
         room,
     )
-    assert saved == "saved (3, 0)"
+    assert re.fullmatch(r"saved \([34], 0\)", saved)  # the last task that had ended when the loss was noticed
 
 
 @pytest.mark.slow
