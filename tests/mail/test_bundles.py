@@ -185,7 +185,7 @@ def test_what_bundles_have_carried_is_counted_once_whichever_thread_asks() -> No
         for _ in range(20):
             ledger = deepcopy(stack.ledger)
             with ThreadPoolExecutor(8) as pool:
-                found = list(pool.map(lambda ends, book=ledger: book.use(*ends), [*wanted] * 4))  # type: ignore[misc]
+                found = list(pool.map(ledger.use, *zip(*[*wanted] * 4, strict=True)))
             assert found == [*wanted.values()] * 4
             assert ledger.uses == wanted
     finally:
