@@ -329,7 +329,7 @@ class Here:
     def absorb(self) -> tuple[list[Settled], list[Posted]]:
         """Make use of what has come, and tell what receivers said of what had been under way, and who is silent because
         its code has failed."""
-        silent = []
+        silent: list[Posted] = []
         for post, questions in zip(self.posts, self.questions, strict=True):
             if not post.acts and not questions:
                 continue
