@@ -92,10 +92,10 @@ def test_cells_side_by_side_end_as_one_after_the_other(alone: Path, tmp_path: Pa
 
 
 def test_who_asks_to_stop_finds_all_saved_and_goes_on(alone: Path, tmp_path: Path) -> None:
-    cells = cells_of()
+    cells, once = cells_of(), threading.Lock()
 
     def show(cell: Cell, moment: Moment) -> None:
-        if moment.task == 4 and moment.epoch == 2:
+        if moment.task == 4 and moment.epoch == 2 and once.acquire(blocking=False):
             os.kill(os.getpid(), signal.SIGTERM)  # it is heard where the cells are looked after
 
     begun = beside.trained(cells, tmp_path, None, *two(show))
@@ -109,8 +109,10 @@ def test_who_asks_to_stop_finds_all_saved_and_goes_on(alone: Path, tmp_path: Pat
 
 
 def test_who_asks_twice_does_not_wait(tmp_path: Path) -> None:
+    once = threading.Lock()  # a signal of another cell would come when the test is over, to the tests behind it
+
     def show(cell: Cell, moment: Moment) -> None:
-        if moment.task == 4 and moment.epoch == 2:
+        if moment.task == 4 and moment.epoch == 2 and once.acquire(blocking=False):
             for _ in range(2):
                 os.kill(os.getpid(), signal.SIGINT)
                 threading.Event().wait(0.5)  # two at once would be one
