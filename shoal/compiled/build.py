@@ -54,7 +54,8 @@ def kernel() -> Kernel:
         why = getattr(error, "stderr", None) or getattr(error, "strerror", None) or error
         return Kernel(None, f"{Path(compiler).name} could not compile it: {' '.join(str(why).split())[:200]}")
     library.shoal_steps.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int]
-    library.shoal_steps.restype = ctypes.c_int
+    library.shoal_answers.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    library.shoal_steps.restype = library.shoal_answers.restype = ctypes.c_int
     return Kernel(library, version)
 
 

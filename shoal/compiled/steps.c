@@ -1,4 +1,5 @@
-/* Training steps of MLPs, lane by lane: forth, back and a masked Adam, so that all of a lane stays in a core's cache.
+/* Training steps of MLPs, lane by lane: forth, back and a masked Adam, so that all of a lane stays in a core's cache;
+   and what trained ones answer.
 
    A lane's numbers depend on that lane alone, never on how lanes are dealt to calls, threads or processes. Activations
    are feature-major, h[H][P]: P is the batch, filled up to whole vectors with columns of zero weight. `steps.py` has
@@ -779,6 +780,95 @@ int shoal_steps(const Net *net, const Step *steps, i64 count, int mode) {
     }
     for (i64 lane = 0; lane < net->lanes; lane++)
         for (i64 i = 0; i < count; i++) take(net, steps + i, &s, lane, mode);
+    free(memory);
+    return 0;
+}
+
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
+
+#define SEEN 64 /* images at once: what a depth reads and writes stays in the innermost cache */
+
+typedef struct {
+    const float *x;                 /* [N][H] */
+    const i64 *rows;                /* [count] of x; none: the first `count` */
+    i64 count, width, depth, modules, classes;
+    const float *weight, *bias;     /* [modules][H][H], [modules][H] */
+    const float *share;             /* [modules][D] how much of a module is in the sum at a depth; 0: it is not run */
+    const float *head, *head_bias;  /* [K][H], [K]; none: what a head would read is wanted */
+    float *out;                     /* [count][K], or [count][H] */
+} Question;
+
+/* A tile of c[M][N] = or += share relu(a[M][K] b[K][N] + bias). What is no number stays none. */
+INLINE void run_tile(const int rows, const int wide, i64 inner, const float *a, const float *b, i64 ldb, float *c,
+                     const float *bias, float share, int more) {
+    vec held[MR][2];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < wide; j++) held[i][j] = all(bias[i]);
+    for (i64 k = 0; k < inner; k++) {
+        vec right[2];
+        for (int j = 0; j < wide; j++) right[j] = load(b + k * ldb + j * VL);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < wide; j++) held[i][j] += all(a[i * inner + k]) * right[j];
+    }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < wide; j++) {
+            vec v = choose(~(held[i][j] < 0), held[i][j]) * share;
+            store(c + i * ldb + j * VL, more ? load(c + i * ldb + j * VL) + v : v);
+        }
+}
+
+/* What one module makes of h[H][P], times its share, to or into `out`. */
+APART void run_module(i64 H, i64 P, const float *weight, const float *bias, const float *h, float *out, float share,
+                      int more) {
+    for (i64 j = 0; j < P; j += 2 * VL) {
+        i64 i = 0;
+        for (; i + MR <= H; i += MR)
+            run_tile(MR, 2, H, weight + i * H, h + j, P, out + i * P + j, bias + i, share, more);
+        for (; i < H; i++) run_tile(1, 2, H, weight + i * H, h + j, P, out + i * P + j, bias + i, share, more);
+    }
+}
+
+/* Answers to questions, one after the other. Gives 0, or 1 where there is no memory. An image's answer depends on no
+   other image. */
+int shoal_answers(const Question *questions, i64 count) {
+    i64 H = 0, K = 0, P = SEEN;
+    for (i64 i = 0; i < count; i++) H = most(H, questions[i].width), K = most(K, questions[i].classes);
+    float *memory = aligned_alloc(64, (4 * (3 * H + K) * P + 127) / 64 * 64);
+    if (!memory) return 1;
+    float *seen = memory, *one = seen + H * P, *other = one + H * P, *logits = other + H * P;
+    for (const Question *q = questions; q < questions + count; q++)
+        for (i64 from = 0; from < q->count; from += P) {
+            i64 n = q->count - from < P ? q->count - from : P;
+            H = q->width;
+            /* Columns behind the last image are computed with it, and not read. */
+            for (i64 b = 0; b < P; b++) {
+                i64 at = from + (b < n ? b : n - 1);
+                memcpy(seen + b * H, q->x + (q->rows ? q->rows[at] : at) * H, 4 * H);
+            }
+            float *h = one, *next = other;
+            turn(P, H, seen, H, h, P);
+            for (i64 k = 0; k < q->depth; k++) {
+                int more = 0;
+                for (i64 c = 0; c < q->modules; c++) {
+                    float share = q->share[c * q->depth + k];
+                    if (share == 0) continue;
+                    run_module(H, P, q->weight + c * H * H, q->bias + c * H, h, next, share, more);
+                    more = 1;
+                }
+                if (!more) memset(next, 0, 4 * H * P);
+                float *swap = h;
+                h = next, next = swap;
+            }
+            if (!q->head) {
+                turn(H, P, h, P, seen, H);
+                memcpy(q->out + from * H, seen, 4 * n * H);
+                continue;
+            }
+            product(q->classes, P, H, q->head, H, h, P, logits, P, q->head_bias, 0);
+            for (i64 b = 0; b < n; b++)
+                for (i64 c = 0; c < q->classes; c++) q->out[(from + b) * q->classes + c] = logits[c * P + b];
+        }
     free(memory);
     return 0;
 }

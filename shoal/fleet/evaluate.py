@@ -1,6 +1,6 @@
 """Accuracy: test and validation images through every lane's net, in pieces that fit the cache."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.compiled import answers
 from shoal.data.tasks import Lane, Task
 from shoal.fleet.engine import crew, parted
 from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import Split, World, reader, streams_of
 from shoal.models import heads
 from shoal.models.contract import Usage
-from shoal.models.params import Params
 from shoal.rng import key
 
 OTHERS = 200  # test images of each task that only others have met
@@ -31,23 +31,27 @@ class Trained:
         self.learner = world.settings.learner
         self.kept = {name: tensor[lane] for name, tensor in stack.of(self.learner.owner).items()}
 
-    def composed(self, task: int) -> tuple[Params, Usage]:
-        """The net that answers for a task."""
-        params = self.learner.answering(self.params, self.kept, task)
-        return self.world.model.composed(params, self.usage, task)
-
     def logits(self, rows: Tensor, task: int) -> Tensor:
         """Logits [n, K] of input rows [n] by the head of `task`."""
-        return self.read_in((self.world.inputs[at] for at in rows.split(self.world.model.chunk)), task)
+        return heads.closed(self.answer("logits", self.world.inputs, rows, task), self.known, task)
 
     def read(self, x: Tensor, task: int) -> Tensor:
         """Logits [n, K] of inputs x[n, ...] by the head of `task`."""
-        return self.read_in(x.split(self.world.model.chunk), task)
+        return heads.closed(self.answer("logits", x, None, task), self.known, task)
 
-    def read_in(self, chunks: Iterable[Tensor], task: int) -> Tensor:
-        params, usage = self.composed(task)
-        found = torch.cat([self.world.model.logits(params, one, task, **usage) for one in chunks])
-        return heads.closed(found, self.known, task)
+    def features(self, x: Tensor, task: int) -> Tensor:
+        """What the head of `task` would read for inputs x[n, ...]: [n, F]."""
+        return self.answer("features", x, None, task)
+
+    def answer(self, what: str, x: Tensor, rows: Tensor | None, task: int) -> Tensor:
+        """The `logits` or `features` of some rows of inputs, or of all, by the net that answers for a task."""
+        model, own = self.world.model, self.learner.answering(self.params, self.kept, task)
+        if self.world.compiled:
+            found: Tensor = getattr(answers, what)(model, own, self.usage, x, rows, task)
+            return found
+        params, usage = model.composed(own, self.usage, task)
+        chunks = x.split(model.chunk) if rows is None else (x[at] for at in rows.split(model.chunk))
+        return torch.cat([getattr(model, what)(params, one, task, **usage) for one in chunks])
 
     def alike(self, tasks: Sequence[int]) -> list[list[int]]:
         """Tasks in groups of which all heads read the same features."""
@@ -68,12 +72,6 @@ class Trained:
             for task, part in zip(tasks, h.split([len(rows[task]) for task in tasks]), strict=True):
                 found[task] = heads.closed(heads.read(self.params, part, task), self.known, task)
         return found
-
-    def features(self, x: Tensor, task: int) -> Tensor:
-        """What the head of `task` would read for inputs x[n, ...]: [n, F]."""
-        params, usage = self.composed(task)
-        model = self.world.model
-        return torch.cat([model.features(params, one, task, **usage) for one in x.split(model.chunk)])
 
 
 def nets(world: World, stack: Stack, usage: Usage | None = None) -> list[Trained]:

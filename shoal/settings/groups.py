@@ -315,8 +315,8 @@ class Machine(Part):
     )
     kernel: Literal["auto", "compiled", "torch"] = Field(
         "auto",
-        description="what takes the steps of MLPs: a program in C, compiled at first use, or torch; auto: the first "
-        "where there is a C compiler",
+        description="what takes the steps of MLPs and reads trained ones: a program in C, compiled at first use, or "
+        "torch; auto: the first where there is a C compiler",
     )
     threads: NonNegativeInt = Field(0, description="threads that share the agents; 0: one for each core")
     members: Literal["here", "processes", "ray"] = Field(
