@@ -97,7 +97,7 @@ def headline(group: Group) -> str:
     signs = {entry.label: gain.sign for entry in done if (gain := entry.gain("final"))}
     if tested := len(signs):
         bases = list(dict.fromkeys(entry.base.label for entry in done if entry.base))
-        said += f" Against {escape(bases[0]) if len(bases) == 1 else 'its baseline'}, seed by seed, "
+        said += f" Compared with {escape(bases[0]) if len(bases) == 1 else 'its baseline'} over the same seeds: "
         up, down = ([name for name, sign in signs.items() if sign == way] for way in (1, -1))
         parts = [f"{some(names, tested)} clearly {word}" for names, word in ((up, "higher"), (down, "lower")) if names]
         said += (" and ".join(parts) or "no run is clearly higher or lower") + ", by the 95 % intervals below."

@@ -327,9 +327,9 @@ def test_a_few_runs_are_named_and_many_counted() -> None:
 
 def test_the_words_on_top_name_one_baseline_only_if_there_is_one(copy: Path) -> None:
     (one,) = compare.groups(read.gather([copy])[0])
-    assert "Against vanilla, seed by seed, " in parts.headline(one)
+    assert "Compared with vanilla over the same seeds: " in parts.headline(one)
     one.entries[2].base = one.entries[1]
-    assert "Against its baseline, seed by seed, " in parts.headline(one)
+    assert "Compared with its baseline over the same seeds: " in parts.headline(one)
 
 
 def test_commands_in_remarks_look_like_commands() -> None:
