@@ -46,7 +46,8 @@ class Trained:
     def answer(self, what: str, x: Tensor, rows: Tensor | None, task: int) -> Tensor:
         """The `logits` or `features` of some rows of inputs, or of all, by the net that answers for a task."""
         model, own = self.world.model, self.learner.answering(self.params, self.kept, task)
-        if self.world.compiled:
+        # The compiled kernel has no gradients, which some ask for (`sharing.accept.slope`).
+        if self.world.compiled and not any(one.requires_grad for one in own.values()):
             found: Tensor = getattr(answers, what)(model, own, self.usage, x, rows, task)
             return found
         params, usage = model.composed(own, self.usage, task)
