@@ -33,18 +33,11 @@ In these files agents and tasks are counted from 0; what is shown to people coun
 import io
 import json
 import os
-import platform
-import shlex
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +59,7 @@ from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Envelope, pack, unpack
 from shoal.network.graphs import is_file
 from shoal.runs import files
+from shoal.runs.about import FORMAT, about, difference, sessions_of
 from shoal.runs.conditions import consensus, links
 from shoal.runs.files import reason
 from shoal.runs.tables import (
@@ -83,10 +77,7 @@ from shoal.runs.tables import (
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import is_there, parsed, resolve
-
-FORMAT = 4  # of a run directory; raised when an older one cannot be continued
-PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
-
+from shoal.settings.writing import toml
 
 WAIT = 0.5  # seconds for which a process that is in a folder is waited for
 TYPED = "typed:"  # what a digest begins with that covers types and shapes
@@ -544,87 +535,3 @@ def digest(about: dict[str, str], tensors: dict[str, torch.Tensor], typed: bool)
         label = f"{name} {tensor.dtype} {list(tensor.shape)}" if typed else name
         value = zlib.crc32(tensor.numpy().data, zlib.crc32(label.encode(), value))
     return f"{value:08x}"
-
-
-def about() -> dict[str, Any]:
-    """What made this run: enough to make it again."""
-    return {
-        "format": FORMAT,
-        "shoal": shoal.__version__,
-        "commit": commit(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-        "packages": {name: metadata.version(name) for name in PACKAGES},
-    }
-
-
-def sessions_of(made: dict[str, Any]) -> list[dict[str, Any]]:
-    """What about.json says of the session that began a run, and of those that went on with it."""
-    resumed = made.get("resumed", [])
-    more = resumed if isinstance(resumed, list) else []
-    return [made, *(one for one in more if isinstance(one, dict))]
-
-
-def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """What of all that can change the last bits of a run differs between two sessions; empty: nothing."""
-
-    def said(session: dict[str, Any]) -> dict[str, Any]:
-        packages = session.get("packages")
-        torch_ = packages.get("torch") if isinstance(packages, dict) else None
-        return {
-            "torch": torch_,
-            "commit": session.get("commit"),
-            "instruction set": session.get("cpu"),
-            "kernel": session.get("kernel", "torch"),  # as all had before there was another
-        }
-
-    one, other = said(before), said(now)
-    changed = [name for name in one if one[name] is not None and one[name] != other[name]]
-    return ", ".join(f"{name} {other[name]} in place of {one[name]}" for name in changed)
-
-
-@cache
-def commit() -> str | None:
-    """The commit of shoal's own source tree, marked if it has changes; None if it is installed without one. It is asked
-    for once: what is committed later is not what this process runs."""
-    here = Path(__file__).parent
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=here, capture_output=True, text=True, timeout=10, check=False,
-        )  # fmt: skip
-        tracked = subprocess.run(
-            ["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 and tracked.returncode == 0 else None
-
-
-def toml(settings: Settings) -> str:
-    """Settings as TOML: single values first, then a table per group."""
-    content = settings.model_dump(mode="json", exclude_none=True)
-    tables = content.pop("sharing")
-    kinds = content.pop("kinds")
-    for kind in kinds:
-        del kind["learner"]["epochs"]  # is the fleet's
-    single = {name: value for name, value in content.items() if not isinstance(value, dict)}
-    lines = [f"{name} = {literal(value)}" for name, value in single.items()]
-    named = [(f"[{name}]", group) for name, group in content.items() if isinstance(group, dict)]
-    named += [("[[sharing]]", table) for table in tables] + [("[[kinds]]", kind) for kind in kinds]
-    for title, group in named:
-        lines += ["", title, *(f"{inner} = {literal(value)}" for inner, value in group.items())]
-    return "\n".join(lines) + "\n"
-
-
-def literal(value: Any) -> str:
-    """A value in TOML."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {literal(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(literal, value)) + "]"
-    # Not as JSON has them: TOML knows no pairs of surrogates, and wants a deletion escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
