@@ -17,7 +17,7 @@ from shoal.fleet.stack import Stack, start
 from shoal.report import read as reading
 from shoal.report.read import Unusable, gather, table_of
 from shoal.runs import about as made_by
-from shoal.runs import files
+from shoal.runs import checkpoints, files
 from shoal.runs import record as records
 from shoal.runs.cells import measured
 from shoal.runs.execute import carry_out, prepare
@@ -175,16 +175,16 @@ def test_if_both_checkpoints_are_damaged_that_is_said(tmp_path: Path) -> None:
 
 def test_a_digest_covers_types_and_shapes() -> None:
     numbers = torch.arange(6, dtype=torch.int32)
-    plain = records.digest({}, {"x": numbers}, typed=True)
-    assert plain != records.digest({}, {"x": numbers.view(2, 3)}, typed=True)
-    assert plain != records.digest({}, {"x": numbers.view(torch.float32)}, typed=True)
-    assert plain == records.digest({}, {"x": numbers.clone()}, typed=True)
+    plain = checkpoints.digest({}, {"x": numbers}, typed=True)
+    assert plain != checkpoints.digest({}, {"x": numbers.view(2, 3)}, typed=True)
+    assert plain != checkpoints.digest({}, {"x": numbers.view(torch.float32)}, typed=True)
+    assert plain == checkpoints.digest({}, {"x": numbers.clone()}, typed=True)
 
 
 def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = records.digest
-    monkeypatch.setattr(records, "TYPED", "")
-    monkeypatch.setattr(records, "digest", lambda about, tensors, typed: own(about, tensors, False))
+    own = checkpoints.digest
+    monkeypatch.setattr(checkpoints, "TYPED", "")
+    monkeypatch.setattr(checkpoints, "digest", lambda about, tensors, typed: own(about, tensors, False))
     record = saved_twice(tmp_path / "run")
     monkeypatch.undo()
     assert stacks_of(record)[0].task == 2
