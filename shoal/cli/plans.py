@@ -99,14 +99,8 @@ def show_deals(fleet: Sequence["World"]) -> None:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Numbers as `0-3, 5`; of many ranges, the first."""
-    found: list[list[int]] = []
-    for one in numbers:
-        if found and one == found[-1][1] + 1:
-            found[-1][1] = one
-        else:
-            found.append([one, one])
-    words = [f"{first}" if first == last else f"{first}-{last}" for first, last in found]
+    """Numbers in few words; of many ranges, the first."""
+    words = spans(numbers).split(", ")
     return ", ".join(words[:6]) + f" and {len(words) - 6} more" * (len(words) > 6)
 
 
