@@ -26,7 +26,7 @@ from shoal.data import Bank
 from shoal.fleet.engine import ENGINES, THREADS, keep_memory
 from shoal.fleet.evaluate import accuracy
 from shoal.fleet.world import World
-from shoal.runs.record import about
+from shoal.runs.about import about
 from shoal.sharing.modes import MODES
 
 CNN_LANES = (1, 2)

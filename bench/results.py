@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from shoal.runs.record import commit
+from shoal.runs.about import commit
 
 ROOT = Path(__file__).parents[1]
 STAMP = ("machine", "torch", "date", "commit")

@@ -92,7 +92,7 @@ def value(default: Any) -> str:
 
 def rows_of(fields: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, str, str]]:
     """Settings as rows: name, default, meaning."""
-    from shoal.cli.terminal import meaning
+    from shoal.cli.choices import meaning
 
     for name, field in fields:
         default = "" if field.is_required() or field.default_factory else value(field.default)

@@ -7,7 +7,7 @@ import numpy as np
 
 from shoal import data
 from shoal.contracts.fleets import difference
-from shoal.contracts.modes import made_of, suited
+from shoal.contracts.mode_case import made_of, suited
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.fleet.members import crew_of

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shoal.contracts.modes import made_of, suited
+from shoal.contracts.mode_case import made_of, suited
 from shoal.errors import SettingsError
 from shoal.learners.table import LEARNERS
 from shoal.models.table import MODELS

@@ -12,9 +12,9 @@ from shoal.doors import Table, is_a
 from shoal.errors import SettingsError
 from shoal.network.edges import edges
 from shoal.network.graphs import GRAPHS
-from shoal.runs.record import toml
 from shoal.settings.groups import Network
 from shoal.settings.reading import override, read, resolve
+from shoal.settings.writing import toml
 from shoal.sharing.combine import RULES
 from shoal.sharing.modes import MODES
 from shoal.sharing.scores import SCORES

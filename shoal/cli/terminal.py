@@ -1,8 +1,7 @@
 """How things look on the terminal: tables and summaries. Heavy imports happen inside the functions."""
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,15 +9,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from shoal.cli.plain import Plain, visible
-from shoal.doors import line
-from shoal.units import carried, plural, shown
+from shoal.units import carried, shown
 
 if TYPE_CHECKING:
-    from shoal.data import Status
-    from shoal.doors import Table as Entries
-    from shoal.fleet.world import World
     from shoal.network.facts import Facts
-    from shoal.sharing.plan import Line
     from shoal.study.advise import Advice
     from shoal.study.transfer.measure import Found, Means
 
@@ -88,174 +82,6 @@ def show_summary(summary: dict[str, Any]) -> None:
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
     console.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False, markup=False, soft_wrap=True)
     console.print(f"in {summary['out']}", highlight=False, markup=False, soft_wrap=True)
-
-
-def show_plan(fleet: Sequence["World"]) -> None:
-    """What sharing will cost, a table of limits and mail."""
-    from shoal.fleet.size import size
-    from shoal.sharing import sites
-    from shoal.sharing.plan import expected, fit, plan, total
-    from shoal.units import limit
-
-    settings, edges, lanes = fleet[0].fleet, fleet[0].edges, fleet[0].peers
-    lines = plan(fleet)
-    alone = len(set(lanes) - {lane for pair in edges for lane in pair})
-    connected = f"{plural(alone, 'agent')} without any" if alone else "every agent is connected"
-    console.print(
-        f"{plural(settings.agents, 'agent')}, {plural(settings.seeds, 'seed')}, graph {settings.network.graph}: "
-        f"{plural(len(edges), 'link')} over all seeds; {connected}",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
-    for world in fleet:
-        console.print(world.about, highlight=False, soft_wrap=True, markup=False)
-        if doubt := world.settings.learner.doubt:
-            console.print(doubt, highlight=False, soft_wrap=True, markup=False)
-    console.print(f"about {size(settings, fleet[0].bank)}", highlight=False, soft_wrap=True)
-    if settings.clock.counts:
-        console.print(str(expected(fleet, lines)), highlight=False, soft_wrap=True)
-    for sentence in [*said(fleet[0]), *sites.said(fleet)]:
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
-    if settings.kinds:
-        show_kinds(fleet[0])
-    if settings.machine.members != "here":
-        show_deals(fleet)
-    if not settings.sharing:
-        console.print("nothing is shared; say sharing=MODE, see `shoal list sharing`")
-        return
-    for group in dict.fromkeys(one.edges for one in lines):
-        words = "no limit" if group.budget is None else str(limit(group.budget))
-        rhythm = "" if group.every == 1 else f", at least {group.every} epochs between exchanges"
-        pairs = ", ".join(f"{sender} → {receiver}" for sender, receiver in group.pairs[:8])
-        more = f" and {len(group.pairs) - 8} other pairs of agents" * (len(group.pairs) > 8)
-        console.print(f"\n{group.number:,} links: {words}{rhythm}", highlight=False, soft_wrap=True)
-        console.print(f"{pairs}{more}", highlight=False, soft_wrap=True)
-        here = [one for one in lines if one.edges == group]
-        table = Table("on each of them", *(f"{one.mode}, {one.kind}" for one in here), box=None)
-        for title, cells in facts_of(fleet[0], here).items():
-            table.add_row(title, *cells)
-        console.print(table)
-    console.print()
-    console.print(
-        f"Costs are upper bounds per link, in one direction: a neighbour may have less to send, and modes that act at "
-        f"the same moment share the link's budget. In all at most {shown(total(lines))}.",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
-    for mode in settings.sharing:
-        if mode.doubt:
-            console.print(mode.doubt, highlight=False, soft_wrap=True, markup=False)
-        tries = fit(fleet, mode).values()
-        few = sum(one is not None and not one.fits for one in tries)
-        if not any(one.mode == mode.mode for one in lines):
-            console.print(f"{mode.mode} never sends anything: no link carries it", highlight=False)
-        elif few:
-            console.print(
-                f"{mode.mode} fits {len(tries) - few} of {len(tries)} links; on the others even its smallest mail is "
-                "over budget",
-                highlight=False, soft_wrap=True,
-            )  # fmt: skip
-
-
-def show_deals(fleet: Sequence["World"]) -> None:
-    """Which lanes each worker gets, what goes from one to another, and the memory that each needs."""
-    from shoal.fleet.placement import crossings, planned
-    from shoal.fleet.size import share
-
-    settings, lanes = fleet[0].fleet, fleet[0].peers
-    deals = planned(fleet)
-    leaves, arrives = crossings(fleet, deals)
-    table = Table(
-        "worker", "agents x seeds", "seeds", "agents", "sends to others", "gets from others", "memory", box=None
-    )
-    for at, mine in enumerate(deals):
-        seeds, agents = (sorted({getattr(lane, name) for lane in mine}) for name in ("seed", "agent"))
-        memory = shown(share(settings, fleet[0].bank, len(mine) / len(lanes)))
-        cells = [f"{len(mine)}", ranges(seeds), ranges(agents), shown(leaves[at]), shown(arrives[at]), memory]
-        table.add_row(str(at), *cells)
-    console.print(f"\ndealt to {len(deals)} workers ({settings.machine.members}), at most:", highlight=False)
-    console.print(table)
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Numbers as `0-3, 5`; of many ranges, the first."""
-    found: list[list[int]] = []
-    for one in numbers:
-        if found and one == found[-1][1] + 1:
-            found[-1][1] = one
-        else:
-            found.append([one, one])
-    words = [f"{first}" if first == last else f"{first}-{last}" for first, last in found]
-    return ", ".join(words[:6]) + f" and {len(words) - 6} more" * (len(words) > 6)
-
-
-def said(world: "World") -> list[str]:
-    """The conditions of links and agents, in sentences; none, where there are none."""
-    from collections import Counter
-
-    from shoal.network.edges import conditions, moves
-    from shoal.settings.conditions import NEVER
-
-    network, presence = world.fleet.network, world.fleet.presence
-    found = []
-    for words, number in Counter(map(conditions, world.edges.values())).items():
-        if words:
-            found.append(f"{number:,} edge{'s' * (number > 1)}: {', '.join(words)}; what is lost is paid for")
-    for agent, gaps in sorted(world.gaps.items()):
-        spans = (f"{first} to {last - 1}" if last < NEVER else f"{first} on" for first, last in gaps)
-        found.append(f"agent {agent} is absent in epochs {', '.join(spans)} since the first task")
-    if world.gaps:
-        found.append(f"mail for agents that are absent {'is lost' if presence.mail == 'lost' else 'waits for them'}")
-    if network.changes:
-        later = ", ".join(f"{one.graph} from epoch {one.epoch} on" for one in network.changes)
-        found.append(f"the graph changes: {later}; costs are those of the first")
-    if moves(network):
-        found.append("the graph is another at every exchange; costs are those of the first epoch")
-    return found
-
-
-def show_kinds(world: "World") -> None:
-    """The kinds of agents, and which modes go from whom to whom."""
-    from shoal.sharing.plan import table
-
-    fleet, modes = world.fleet, table(world)
-    groups = fleet.members()
-    about = Table("kind", "agents", "model", "width", "depth", "basis", box=None)
-    for name, agents in groups.items():
-        one = fleet.of(name)
-        basis = str(one.net.basis) if one.modular else ""
-        about.add_row(name, spans(agents), one.model, str(one.net.width), str(one.net.depth), basis)
-    console.print(about)
-    if not fleet.sharing:
-        return
-    console.print("\nwhat goes from whom (left) to whom (top):")
-    reach = Table("", *groups, box=None)
-    for sender in groups:
-        cells = (modes.get((sender, receiver), set()) for receiver in groups)
-        ordered = [", ".join(mode.mode for mode in fleet.sharing if mode.mode in cell) or "-" for cell in cells]
-        reach.add_row(sender, *ordered)
-    console.print(reach)
-
-
-def facts_of(world: "World", lines: list["Line"]) -> dict[str, list[str]]:
-    """What `shoal check` says about each kind of mail, by title."""
-    from shoal.reproduce.counting import quoted
-
-    return {
-        "largest: images, classes or modules": [
-            f"{one.items}" + f" of {one.wanted}" * (one.items < one.wanted) for one in lines
-        ],
-        "bytes": [f"{one.bytes:,}" for one in lines],
-        "floats": [f"{one.floats:,}" for one in lines],
-        "floats by the paper's rule": [f"{quoted(world, one):,}" for one in lines],
-        "exchanges in a task": [f"{one.exchanges}" for one in lines],
-        "per link and task": [shown(one.total_bytes / one.tasks) for one in lines],
-        "floats in a task": [f"{one.total / one.tasks:,.0f}" for one in lines],
-        "messages in the run": [f"{one.posted:,}" for one in lines],
-        "bytes in the run": [shown(one.total_bytes) for one in lines],
-        "floats in the run": [f"{one.total:,}" for one in lines],
-        "refused: link at rest": [f"{one.resting:,}" for one in lines],
-        "refused: over budget": [f"{one.over:,}" for one in lines],
-        **({"refused: by a policy": [f"{one.forbidden:,}" for one in lines]} if world.fleet.policy else {}),
-    }
 
 
 def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
@@ -454,121 +280,6 @@ def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:
         console.print(f"component of {len(part)} agents, {rule}: {spans(part)}", highlight=False, soft_wrap=True)
     if graph.isolated:
         console.print(f"isolated: {spans(graph.isolated)}", highlight=False, soft_wrap=True)
-
-
-def show_settings() -> None:
-    """Every setting, and what the protocols set."""
-    from shoal.settings.checks import fields
-    from shoal.settings.groups import FAIR, Kind
-    from shoal.settings.part import flatten
-    from shoal.settings.protocols import EXAMPLE, PAPER, switches
-
-    table = Table("setting", "default", "meaning", box=None)
-    for name, field in fields():
-        table.add_row(name, "" if field.is_required() else json.dumps(field.default), meaning(field))
-        if name == "kinds":
-            for own in ("name", "agents", "model"):
-                table.add_row(f"  kinds.{own}", "", Kind.model_fields[own].description)
-            table.add_row("  kinds.net.*, kinds.learner.*", "", "else the fleet's; epochs are the same for all")
-    console.print(table)
-    console.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these, for agents alone.")
-    table = Table("setting", FAIR, f"{PAPER}*", box=None)
-    fair, paper = (dict(flatten(switches(protocol, *EXAMPLE))) for protocol in (FAIR, PAPER))
-    for name in {**fair, **paper}:
-        if fair.get(name) != paper.get(name):
-            table.add_row(name, fair.get(name, ""), paper.get(name, ""))
-    console.print(table)
-    console.print("* modular nets on mnist; other rows of Table 1 may differ")
-
-
-def choices(kind: Any) -> Iterator[str]:
-    """The words that a type allows."""
-    for one in get_args(kind):
-        if isinstance(one, str):
-            yield one
-        else:
-            yield from choices(one)
-
-
-def meaning(field: Any) -> str:
-    """What a setting is for; if it is one of some words that this does not say, these too."""
-    words = list(choices(field.annotation))
-    told = field.description or ""
-    return told if all(word in told for word in words) else f"{told} ({', '.join(words)})"
-
-
-def show_entries(title: str, table: "Entries[Any]", also: str) -> None:
-    """What is in a table, what each is, and where it comes from."""
-    shown = Table(title, "what it is", "from", box=None)
-    for name, entry in table.items():
-        shown.add_row(f"[bold]{name}[/]", escape(line(entry)), table.origin(name))
-    console.print(shown)
-    if also:
-        console.print(f"\n{also}", highlight=False)
-
-
-def headline(table: "Entries[Any]", name: str) -> str:
-    """What an entry is, in a line, and where it comes from unless it is built in."""
-    origin = table.origin(name)
-    return line(table[name]) + f" [from {origin}]" * (origin != "built in")
-
-
-def show_modes() -> None:
-    """Every setting of every sharing mode."""
-    from shoal.settings.checks import fields
-    from shoal.settings.protocols import EXAMPLE, PAPER, switches
-    from shoal.sharing.modes import MODES
-
-    table = Table("setting", "default", f"{PAPER}*", "meaning", box=None)
-    for mode, kind in MODES.items():
-        table.add_row(f"[bold]{mode}[/]", "", "", escape(headline(MODES, mode)))
-        paper = switches(PAPER, *EXAMPLE, (mode,))["sharing"].get(mode, {})
-        for name, field in fields(kind):
-            if name != "mode":
-                differs = json.dumps(paper[name]) if name in paper else ""
-                table.add_row(f"  sharing.{name}", json.dumps(field.default), differs, meaning(field))
-    console.print(table)
-    console.print("\n* with protocol=paper, modular nets on mnist; other rows of Table 1 may differ")
-
-
-def show_learners() -> None:
-    """Every learner and its own settings."""
-    from shoal.learners.contract import Learner
-    from shoal.learners.table import LEARNERS
-    from shoal.settings.checks import fields
-
-    table = Table("setting", "default", "meaning", box=None)
-    for method, kind in LEARNERS.items():
-        table.add_row(f"[bold]{method}[/]", "", escape(headline(LEARNERS, method)))
-        for name, field in fields(kind):
-            if name not in Learner.model_fields:
-                table.add_row(f"  learner.{name}", json.dumps(field.default), meaning(field))
-    console.print(table)
-    console.print("\nEvery learner also has those that `shoal list settings` shows for all.")
-
-
-def show_experiments() -> None:
-    """Settings files that come with shoal, by the names that commands take."""
-    from shoal.settings.reading import experiments
-
-    table = Table("experiment", "what it is", box=None)
-    for name, file in experiments().items():
-        table.add_row(name, file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# "))
-    console.print(table)
-    console.print("\n`shoal run NAME KEY=VALUE...` runs one; wherever a settings file is expected, its name will do.")
-
-
-def show_data(rows: Iterable["Status"]) -> None:
-    """Which datasets are here."""
-    from shoal.data import DATASETS
-
-    table = Table("dataset", "here", "where", "size", "note", box=None)
-    for row in rows:
-        size = shown(row.size) if row.present else ""
-        origin = DATASETS.origin(row.name)
-        note = row.note + f" [from {origin}]" * (origin != "built in")
-        table.add_row(row.name, "yes" if row.present else "no", escape(str(row.where or "")), size, escape(note))
-    console.print(table)
 
 
 def spans(numbers: Iterable[int]) -> str:

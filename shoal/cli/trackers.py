@@ -41,7 +41,7 @@ class TensorBoard:
     """Event files in RUN/tensorboard; `tensorboard --logdir RUN` shows them."""
 
     def __init__(self, record: "Record") -> None:
-        from shoal.runs.record import toml
+        from shoal.settings.writing import toml
 
         self.writer = import_module("torch.utils.tensorboard").SummaryWriter(str(record.folder / "tensorboard"))
         self.writer.add_text("settings", fenced(toml(record.settings)))

@@ -26,7 +26,7 @@ from shoal.settings.groups import FAIR
 from shoal.study import health, metrics
 from shoal.study.paired import problem
 
-FORMAT = 4  # of a run directory: the newest that is known here; `shoal.runs.record.FORMAT` is what a run writes
+FORMAT = 4  # of a run directory: the newest that is known here; `shoal.runs.about.FORMAT` is what a run writes
 ALONE = "vanilla"  # the method of agents that share nothing
 
 Array = npt.NDArray[np.float64]

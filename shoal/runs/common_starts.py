@@ -12,7 +12,8 @@ import shoal
 from shoal.data.sources import is_source
 from shoal.fleet.stack import Stack, sharing_state, start
 from shoal.fleet.world import World, joint_lanes
-from shoal.runs.record import FORMAT, Record, RecordError, commit
+from shoal.runs.about import FORMAT, commit
+from shoal.runs.record import Record, RecordError
 from shoal.settings.groups import FAIR, Network, Settings
 
 

@@ -33,25 +33,15 @@ In these files agents and tasks are counted from 0; what is shown to people coun
 import io
 import json
 import os
-import platform
-import shlex
-import subprocess
-import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
 import shoal
 from shoal.data.overlap import mean_iou
@@ -62,10 +52,9 @@ from shoal.fleet.evaluate import others, squared_error, within
 from shoal.fleet.health import unfit
 from shoal.fleet.stack import PARAMS, Stack
 from shoal.fleet.world import World, streams_of
-from shoal.mail.ledger import Ledger
-from shoal.mail.mail import Envelope, pack, unpack
 from shoal.network.graphs import is_file
-from shoal.runs import files
+from shoal.runs import checkpoints, files
+from shoal.runs.about import FORMAT, about, difference, sessions_of
 from shoal.runs.conditions import consensus, links
 from shoal.runs.files import reason
 from shoal.runs.tables import (
@@ -83,13 +72,9 @@ from shoal.runs.tables import (
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import is_there, parsed, resolve
-
-FORMAT = 4  # of a run directory; raised when an older one cannot be continued
-PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
-
+from shoal.settings.writing import toml
 
 WAIT = 0.5  # seconds for which a process that is in a folder is waited for
-TYPED = "typed:"  # what a digest begins with that covers types and shapes
 
 
 class RecordError(UserError):
@@ -243,9 +228,7 @@ class Record:
         self.write("about.json", text({**content(self.folder / "about.json"), **facts}))
 
     def save(self, stacks: Sequence[Stack]) -> None:
-        """Write the checkpoint: one clock, one ledger, and the tensors and the inbox of every stack. The one before is
-        kept beside it. What is no number is never saved."""
-        stack = stacks[0]
+        """Write the checkpoint. The one before is kept beside it. What is no number is never saved."""
         for kind in stacks:
             if (bad := unfit(kind, (PARAMS,))).any():
                 lane = kind.lanes[int(bad.nonzero()[0])]
@@ -253,31 +236,8 @@ class Record:
                     f"{self.checkpoint} is not written: weights of agent {lane.agent} of seed {lane.seed} are no "
                     "numbers; what was saved before stays"
                 )
-        about = {
-            "format": str(FORMAT),
-            "identity": self.settings.identity(),
-            "lanes": json.dumps([one.lanes for one in stacks]),
-            "seconds": repr(self.elapsed()),
-        }
-        tensors = {
-            f"{mark(at, len(stacks))}{name}": tensor.contiguous()
-            for at, one in enumerate(stacks)
-            for name, tensor in one.tensors.items()
-        }
-        # Counters and results stay on the host, whatever the device.
-        host = [name for name, tensor in tensors.items() if tensor.device.type == "cpu"]
-        about["host"] = json.dumps(sorted(host) if len(host) < len(tensors) else [])
-        tensors["ledger"] = torch.from_numpy(stack.ledger.rows)
-        if stack.ledger.totals is not None:
-            tensors["totals"] = torch.from_numpy(stack.ledger.totals)
-        about["words"] = json.dumps(stack.ledger.words)
-        letters = [[pack(mail) for mail in one.inbox] for one in stacks]
-        about["inbox"] = json.dumps([[envelope for envelope, _ in one] for one in letters])
-        for at, one in enumerate(letters):
-            for place, (_, content) in enumerate(one):
-                tensors[letter(at, place)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        about["digest"] = f"{TYPED}{digest(about, tensors, typed=True)}"
-        self.write(self.checkpoint.name, save(tensors, about))
+        content = checkpoints.packed(stacks, self.settings.identity(), self.elapsed())
+        self.write(self.checkpoint.name, content)
 
     def load(self, device: torch.device) -> tuple[Stack, ...] | None:
         """The stacks of the last checkpoint that is whole, or None if there is none yet."""
@@ -301,45 +261,16 @@ class Record:
     def load_one(self, place: Path, device: torch.device) -> tuple[Stack, ...]:
         """The stacks of a checkpoint."""
         try:
-            if not is_there(place) or place.is_symlink():
-                raise OSError("it is no regular file")
-            with safe_open(place, "pt", device=str(device)) as file:
-                about = file.metadata() or {}
-                # Copies: a tensor begins anywhere in the file, and how a product is summed depends on where its factors
-                # begin.
-                flat = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError) as error:
+            saved = checkpoints.opened(place, device)
+        except checkpoints.DamagedError as error:
             raise self.damaged(place, error) from None
-        said = about.pop("digest", "")
-        typed = said.startswith(TYPED)  # one of an earlier version does not cover types and shapes
-        if said.removeprefix(TYPED) != digest(about, flat, typed):
-            raise self.damaged(place, "its content does not match its digest")
-        if about["identity"] != self.settings.identity():
+        if saved.identity != self.settings.identity():
             raise RecordError(
                 f"{place} belongs to other settings than {self.folder / 'settings.toml'}; "
                 "restore the settings as they were, or start a new run"
             )
-        self.seconds, self.since = float(about["seconds"]), time.monotonic()
-        flat |= {name: flat[name].cpu() for name in json.loads(about["host"])}
-        lanes = [[Lane(*lane) for lane in one] for one in json.loads(about["lanes"])]
-        rows, words = flat.pop("ledger").cpu().numpy(), json.loads(about["words"])
-        totals = flat.pop("totals").cpu().numpy() if "totals" in flat else None
-        inboxes = [
-            [
-                unpack(Envelope(*envelope), flat.pop(letter(at, place)).cpu().numpy().tobytes())
-                for place, envelope in enumerate(one)
-            ]
-            for at, one in enumerate(json.loads(about["inbox"]))
-        ]
-        waiting = [mail for inbox in inboxes for mail in inbox]
-        ledger = Ledger.of(rows, words, self.settings.learner.epochs, totals, waiting)
-        stacks = []
-        for at, mine in enumerate(lanes):
-            head = mark(at, len(lanes))
-            own = {name.removeprefix(head): tensor for name, tensor in flat.items() if name.startswith(head)}
-            stacks.append(Stack.made(mine, own, ledger))
-            stacks[-1].inbox = inboxes[at]
-        return tuple(stacks)
+        self.seconds, self.since = saved.seconds, time.monotonic()
+        return saved.stacks(self.settings.learner.epochs)
 
     def damaged(self, place: Path, why: object) -> "DamagedCheckpointError":
         advice = f"delete it and `shoal resume {self.folder}` starts again"
@@ -509,16 +440,6 @@ def raw_settings(folder: Path, verified: bool) -> bytes:
         raise RecordError(f"cannot read {place}: {reason(error)}; restore it, or start a new run") from None
 
 
-def mark(at: int, count: int) -> str:
-    """What the names of a stack's tensors begin with in a checkpoint of several stacks."""
-    return "" if count == 1 else f"{at}:"
-
-
-def letter(at: int, place: int) -> str:
-    """The name of a mail in a checkpoint: its place in the inbox of a stack."""
-    return f"inbox:{at}:{place}"
-
-
 def text(content: dict[str, Any]) -> bytes:
     """A JSON file that people can read."""
     return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
@@ -533,98 +454,3 @@ def content(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise RecordError(f"cannot read {path}: it holds no JSON object; restore it, or start a new run")
     return found
-
-
-def digest(about: dict[str, str], tensors: dict[str, torch.Tensor], typed: bool) -> str:
-    """A checksum of all that a checkpoint says: what a disk or a copy has changed must not become a result. `typed`
-    ones cover the types and shapes of tensors too."""
-    value = zlib.crc32(json.dumps(about, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].cpu()
-        label = f"{name} {tensor.dtype} {list(tensor.shape)}" if typed else name
-        value = zlib.crc32(tensor.numpy().data, zlib.crc32(label.encode(), value))
-    return f"{value:08x}"
-
-
-def about() -> dict[str, Any]:
-    """What made this run: enough to make it again."""
-    return {
-        "format": FORMAT,
-        "shoal": shoal.__version__,
-        "commit": commit(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-        "packages": {name: metadata.version(name) for name in PACKAGES},
-    }
-
-
-def sessions_of(made: dict[str, Any]) -> list[dict[str, Any]]:
-    """What about.json says of the session that began a run, and of those that went on with it."""
-    resumed = made.get("resumed", [])
-    more = resumed if isinstance(resumed, list) else []
-    return [made, *(one for one in more if isinstance(one, dict))]
-
-
-def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """What of all that can change the last bits of a run differs between two sessions; empty: nothing."""
-
-    def said(session: dict[str, Any]) -> dict[str, Any]:
-        packages = session.get("packages")
-        torch_ = packages.get("torch") if isinstance(packages, dict) else None
-        return {
-            "torch": torch_,
-            "commit": session.get("commit"),
-            "instruction set": session.get("cpu"),
-            "kernel": session.get("kernel", "torch"),  # as all had before there was another
-        }
-
-    one, other = said(before), said(now)
-    changed = [name for name in one if one[name] is not None and one[name] != other[name]]
-    return ", ".join(f"{name} {other[name]} in place of {one[name]}" for name in changed)
-
-
-@cache
-def commit() -> str | None:
-    """The commit of shoal's own source tree, marked if it has changes; None if it is installed without one. It is asked
-    for once: what is committed later is not what this process runs."""
-    here = Path(__file__).parent
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=here, capture_output=True, text=True, timeout=10, check=False,
-        )  # fmt: skip
-        tracked = subprocess.run(
-            ["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 and tracked.returncode == 0 else None
-
-
-def toml(settings: Settings) -> str:
-    """Settings as TOML: single values first, then a table per group."""
-    content = settings.model_dump(mode="json", exclude_none=True)
-    tables = content.pop("sharing")
-    kinds = content.pop("kinds")
-    for kind in kinds:
-        del kind["learner"]["epochs"]  # is the fleet's
-    single = {name: value for name, value in content.items() if not isinstance(value, dict)}
-    lines = [f"{name} = {literal(value)}" for name, value in single.items()]
-    named = [(f"[{name}]", group) for name, group in content.items() if isinstance(group, dict)]
-    named += [("[[sharing]]", table) for table in tables] + [("[[kinds]]", kind) for kind in kinds]
-    for title, group in named:
-        lines += ["", title, *(f"{inner} = {literal(value)}" for inner, value in group.items())]
-    return "\n".join(lines) + "\n"
-
-
-def literal(value: Any) -> str:
-    """A value in TOML."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {literal(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(literal, value)) + "]"
-    # Not as JSON has them: TOML knows no pairs of surrogates, and wants a deletion escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -16,9 +16,9 @@ import shoal
 from shoal.data import load
 from shoal.errors import UserError
 from shoal.fleet.size import affordable
-from shoal.runs.record import toml
 from shoal.settings.checks import fields
 from shoal.settings.reading import override
+from shoal.settings.writing import toml
 from tests.command import DIGITS, call, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")

@@ -24,10 +24,11 @@ from shoal.fleet.world import World, world, worlds
 from shoal.learners import received
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import ACCEPTED, OVER_BUDGET
-from shoal.runs.record import Record, toml
+from shoal.runs.record import Record
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import override, read, resolve
+from shoal.settings.writing import toml
 from shoal.sharing.contract import Sharing
 from shoal.sharing.modes import MODES
 from tests.command import call

@@ -19,7 +19,7 @@ import torch
 
 from shoal.contracts import fleets
 from shoal.contracts.fleets import difference
-from shoal.contracts.modes import made_of, model_of
+from shoal.contracts.mode_case import made_of, model_of
 from shoal.data import Bank, load
 from shoal.data.tasks import Lane
 from shoal.errors import UserError

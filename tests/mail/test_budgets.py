@@ -9,7 +9,7 @@ import torch
 
 from shoal import data
 from shoal.contracts.fleets import fleet, ran, saved
-from shoal.contracts.modes import made_of, model_of
+from shoal.contracts.mode_case import made_of, model_of
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate

@@ -20,11 +20,11 @@ from shoal.network.edges import Edge, edges, moves, version
 from shoal.network.graphs import near
 from shoal.network.weather import Weather
 from shoal.rng import numbers
-from shoal.runs.record import toml
 from shoal.settings.conditions import Bursts, Drawn, Presence
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Network, Settings
 from shoal.settings.reading import override, resolve
+from shoal.settings.writing import toml
 from tests.fleets import fleet, same, tables_of
 
 EPOCHS = 4

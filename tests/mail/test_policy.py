@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.contracts.fleets import Run, difference, ran, saved
-from shoal.contracts.modes import made_of
+from shoal.contracts.mode_case import made_of
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.mail.mail import (

@@ -19,9 +19,9 @@ from shoal.mail.mail import ACCEPTED
 from shoal.models.contract import Model
 from shoal.models.table import MODELS, modular, named
 from shoal.models.wrapped import wrapped
-from shoal.runs.record import toml
 from shoal.settings.groups import Settings
 from shoal.settings.reading import resolve
+from shoal.settings.writing import toml
 
 HERE = __name__
 

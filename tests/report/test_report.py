@@ -20,7 +20,7 @@ from shoal import units
 from shoal.errors import UserError
 from shoal.report import charts, compare, numbers, page, parts, read, style, traffic, watch
 from shoal.report.style import Style
-from shoal.runs import record
+from shoal.runs import about
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create
 from shoal.settings.reading import read as read_settings
@@ -711,7 +711,7 @@ def test_names_cannot_break_the_page(copy: Path) -> None:
 
 
 def test_the_format_is_that_of_records() -> None:
-    assert record.FORMAT == read.FORMAT
+    assert about.FORMAT == read.FORMAT
 
 
 def test_what_never_left_its_sender_is_what_the_post_says() -> None:

@@ -16,12 +16,14 @@ import torch
 from shoal.fleet.stack import Stack, start
 from shoal.report import read as reading
 from shoal.report.read import Unusable, gather, table_of
-from shoal.runs import files
+from shoal.runs import about as made_by
+from shoal.runs import checkpoints, files
 from shoal.runs import record as records
 from shoal.runs.cells import measured
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record, RecordError, create, reopen
 from shoal.settings.reading import read
+from shoal.settings.writing import toml
 from tests.command import DIGITS, TINY, call, refused
 
 CPU = torch.device("cpu")
@@ -173,16 +175,16 @@ def test_if_both_checkpoints_are_damaged_that_is_said(tmp_path: Path) -> None:
 
 def test_a_digest_covers_types_and_shapes() -> None:
     numbers = torch.arange(6, dtype=torch.int32)
-    plain = records.digest({}, {"x": numbers}, typed=True)
-    assert plain != records.digest({}, {"x": numbers.view(2, 3)}, typed=True)
-    assert plain != records.digest({}, {"x": numbers.view(torch.float32)}, typed=True)
-    assert plain == records.digest({}, {"x": numbers.clone()}, typed=True)
+    plain = checkpoints.digest({}, {"x": numbers}, typed=True)
+    assert plain != checkpoints.digest({}, {"x": numbers.view(2, 3)}, typed=True)
+    assert plain != checkpoints.digest({}, {"x": numbers.view(torch.float32)}, typed=True)
+    assert plain == checkpoints.digest({}, {"x": numbers.clone()}, typed=True)
 
 
 def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = records.digest
-    monkeypatch.setattr(records, "TYPED", "")
-    monkeypatch.setattr(records, "digest", lambda about, tensors, typed: own(about, tensors, False))
+    own = checkpoints.digest
+    monkeypatch.setattr(checkpoints, "TYPED", "")
+    monkeypatch.setattr(checkpoints, "digest", lambda about, tensors, typed: own(about, tensors, False))
     record = saved_twice(tmp_path / "run")
     monkeypatch.undo()
     assert stacks_of(record)[0].task == 2
@@ -240,7 +242,7 @@ def test_a_folder_is_locked_while_a_run_is_put_there(tmp_path: Path) -> None:
 def test_a_run_does_not_begin_where_the_settings_of_another_are(tmp_path: Path) -> None:
     mine, other = (read(DIGITS, [*TINY, f"seed={seed}"]) for seed in (1, 2))
     record = create(tmp_path / "run", mine)
-    (tmp_path / "run" / "settings.toml").write_text(records.toml(other))
+    (tmp_path / "run" / "settings.toml").write_text(toml(other))
     with pytest.raises(RecordError, match="has other settings than the run that was about to begin there"):
         carry_out(prepare(mine), record)
 
@@ -281,7 +283,7 @@ def test_settings_that_change_no_result_can_be_changed(tmp_path: Path) -> None:
 def test_going_on_with_something_else_is_said(
     tmp_path: Path, name: str, value: object, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "commit", lambda: "ba9876543210")
+    monkeypatch.setattr(made_by, "commit", lambda: "ba9876543210")
     record = create(tmp_path / "run", read(DIGITS, TINY))
     told: list[str] = []
     record.tell = told.append

@@ -19,7 +19,7 @@ import shoal
 from shoal.fleet.stack import Stack, grid
 from shoal.learners.candidates import modules
 from shoal.learners.modular import Growth
-from shoal.runs import record as records
+from shoal.runs import about as made_by
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record, RecordError, create, reopen
 from shoal.settings.groups import Settings
@@ -174,22 +174,22 @@ def test_about_says_what_made_the_run(settings: Settings, tmp_path: Path) -> Non
     assert set(about) == made
     assert about["cpu"] == torch.backends.cpu.get_cpu_capability()
     assert about["identity"] == settings.identity()
-    assert (about["format"], about["shoal"]) == (records.FORMAT, shoal.__version__)
+    assert (about["format"], about["shoal"]) == (made_by.FORMAT, shoal.__version__)
     assert about["packages"]["torch"] == torch.__version__
-    assert set(about["packages"]) == set(records.PACKAGES)
+    assert set(about["packages"]) == set(made_by.PACKAGES)
     assert about["commit"] is None or re.fullmatch(r"[0-9a-f]{12}(-dirty)?", about["commit"])
     assert abs(datetime.now(UTC) - datetime.fromisoformat(about["started"])) < timedelta(minutes=1)
 
 
 def test_the_command_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/usr/bin/shoal", "run", "my file.toml", "model=mlp"])
-    assert records.about()["command"] == "shoal run 'my file.toml' model=mlp"
+    assert made_by.about()["command"] == "shoal run 'my file.toml' model=mlp"
 
 
 def test_outside_a_source_tree_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "__file__", str(tmp_path / "record.py"))
+    monkeypatch.setattr(made_by, "__file__", str(tmp_path / "about.py"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert records.commit.__wrapped__() is None
+    assert made_by.commit.__wrapped__() is None
 
 
 def test_settings_in_the_directory_are_resolved_and_read_back(settings: Settings, tmp_path: Path) -> None:

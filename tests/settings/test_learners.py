@@ -22,10 +22,11 @@ from shoal.learners.table import LEARNERS, usual
 from shoal.models.table import MODELS
 from shoal.reproduce import table1
 from shoal.runs.cells import place_of
-from shoal.runs.record import create, reopen, toml
+from shoal.runs.record import create, reopen
 from shoal.settings.former import GROWTH, upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import override, read, resolve
+from shoal.settings.writing import toml
 from tests.command import DIGITS, ROOT, call, refused
 
 

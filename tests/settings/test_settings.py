@@ -12,11 +12,11 @@ from shoal.errors import SettingsError
 from shoal.learners.modular import Growth
 from shoal.models.table import MODELS
 from shoal.reproduce import families, table1
-from shoal.runs.record import toml
 from shoal.settings.checks import fields
 from shoal.settings.groups import Kind, Net, Settings, Tasks
 from shoal.settings.protocols import switches
 from shoal.settings.reading import experiments, override, read, resolve
+from shoal.settings.writing import toml
 from shoal.sharing.federated import FedAvg
 from shoal.sharing.modes import MODES
 from shoal.sharing.uniform import Uniform

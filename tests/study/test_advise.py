@@ -13,9 +13,12 @@ from shoal.runs.cells import effort, finish, read_csv, scores
 from shoal.settings.reading import read
 from shoal.sharing.simp import Simp
 from shoal.study import advise, sweep
-from shoal.study.advise import NONE, SCORE, Block, Candidate, Field, judge, race, sentence, spans
+from shoal.study.advise import Block, spans
+from shoal.study.answer import sentence
+from shoal.study.candidates import Candidate, Field, field_of, usual, with_seeds
 from shoal.study.paired import Scores, holm
 from shoal.study.power import needed, power
+from shoal.study.race import NONE, SCORE, Race, judge, race
 from tests.command import DIGITS, TINY, call, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")
@@ -111,7 +114,7 @@ def test_the_sentence_says_what_the_seeds_show() -> None:
         "simp": {seed: {SCORE: 85 + seed / 8} for seed in range(8)},
         "recv": {seed: {SCORE: 84.5 + seed / 10 + seed % 2} for seed in range(8)},
     }
-    ended = advise.Race(certain, judge(certain, 3), 3, ["simp", "recv"])
+    ended = Race(certain, judge(certain, 3), 3, ["simp", "recv"])
     words = sentence(field("simp", "recv", over=[("fedavg", 24_700.0)]), ended, 20_000, {"simp": 5040.0})
     assert words.startswith("Within 20 kB per link and task: simp, 85.4 % (+5.1 ± 0.1 over no sharing, 5.04 kB). ")
     assert "Not yet certain against recv (p = 1): " in words
@@ -160,14 +163,14 @@ def test_seeds_that_follow_each_other_are_a_block() -> None:
 
 
 def test_all_that_suits_is_a_candidate_and_hybrids_share_different_things() -> None:
-    names = list(advise.usual())
+    names = list(usual())
     assert {"recv", "simp", "uniform", "fedavg", "fedprox", "fedcurv", "fedfish", "modmod"} <= set(names)
     assert {"recv+modmod", "simp+fedavg", "modmod+fedavg", "uniform+modmod+fedavg"} <= set(names)
     assert "recv+simp" not in names
     assert "fedavg+fedprox" not in names
     words = [word for word in RING if not word.startswith("sharing")]
     raw, _ = advise.described(DIGITS, [*words, "model=mlp", "learner.epochs=16"])
-    found = advise.field_of(raw, None, 3000)
+    found = field_of(raw, None, 3000)
     assert "modmod" in found.unfit  # it needs modules
     assert {one.name for one in found.within} & {"simp"}
     assert all(one.price > 3000 for one in found.over)
@@ -176,7 +179,7 @@ def test_all_that_suits_is_a_candidate_and_hybrids_share_different_things() -> N
 
 def test_the_price_is_what_is_sent_at_most() -> None:
     raw, _ = advise.described(DIGITS, RING)
-    (one,) = advise.field_of(raw, ["simp"], None).within
+    (one,) = field_of(raw, ["simp"], None).within
     advice = shoal.advise(DIGITS, candidates=["simp"], seeds=2, out="out", words=RING)
     (own,) = [row for row in advice.rows if row["candidate"] == "simp"]
     assert 0 < own["sent"] <= own["price"] == one.price
@@ -233,9 +236,9 @@ def test_advice_is_a_sweep_with_less_training_and_goes_on_where_it_was_stopped(
 
 def test_seeds_of_several_runs_are_combined() -> None:
     raw, _ = advise.described(DIGITS, RING)
-    (simp,) = advise.field_of(raw, ["simp"], None).within
+    (simp,) = field_of(raw, ["simp"], None).within
     for first, count in ((0, 1), (1, 2)):
-        finish(Block("mine", advise.with_seeds(simp.settings, first, count)), Path("out"), None)
+        finish(Block("mine", with_seeds(simp.settings, first, count)), Path("out"), None)
     wanted: list[tuple[str, int, int]] = []
 
     def train(blocks: Sequence[Block], folder: Path) -> None:
@@ -294,10 +297,10 @@ def test_a_mode_that_would_act_less_than_once_in_a_task_acts_once_and_it_is_said
     tasks = {"count": 3, "classes": 2, "train": 8, "validation": 4, "initial": 1}
     learner = {"epochs": 3, "batch": 8, "memory": 4}
     raw = {"dataset": "digits", "model": "mlp", "agents": 2, "tasks": tasks, "learner": learner}
-    field = advise.field_of(raw, "recv,fedavg", None)
+    field = field_of(raw, "recv,fedavg", None)
     assert field.sooner == ("recv", "fedavg")
     assert [one.settings.sharing[0].every for one in field.within] == [3, 3]
-    said = advise.field_of({**raw, "sharing": [{"mode": "recv", "every": 2}]}, "recv", None)
+    said = field_of({**raw, "sharing": [{"mode": "recv", "every": 2}]}, "recv", None)
     assert said.sooner == ()
     assert said.within[0].settings.sharing[0].every == 2
 

@@ -20,7 +20,7 @@ from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners.candidates import alive
 from shoal.rng import key
-from shoal.runs.record import FORMAT
+from shoal.runs.about import FORMAT
 from shoal.sharing.modmod import ModMod
 from shoal.study.transfer.measure import (
     Found,

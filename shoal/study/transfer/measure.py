@@ -31,8 +31,9 @@ from shoal.mail.post import Post
 from shoal.models.modular import STRUCTURE
 from shoal.models.table import modular_form
 from shoal.rng import key
+from shoal.runs.about import FORMAT
 from shoal.runs.execute import prepare
-from shoal.runs.record import FORMAT, RecordError, content, reopen
+from shoal.runs.record import RecordError, content, reopen
 from shoal.settings.groups import Settings
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.scores import SCORES

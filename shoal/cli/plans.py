@@ -1,0 +1,175 @@
+"""What `shoal check` says of a fleet before it learns. Heavy imports happen inside the functions."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from shoal.cli.terminal import console, spans
+from shoal.units import plural, shown
+
+if TYPE_CHECKING:
+    from shoal.fleet.world import World
+    from shoal.sharing.plan import Line
+
+
+def show_plan(fleet: Sequence["World"]) -> None:
+    """What sharing will cost, a table of limits and mail."""
+    from shoal.fleet.size import size
+    from shoal.sharing import sites
+    from shoal.sharing.plan import expected, fit, plan, total
+    from shoal.units import limit
+
+    settings, edges, lanes = fleet[0].fleet, fleet[0].edges, fleet[0].peers
+    lines = plan(fleet)
+    alone = len(set(lanes) - {lane for pair in edges for lane in pair})
+    connected = f"{plural(alone, 'agent')} without any" if alone else "every agent is connected"
+    console.print(
+        f"{plural(settings.agents, 'agent')}, {plural(settings.seeds, 'seed')}, graph {settings.network.graph}: "
+        f"{plural(len(edges), 'link')} over all seeds; {connected}",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    for world in fleet:
+        console.print(world.about, highlight=False, soft_wrap=True, markup=False)
+        if doubt := world.settings.learner.doubt:
+            console.print(doubt, highlight=False, soft_wrap=True, markup=False)
+    console.print(f"about {size(settings, fleet[0].bank)}", highlight=False, soft_wrap=True)
+    if settings.clock.counts:
+        console.print(str(expected(fleet, lines)), highlight=False, soft_wrap=True)
+    for sentence in [*said(fleet[0]), *sites.said(fleet)]:
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    if settings.kinds:
+        show_kinds(fleet[0])
+    if settings.machine.members != "here":
+        show_deals(fleet)
+    if not settings.sharing:
+        console.print("nothing is shared; say sharing=MODE, see `shoal list sharing`")
+        return
+    for group in dict.fromkeys(one.edges for one in lines):
+        words = "no limit" if group.budget is None else str(limit(group.budget))
+        rhythm = "" if group.every == 1 else f", at least {group.every} epochs between exchanges"
+        pairs = ", ".join(f"{sender} → {receiver}" for sender, receiver in group.pairs[:8])
+        more = f" and {len(group.pairs) - 8} other pairs of agents" * (len(group.pairs) > 8)
+        console.print(f"\n{group.number:,} links: {words}{rhythm}", highlight=False, soft_wrap=True)
+        console.print(f"{pairs}{more}", highlight=False, soft_wrap=True)
+        here = [one for one in lines if one.edges == group]
+        table = Table("on each of them", *(f"{one.mode}, {one.kind}" for one in here), box=None)
+        for title, cells in facts_of(fleet[0], here).items():
+            table.add_row(title, *cells)
+        console.print(table)
+    console.print()
+    console.print(
+        f"Costs are upper bounds per link, in one direction: a neighbour may have less to send, and modes that act at "
+        f"the same moment share the link's budget. In all at most {shown(total(lines))}.",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    for mode in settings.sharing:
+        if mode.doubt:
+            console.print(mode.doubt, highlight=False, soft_wrap=True, markup=False)
+        tries = fit(fleet, mode).values()
+        few = sum(one is not None and not one.fits for one in tries)
+        if not any(one.mode == mode.mode for one in lines):
+            console.print(f"{mode.mode} never sends anything: no link carries it", highlight=False)
+        elif few:
+            console.print(
+                f"{mode.mode} fits {len(tries) - few} of {len(tries)} links; on the others even its smallest mail is "
+                "over budget",
+                highlight=False, soft_wrap=True,
+            )  # fmt: skip
+
+
+def show_deals(fleet: Sequence["World"]) -> None:
+    """Which lanes each worker gets, what goes from one to another, and the memory that each needs."""
+    from shoal.fleet.placement import crossings, planned
+    from shoal.fleet.size import share
+
+    settings, lanes = fleet[0].fleet, fleet[0].peers
+    deals = planned(fleet)
+    leaves, arrives = crossings(fleet, deals)
+    table = Table(
+        "worker", "agents x seeds", "seeds", "agents", "sends to others", "gets from others", "memory", box=None
+    )
+    for at, mine in enumerate(deals):
+        seeds, agents = (sorted({getattr(lane, name) for lane in mine}) for name in ("seed", "agent"))
+        memory = shown(share(settings, fleet[0].bank, len(mine) / len(lanes)))
+        cells = [f"{len(mine)}", ranges(seeds), ranges(agents), shown(leaves[at]), shown(arrives[at]), memory]
+        table.add_row(str(at), *cells)
+    console.print(f"\ndealt to {len(deals)} workers ({settings.machine.members}), at most:", highlight=False)
+    console.print(table)
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Numbers in few words; of many ranges, the first."""
+    words = spans(numbers).split(", ")
+    return ", ".join(words[:6]) + f" and {len(words) - 6} more" * (len(words) > 6)
+
+
+def said(world: "World") -> list[str]:
+    """The conditions of links and agents, in sentences; none, where there are none."""
+    from collections import Counter
+
+    from shoal.network.edges import conditions, moves
+    from shoal.settings.conditions import NEVER
+
+    network, presence = world.fleet.network, world.fleet.presence
+    found = []
+    for words, number in Counter(map(conditions, world.edges.values())).items():
+        if words:
+            found.append(f"{number:,} edge{'s' * (number > 1)}: {', '.join(words)}; what is lost is paid for")
+    for agent, gaps in sorted(world.gaps.items()):
+        spans = (f"{first} to {last - 1}" if last < NEVER else f"{first} on" for first, last in gaps)
+        found.append(f"agent {agent} is absent in epochs {', '.join(spans)} since the first task")
+    if world.gaps:
+        found.append(f"mail for agents that are absent {'is lost' if presence.mail == 'lost' else 'waits for them'}")
+    if network.changes:
+        later = ", ".join(f"{one.graph} from epoch {one.epoch} on" for one in network.changes)
+        found.append(f"the graph changes: {later}; costs are those of the first")
+    if moves(network):
+        found.append("the graph is another at every exchange; costs are those of the first epoch")
+    return found
+
+
+def show_kinds(world: "World") -> None:
+    """The kinds of agents, and which modes go from whom to whom."""
+    from shoal.sharing.plan import table
+
+    fleet, modes = world.fleet, table(world)
+    groups = fleet.members()
+    about = Table("kind", "agents", "model", "width", "depth", "basis", box=None)
+    for name, agents in groups.items():
+        one = fleet.of(name)
+        basis = str(one.net.basis) if one.modular else ""
+        about.add_row(name, spans(agents), one.model, str(one.net.width), str(one.net.depth), basis)
+    console.print(about)
+    if not fleet.sharing:
+        return
+    console.print("\nwhat goes from whom (left) to whom (top):")
+    reach = Table("", *groups, box=None)
+    for sender in groups:
+        cells = (modes.get((sender, receiver), set()) for receiver in groups)
+        ordered = [", ".join(mode.mode for mode in fleet.sharing if mode.mode in cell) or "-" for cell in cells]
+        reach.add_row(sender, *ordered)
+    console.print(reach)
+
+
+def facts_of(world: "World", lines: list["Line"]) -> dict[str, list[str]]:
+    """What `shoal check` says about each kind of mail, by title."""
+    from shoal.reproduce.counting import quoted
+
+    return {
+        "largest: images, classes or modules": [
+            f"{one.items}" + f" of {one.wanted}" * (one.items < one.wanted) for one in lines
+        ],
+        "bytes": [f"{one.bytes:,}" for one in lines],
+        "floats": [f"{one.floats:,}" for one in lines],
+        "floats by the paper's rule": [f"{quoted(world, one):,}" for one in lines],
+        "exchanges in a task": [f"{one.exchanges}" for one in lines],
+        "per link and task": [shown(one.total_bytes / one.tasks) for one in lines],
+        "floats in a task": [f"{one.total / one.tasks:,.0f}" for one in lines],
+        "messages in the run": [f"{one.posted:,}" for one in lines],
+        "bytes in the run": [shown(one.total_bytes) for one in lines],
+        "floats in the run": [f"{one.total:,}" for one in lines],
+        "refused: link at rest": [f"{one.resting:,}" for one in lines],
+        "refused: over budget": [f"{one.over:,}" for one in lines],
+        **({"refused: by a policy": [f"{one.forbidden:,}" for one in lines]} if world.fleet.policy else {}),
+    }

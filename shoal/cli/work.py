@@ -1,0 +1,146 @@
+"""What several commands do: train runs and cells, write pages and figures, and say what came of it."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shoal.cli.progress import bar, bars
+from shoal.cli.terminal import say, show_summary
+from shoal.errors import UserError
+from shoal.files import replaceable
+
+if TYPE_CHECKING:
+    from shoal.fleet.run import Moment
+    from shoal.fleet.world import World
+    from shoal.runs.cells import Cell
+    from shoal.runs.record import Record
+    from shoal.settings.groups import Machine
+
+
+C = TypeVar("C", bound="Cell")
+
+
+def train(fleet: Sequence["World"], record: "Record", trackers: Sequence[str] = ()) -> dict[str, Any]:
+    """Train with a progress bar, followed by trackers."""
+    from shoal.cli.trackers import follow
+    from shoal.runs.execute import carry_out
+
+    say(f"run directory {record.folder}")
+    record.tell = say
+    with bar(record.settings) as show, follow(trackers, record, say) as crowd:
+
+        def watch(moment: "Moment") -> None:
+            show(moment)
+            crowd.note(moment)
+
+        summary = carry_out(fleet, record, watch)
+        crowd.conclude(summary)
+        return summary
+
+
+def save_page(folders: Iterable[Path], out: Path, figures: Path | None = None) -> None:
+    """Write runs as one page, and its charts as figures."""
+    from shoal.report import compare, page, read
+
+    replaceable(out, page.PAGE)
+    runs, notes = read.gather(list(folders))
+    found = compare.groups(runs)
+    page.save(out, page.page(found, notes))
+    for note in notes:
+        say(f"{note.folder}{' is left out' * note.out}: {note.why}")
+    say(f"{len(runs)} run{'s' * (len(runs) > 1)} in {out}")
+    if figures:
+        say(f"{len(page.draw(found, figures))} files in {figures}")
+
+
+def end_with_page(rows: Iterable[dict[str, Any]], folder: Path, wanted: bool) -> None:
+    """The page of the runs in some rows, where it is wanted and what draws it is installed."""
+    from shoal.report import needs
+
+    if not wanted:
+        return
+    try:
+        needs()
+    except UserError as error:
+        say(f"no page: {error}")
+        return
+    save_page((Path(row["out"]) for row in rows), folder / "report.html")
+
+
+def draw_figures(tables: Path, folder: Path, families: Sequence[str]) -> None:
+    """The figures of some families of cells, where what draws them is installed."""
+    from shoal.report import needs
+
+    try:
+        needs()
+    except UserError as error:
+        say(f"no figures: {error}")
+        return
+    from shoal.reproduce import figures
+
+    if files := figures.draw(tables, folder, families):
+        say(f"{len(files)} files in {folder}")
+
+
+def work(
+    cells: Sequence[C], folder: Path, data: Path | None, yes: bool = False, staff: "Staff | None" = None
+) -> Iterator[C]:
+    """Train the cells that are not finished yet, under one progress bar, and give each when it is: one after the other,
+    or side by side on some staff."""
+    from shoal import data as datasets
+    from shoal.fleet.size import affordable
+    from shoal.runs.cells import finish, finished, missing
+    from shoal.runs.execute import prepare
+    from shoal.sharing.plan import limited
+
+    left = missing(cells, folder)
+    load = cache(datasets.load)
+    for cell in left:
+        settings = cell.settings
+        where = data or (Path(settings.machine.data) if settings.machine.data else None)
+        bank = load(settings.dataset, where)  # says what is missing now, not after hours of other cells
+        if not yes:
+            affordable(settings, bank)  # likewise, what is too large
+        if limited(settings):
+            prepare(settings.model_copy(update={"seeds": 1}), data, yes=True)  # and which mode can send nothing
+    if len(left) < len(cells):
+        say(f"{len(cells) - len(left)} of {len(cells)} runs need no training: finished, or the same as another")
+    with bars(left) as begin:
+        if staff and left:
+            from shoal.runs.beside import trained
+
+            machine = staff(left[0].settings.machine)
+            ended = trained(left, folder, data, machine, begin, say, yes)
+        for cell in cells:
+            while not finished(cell, folder):
+                if staff and left:
+                    next(ended)
+                else:
+                    finish(cell, folder, data, begin(cell), yes)
+            yield cell
+
+
+Staff = Callable[["Machine"], "Machine"]
+
+
+def staff_of(workers: str | None, address: str | None, stacks: int | None) -> Staff | None:
+    """What `--workers` makes of a machine; None, if nobody says it."""
+    from shoal.settings.groups import Machine
+    from shoal.settings.staff import staff
+
+    staff(Machine(), workers, address, stacks)  # says now what cannot be
+    return None if workers is None else partial(staff, workers=workers, address=address, stacks=stacks)
+
+
+def report(summary: dict[str, Any], json: bool) -> None:
+    """A finished run as a table, or as a JSON object on one line."""
+    if json:
+        print(dumps(summary), flush=True)
+    else:
+        show_summary(summary)
+
+
+def dumps(content: dict[str, Any]) -> str:
+    return json.dumps(content)

@@ -1,0 +1,77 @@
+"""What made a run: versions, commit and machine, of each of its sessions."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import shoal
+
+FORMAT = 4  # of a run directory; raised when an older one cannot be continued
+PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
+
+
+def about() -> dict[str, Any]:
+    """What made this run: enough to make it again."""
+    return {
+        "format": FORMAT,
+        "shoal": shoal.__version__,
+        "commit": commit(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+    }
+
+
+def sessions_of(made: dict[str, Any]) -> list[dict[str, Any]]:
+    """What about.json says of the session that began a run, and of those that went on with it."""
+    resumed = made.get("resumed", [])
+    more = resumed if isinstance(resumed, list) else []
+    return [made, *(one for one in more if isinstance(one, dict))]
+
+
+def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """What of all that can change the last bits of a run differs between two sessions; empty: nothing."""
+
+    def said(session: dict[str, Any]) -> dict[str, Any]:
+        packages = session.get("packages")
+        torch_ = packages.get("torch") if isinstance(packages, dict) else None
+        return {
+            "torch": torch_,
+            "commit": session.get("commit"),
+            "instruction set": session.get("cpu"),
+            "kernel": session.get("kernel", "torch"),  # as all had before there was another
+        }
+
+    one, other = said(before), said(now)
+    changed = [name for name in one if one[name] is not None and one[name] != other[name]]
+    return ", ".join(f"{name} {other[name]} in place of {one[name]}" for name in changed)
+
+
+@cache
+def commit() -> str | None:
+    """The commit of shoal's own source tree, marked if it has changes; None if it is installed without one. It is asked
+    for once: what is committed later is not what this process runs."""
+    here = Path(__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=here, capture_output=True, text=True, timeout=10, check=False,
+        )  # fmt: skip
+        tracked = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 and tracked.returncode == 0 else None

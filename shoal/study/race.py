@@ -1,0 +1,86 @@
+"""Candidates race over seeds: successive halving, and what the seeds show."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from math import ceil
+from typing import NamedTuple, TypeVar
+
+from shoal.study.paired import SURE, Gain, Scores, holm, paired
+
+K = TypeVar("K")
+NONE = "none"
+SCORE = "final_accuracy"
+FIRST = 2  # seeds of the first look: with one there is no spread
+LAST = 2  # candidates that go on to the end, so that the best can be told from the second
+
+Measure = Callable[[Sequence[str], int], Mapping[str, Scores]]  # of some candidates, the first so many seeds
+
+
+class Verdict(NamedTuple):
+    """What the seeds show."""
+
+    pick: str | None  # the best of those that are shown to help
+    best: str | None  # the pick, or else the best so far
+    gains: dict[str, Gain]  # over no sharing, the best first
+    chances: dict[str, float]  # their p-values, corrected
+    leads: dict[str, Gain]  # of the best over each other one
+    doubts: dict[str, float]  # the p-values of the leads, corrected for all pairs
+
+
+class Race(NamedTuple):
+    """A race that has ended."""
+
+    scores: dict[str, Scores]
+    verdict: Verdict
+    looks: int  # at most
+    racing: list[str]  # those that went on to the end
+
+
+def race(names: Sequence[str], seeds: int, measure: Measure) -> Race:
+    """Successive halving: all candidates have some seeds, the better half twice as many, and so on.
+
+    It ends when all seeds are used, or one is shown to beat no sharing and all that are still in the race. Who was left
+    behind comes back if the others fall behind it.
+    """
+    marks = [FIRST]
+    while marks[-1] < seeds:
+        marks.append(min(seeds, 2 * marks[-1]))
+    known: dict[str, Scores] = {}
+    for at, mark in enumerate(marks):
+        places = min(len(names), max(LAST, ceil(len(names) / 2**at)))
+        racing = list(judge(known, len(marks)).gains)[:places] if at else list(names)
+        while behind := [name for name in [NONE, *racing] if len(known.get(name, ())) < mark]:
+            known |= measure(behind, mark)
+            if at:
+                racing = list(judge(known, len(marks)).gains)[:places]
+        verdict = judge(known, len(marks))
+        if verdict.pick and all(verdict.doubts[name] < SURE for name in racing if name != verdict.pick):
+            break
+    return Race(known, verdict, len(marks), racing)
+
+
+def judge(known: Mapping[str, Scores], looks: int) -> Verdict:
+    """What scores show, if they are looked at so often: whatever stops the race, one in twenty races of candidates that
+    bring nothing ends in a pick, at most."""
+    found = {name: paired(own, known[NONE], SCORE) for name, own in known.items() if name != NONE}
+    ordered = sorted(((name, gain) for name, gain in found.items() if gain), key=lambda one: -one[1].mean)
+    gains = dict(ordered)
+    chances = corrected(gains, looks)
+    helps = [name for name, gain in gains.items() if gain.mean > 0 and chances[name] < SURE]
+    best = helps[0] if helps else next(iter(gains), None)
+    # The scores say who is best, so that any two could have been compared: all pairs are corrected for.
+    couples = {frozenset(two): paired(known[two[0]], known[two[1]], SCORE) for two in combinations(gains, 2)}
+    sure = corrected({two: gap for two, gap in couples.items() if gap}, looks)
+    leads: dict[str, Gain] = {}
+    doubts: dict[str, float] = {}
+    for name in gains:
+        if best is not None and name != best and (lead := paired(known[best], known[name], SCORE)):
+            p = sure[frozenset((best, name))]
+            # A lead below zero is none: the other one has not been shown to help, and may yet be.
+            leads[name], doubts[name] = lead, p if lead.mean > 0 else max(p, SURE)
+    return Verdict(helps[0] if helps else None, best, gains, chances, leads, doubts)
+
+
+def corrected(gains: Mapping[K, Gain], looks: int) -> dict[K, float]:
+    """p-values of paired t-tests, corrected for how many there are and how often one looks."""
+    return dict(zip(gains, holm([1.0 if one.p is None else one.p for one in gains.values()], looks), strict=True))
