@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
@@ -70,16 +71,18 @@ def launch(*words: object, group: bool = False) -> "subprocess.Popen[str]":
     )
 
 
-def fork(*words: object, fatal: int = 0) -> BaseProcess:
-    """Start a process that has imported everything already; it kills itself in its `fatal`-th write, if that is given.
+def server() -> ForkServerContext:
+    """Starts processes that have imported everything already, so that a test can afford dozens. Only the imports are
+    shared: they are processes like any other."""
+    context = multiprocessing.get_context("forkserver")
+    # torch imports sympy when it first trains
+    context.set_forkserver_preload(["shoal.cli.commands", "shoal.runs.execute", "sympy"])
+    return context
 
-    A test can then afford dozens of kills. Only the imports are shared: it is a process like any other.
-    """
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(
-        ["shoal.cli.commands", "shoal.runs.execute", "sympy"]
-    )  # torch imports sympy when it first trains
-    process = server.Process(target=child, args=(list(map(str, words)), fatal))
+
+def fork(*words: object, fatal: int = 0) -> BaseProcess:
+    """Start the command line at once; it kills itself in its `fatal`-th write, if that is given."""
+    process = server().Process(target=child, args=(list(map(str, words)), fatal))
     process.start()
     return process
 

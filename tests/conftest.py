@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,17 @@ SHOWN = {
 
 def holds_all(folder: Path) -> bool:
     return not any(store.absent(dataset, folder) for dataset in DATASETS.values())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_workers() -> Iterator[None]:
+    """Workers in processes need no seconds to import torch. Those of commands that tests start do, as everywhere."""
+    from shoal.fleet import processes
+    from tests.command import server
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "get_context", lambda method: server())
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -162,9 +162,7 @@ def follow(page: str, folder: Path, fewer: bool) -> None:
         text = re.sub(pattern, partial(at_most, most), text)
     file, out = folder / "shown.py", folder / "said.txt"
     file.write_text(text, encoding="utf-8")
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["shoal.cli.commands", "shoal.runs.execute", "sympy"])
-    process = server.Process(target=started, args=(file, folder, out))
+    process = server().Process(target=started, args=(file, folder, out))
     process.start()
     process.join()
     assert process.exitcode == 0, out.read_text(encoding="utf-8")[-3000:]

@@ -7,8 +7,10 @@ right; both give the same numbers, up to rounding.
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -18,6 +20,9 @@ from torch.utils import _pytree as tree
 
 ENGINES = ("loop", "vmap")
 THREADS = torch.get_num_threads()  # what the machine, or OMP_NUM_THREADS, allows
+TRIM, LARGE, MAPS = -1, -3, -4  # what mallopt calls its settings
+KEEPING: list[object] = []  # whoever wants freed blocks to be kept just now
+GATE = threading.Lock()
 
 T = TypeVar("T")
 
@@ -64,12 +69,33 @@ def threads(count: int, process: int) -> ThreadPoolExecutor:
 
 
 @cache
+def glibc() -> ctypes.CDLL | None:
+    """The C library, if it is one whose memory can be told what to do."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
+
+
 def keep_memory() -> None:
     """Tell glibc to keep freed blocks: a step frees and takes the same ones, and giving them back costs page faults."""
-    if sys.platform != "linux":
-        return
-    trim_threshold, mmap_max = -1, -4
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(mmap_max, 0)
-        mallopt(trim_threshold, 2**31 - 1)
+    if library := glibc():
+        library.mallopt(MAPS, 0)
+        library.mallopt(TRIM, 2**31 - 1)
+
+
+@contextmanager
+def kept_memory() -> Iterator[None]:
+    """Keep freed blocks inside; who leaves last gives them back, for the sake of a process that goes on."""
+    me = object()
+    with GATE:
+        KEEPING.append(me)
+        keep_memory()
+    try:
+        yield
+    finally:
+        with GATE:
+            KEEPING.remove(me)
+            if not KEEPING and (library := glibc()):
+                library.mallopt(MAPS, 2**16)  # glibc's own
+                library.mallopt(LARGE, 2**25)  # the most that it comes to by itself where large blocks come and go
+                library.mallopt(TRIM, 2**26)
+                library.malloc_trim(0)

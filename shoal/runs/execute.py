@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from shoal import data
 from shoal.data.tasks import Lane
 from shoal.errors import Stopped
-from shoal.fleet.engine import keep_memory
+from shoal.fleet.engine import kept_memory
 from shoal.fleet.health import DivergedError
 from shoal.fleet.members import LostError
 from shoal.fleet.run import Moment, Watch, one_thread, train
@@ -72,8 +72,7 @@ def carry_out(
     (2, True)
     """
     settings, kernel = record.settings, ", ".join(dict.fromkeys(world.kernel for world in fleet))
-    keep_memory()
-    with record.alone(), interrupts() as heard:
+    with record.alone(), kept_memory(), interrupts() as heard:
 
         def asked() -> bool:
             return heard() or stop()

@@ -1,11 +1,13 @@
 """Laws of the stack: engines agree, lanes are independent, the same seed is the same run."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from shoal.data.tasks import Lane
+from shoal.fleet.engine import glibc, kept_memory
 from shoal.fleet.run import simulate
 from shoal.fleet.stack import Stack
 from tests.fleets import fleet
@@ -86,3 +88,16 @@ def test_the_number_of_threads_changes_nothing(model: str, agents: int) -> None:
     one, two = (fleet(model, agents=agents, machine={"threads": threads}, **few) for threads in (1, 2))
     assert [len(made.pieces) for made in (one, two)] == [1, min(2, agents)]
     same(simulate(one), simulate(two))
+
+
+@pytest.mark.skipif(glibc() is None, reason="only glibc can be told to keep memory")
+def test_what_a_run_has_freed_goes_back_when_the_last_one_ends() -> None:
+    def resident() -> int:
+        (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmRSS"))
+        return int(line.split()[1])
+
+    with kept_memory():
+        with kept_memory():
+            torch.ones(2**26)  # 256 MB, freed at once
+        held = resident()
+    assert resident() < held - 200_000

@@ -128,6 +128,7 @@ def test_every_mode_ends_in_workers_as_here(name: str, monkeypatch: pytest.Monke
     want = train(worlds(here, bank))
     assert len(want[0].ledger)
     monkeypatch.setattr(processes, "Process", Threaded)
+    monkeypatch.setattr(processes, "keep_memory", lambda: None)  # it is this process's
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)  # only the main thread may say who listens
     for workers in (2, 4):
         machine = staff(here.machine, workers)

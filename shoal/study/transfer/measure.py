@@ -19,7 +19,7 @@ import torch
 from shoal.data.tasks import JOINT
 from shoal.doors import is_door
 from shoal.errors import SettingsError, UserError
-from shoal.fleet.engine import keep_memory
+from shoal.fleet.engine import kept_memory
 from shoal.fleet.evaluate import accuracy, nets
 from shoal.fleet.run import one_thread
 from shoal.fleet.stack import Stack
@@ -118,8 +118,7 @@ def measure(
             raise SettingsError(f"unknown metric `{name}`; {mean}allowed: {', '.join(SCORES)}")
     world, stack = opened(folder, seed, data)
     routes = some_routes(folder, world, stack, most)
-    keep_memory()
-    with one_thread():
+    with kept_memory(), one_thread():
         told = {name: scored(world, stack, name, routes) for name in metrics}
         results = delivered(world, stack, routes, epochs, tell)
     trials = tuple(

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from torch import Tensor
 
-from shoal.fleet.engine import keep_memory
+from shoal.fleet.engine import kept_memory
 from shoal.fleet.evaluate import accuracy
 from shoal.fleet.run import one_thread
 from shoal.fleet.stack import Stack
@@ -88,8 +88,7 @@ def measure(
             f"the agents of {folder} have no common start, so that heads and structures of one mean nothing to "
             "another; give a run with tasks.common=true"
         )
-    keep_memory()
-    with one_thread():
+    with kept_memory(), one_thread():
         found = tuple(learned_again(world, stack, routes, epochs, tell))
     offer = offered(world, stack, routes[0]).parts
     sizes = {chosen: size(taken(world, offer, chosen)) for chosen in CHOICES}
