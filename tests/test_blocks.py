@@ -6,7 +6,6 @@ commands and those that train nothing; `make data` runs the rest, and the progra
 that nothing runs, or a command that is neither run nor in `UNTRIED`, fails.
 """
 
-import multiprocessing
 import os
 import re
 import runpy
@@ -31,7 +30,7 @@ from shoal.cli.examples import EXAMPLES
 from shoal.errors import SettingsError
 from shoal.settings.reading import experiments, read
 from shoal.study.sweep import grid
-from tests.command import ROOT, call
+from tests.command import ROOT, call, server
 from tests.test_pages import PAGES, module
 
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
