@@ -24,6 +24,7 @@ def test_agents_learn_mnist_task_by_task(model: str, real_data: Path) -> None:
     assert stack.accuracy[:, -1, -1].mean() > 0.85, "and the earlier ones are not forgotten"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["cnn", "modular-cnn"])
 def test_agents_learn_cifar100(model: str, real_data: Path) -> None:
     raw = {
@@ -65,6 +66,7 @@ def test_agents_gain_from_each_others_images_on_mnist(real_data: Path) -> None:
     assert shared.accuracy[:, -1, -1].mean() > alone.accuracy[:, -1, -1].mean()
 
 
+@pytest.mark.slow
 def test_agents_learn_faster_with_each_others_modules_on_mnist(real_data: Path) -> None:
     raw = {"dataset": "mnist", "agents": 6, "tasks": {"count": 7}}
     alone, shared = (simulate(prepare(resolve(raw | more), real_data)[0]) for more in ({}, {"sharing": "modmod"}))
