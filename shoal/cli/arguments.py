@@ -48,7 +48,7 @@ Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on 
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Settings that win over the file, e.g. learner.epochs=50.",
+        help="Settings to change, e.g. learner.epochs=50; they win over the file.",
         metavar="[KEY=VALUE]...",
         autocompletion=complete_word,
     ),
@@ -58,11 +58,13 @@ Figures = Annotated[
 ]
 Page = Annotated[bool, typer.Option("--page/--no-page", help="End with OUT/report.html (see `shoal report`).")]
 Seeds = Annotated[int | None, typer.Option(help="Repetitions of the whole fleet.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", help="Go on although it needs more memory than is free, or years.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Run it even if it needs more memory than is free, or would take years.")
+]
 Workers = Annotated[
     str | None,
     typer.Option(
-        help="Deal the work, agents or cells, to so many processes, or to `ray` actors: the same result.",
+        help="Split the work (agents, or runs) among this many processes or `ray` actors; the result is the same.",
         metavar="N|ray",
         show_default=False,
     ),
@@ -70,11 +72,14 @@ Workers = Annotated[
 Address = Annotated[
     str | None,
     typer.Option(
-        help="The Ray cluster to join (default: a Ray of the run's own).", metavar="HOST:PORT", show_default=False
+        help="The Ray cluster to join (default: one is started for this command).",
+        metavar="HOST:PORT",
+        show_default=False,
     ),
 ]
 Stacks = Annotated[
-    int | None, typer.Option(help="How many Ray actors (default: one for each CPU).", min=1, show_default=False)
+    int | None,
+    typer.Option(help="With `--workers ray`, how many actors (default: one for each CPU).", min=1, show_default=False),
 ]
 Track = Annotated[
     list[str] | None,

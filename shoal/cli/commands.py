@@ -131,7 +131,7 @@ def resume(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Continue a run that was stopped; it ends bit for bit as if it had not been."""
+    """Continue a run that was stopped; the result is the same, bit for bit, as without the stop."""
     from shoal.cli.trackers import needs
     from shoal.runs.cells import shown_summary
     from shoal.runs.record import reopen
@@ -174,7 +174,7 @@ def report_(
     folders: Annotated[
         list[Path], typer.Argument(help="Run directories, or folders that hold some.", metavar="DIR...")
     ],
-    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     figures: Figures = None,
     watch: Annotated[
         bool,

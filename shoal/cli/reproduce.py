@@ -16,8 +16,8 @@ def reproduce(
     what: Annotated[
         str,
         typer.Argument(
-            help="table1, curves, budget, topology, gaps, all, sequential-mnist, three-scenarios, dropout, mixed, or "
-            "report."
+            help="Of the paper: table1, curves, budget, topology, gaps, or all of these. Beside it: compression, "
+            "sequential-mnist, three-scenarios, dropout, links, grid, mixed. Or report."
         ),
     ],
     dataset: Annotated[
@@ -31,22 +31,23 @@ def reproduce(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="One or more of vanilla, data, fedavg, fedprox, fedcurv, fedfish, modmod, hybrid; of the last two "
-            "benchmarks, learners."
+            help="One or more of vanilla, alone, data, fedavg, fedprox, fedcurv, fedfish, modmod, hybrid (default: "
+            "all). What is beside the paper has methods of its own: a wrong word is told which."
         ),
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="paper or fair (default: paper).", show_default=False)] = None,
     draw: Annotated[
         str | None,
         typer.Option(
-            help="Who draws tasks, if not as the protocol has it: authors, fleet, or agent (as shoal 0.1 did).",
+            help="How tasks are drawn: authors (as the authors' code does), fleet or agent (default: the protocol's).",
             show_default=False,
         ),
     ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(
-            help="Seeds (default: 8, as the paper has; 5 of sequential-mnist, 3 of three-scenarios).",
+            help="Repetitions of the whole fleet (default: 8, as in the paper; 5 of sequential-mnist, 4 of compression "
+            "and grid, 3 of three-scenarios, 2 of links).",
             show_default=False,
         ),
     ] = None,
@@ -60,9 +61,7 @@ def reproduce(
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(
-            help="Where curves, budget and topology are drawn (default: figures beside the CSVs).", show_default=False
-        ),
+        typer.Option(help="Where figures are drawn (default: a folder `figures` beside the CSVs).", show_default=False),
     ] = None,
     only: Annotated[bool, typer.Option("--finished", help="Train nothing; take the runs that are finished.")] = False,
     data: Data = None,
@@ -76,16 +75,20 @@ def reproduce(
 
     **table1**: every method. **curves**: accuracy while learning, of the same runs. **budget**: gain against the log
     of what may be sent, marginal gain, value of budget. **topology**: gain on sparser and sparser graphs. **gaps**: how
-    far apart the rows of Table 1 are. **report**: only draw, and write the page (of `--write`, else beside the CSVs).
+    far apart the rows of Table 1 are. **report** trains nothing: it draws the figures and writes the page from the CSVs
+    (to `--write`, or beside them).
 
-    Methods: **vanilla** agents share nothing; **data** (Recv; Simp on cifar100); **fedavg**, **fedprox**, **fedcurv**,
-    **fedfish** average models with their neighbours; **modmod** shares modules; **hybrid** all at once.
+    Methods: **vanilla** agents share nothing; nor do agents **alone**, which begin as those that share do; **data**
+    shares images (Recv; Simp on cifar100); **fedavg**, **fedprox**, **fedcurv**, **fedfish** average models with their
+    neighbours; **modmod** shares modules; **hybrid** all at once.
 
-    Not of the paper, **sequential-mnist** and **three-scenarios** set single learners beside what their authors
-    published: class-incremental MNIST in one pass (DER's table), and van de Ven's three scenarios. **dropout** asks
-    whether the paper's gain of images is dropout's, **mixed** what a fleet of three kinds of nets gains.
+    Beside the paper: **sequential-mnist** (class-incremental MNIST in one pass, DER's table) and **three-scenarios**
+    (van de Ven's) set single learners beside what their authors published. **compression**: accuracy against bytes
+    of models that are sent compressed. **links**: what gains are left where mail is lost or agents are gone. **grid**:
+    every learner with every way of sharing. **dropout**: does the paper's gain of images come from sharing, or from
+    dropout? **mixed**: what a fleet of three kinds of nets gains.
 
-    The CSVs collect the runs of all such commands; a run that several of them need is trained once.
+    All these commands add to the same CSVs. A run that several of them need is trained once.
     """
     from shoal.reproduce import families, reproduced
     from shoal.reproduce import tables as inside

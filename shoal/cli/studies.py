@@ -29,7 +29,7 @@ def compare(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Settings files or names of experiments, finished run directories, folders of such.",
+            help="Settings files, names of experiments, finished run directories, or folders that hold some.",
             autocompletion=complete_file,
         ),
     ],
@@ -84,7 +84,7 @@ def sweep(
     seeds: Seeds = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Cells are kept here and found again (default: runs/sweep-NAME-KEYS).", show_default=False),
+        typer.Option(help="Runs are kept here and found again (default: runs/sweep-NAME-KEYS).", show_default=False),
     ] = None,
     data: Data = None,
     page: Page = True,

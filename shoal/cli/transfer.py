@@ -27,14 +27,14 @@ def transfer(
         list[int] | None,
         typer.Option(help="The seeds to look at, each with a picture (default: the run's first).", show_default=False),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of learning for a gain.")] = 20,
+    epochs: Annotated[int, typer.Option(min=1, help="For how many epochs each task is learned again.")] = 20,
     out: Annotated[
         Path | None,
         typer.Option(help="The picture (default: NAME-transfer.svg; of several seeds -SEED.svg).", show_default=False),
     ] = None,
     routes: Annotated[
         int | None,
-        typer.Option(min=1, help="At most so many pairs of each seed, a sample of them (default: all)."),
+        typer.Option(min=1, help="At most this many pairs of each seed, drawn at random (default: all)."),
     ] = None,
     parts: Annotated[
         bool,
@@ -43,7 +43,7 @@ def transfer(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Show how well the modules of a run promise to transfer between its tasks, and how well they do.
+    """Show what the modules of a run are worth to other tasks: what scores predict, and what is gained in truth.
 
     Every task is learned again for some epochs with each module that another agent kept from an earlier one, and with a
     fresh module. The picture has score and gain of all these pairs side by side, a table beside it (.csv) the numbers.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ import torch
 
 import shoal
 from shoal.cli.commands import NAMED
+from shoal.cli.examples import EXAMPLES
 from shoal.doors import line
 from shoal.errors import Stopped
+from shoal.reproduce import families
 from shoal.runs.record import reopen
 from tests.command import DIGITS, TINY, Done, call, command, refused
 
@@ -62,9 +65,17 @@ def test_help_and_lists_do_not_wait_for_torch(words: list[str]) -> None:
 def test_help_names_every_command() -> None:
     done = call("--help")
     assert done.code == 0
-    commands = "run resume demo check network transfer report reproduce compare sweep list data"
+    commands = "run resume demo check network transfer report reproduce compare sweep advise list data"
+    assert set(commands.split()) == set(EXAMPLES) - {"data list", "data get"}
     for name in commands.split():
         assert name in done.out
+
+
+def test_the_help_of_reproduce_names_all_that_can_be() -> None:
+    done = call("reproduce", "--help")
+    told = set(re.findall(r"[\w-]+", done.out))
+    assert done.code == 0
+    assert told >= {*families.FAMILIES, "all", "report", *families.DATASETS, *families.MODELS, *families.METHODS}
 
 
 def test_json_is_all_there_is_on_stdout(finished: Path) -> None:
