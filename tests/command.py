@@ -3,10 +3,12 @@
 import io
 import multiprocessing
 import os
+import runpy
 import signal
 import stat
 import subprocess
 import sys
+import traceback
 from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -105,3 +107,26 @@ def child(words: list[str], fatal: int) -> None:
     sys.argv = ["shoal", *words]
     with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
         cli.main()
+
+
+def program_in(folder: Path, file: Path) -> Done:
+    """A program that starts at once in a process of its own, in a folder, and all that it says; its code is 1 where it
+    fails."""
+    out = folder / "said.txt"
+    process = server().Process(target=follow, args=(file, folder, out))
+    process.start()
+    process.join()
+    return Done(process.exitcode or 0, out.read_text(encoding="utf-8"), "")
+
+
+def follow(file: Path, folder: Path, out: Path) -> None:
+    """What such a process does."""
+    os.chdir(folder)
+    sys.path.insert(0, str(ROOT))
+    with out.open("w", encoding="utf-8") as stream, redirect_stdout(stream), redirect_stderr(stream):
+        try:
+            runpy.run_path(str(file), run_name="__main__")
+        except BaseException:
+            traceback.print_exc()
+            stream.flush()
+            os._exit(1)

@@ -8,14 +8,10 @@ that nothing runs, or a command that is neither run nor in `UNTRIED`, fails.
 
 import os
 import re
-import runpy
 import shlex
 import shutil
-import sys
 import tomllib
-import traceback
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +26,7 @@ from shoal.cli.examples import EXAMPLES
 from shoal.errors import SettingsError
 from shoal.settings.reading import experiments, read
 from shoal.study.sweep import grid
-from tests.command import ROOT, call, server
+from tests.command import ROOT, call, program_in
 from tests.test_pages import PAGES, module
 
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
@@ -136,19 +132,6 @@ def surroundings(folder: Path) -> None:
                         Image.fromarray(generator.integers(0, 256, (8, 8), np.uint8)).save(place / f"{at}.png")
 
 
-def started(file: Path, folder: Path, out: Path) -> None:
-    """A program in a process of its own, in its folder; it exits with 1 where it fails."""
-    os.chdir(folder)
-    sys.path.insert(0, str(ROOT))
-    with out.open("w", encoding="utf-8") as stream, redirect_stdout(stream), redirect_stderr(stream):
-        try:
-            runpy.run_path(str(file), run_name="__main__")
-        except BaseException:
-            traceback.print_exc()
-            stream.flush()
-            os._exit(1)
-
-
 def at_most(most: int, found: re.Match[str]) -> str:
     return str(min(most, int(found[0])))
 
@@ -159,12 +142,10 @@ def follow(page: str, folder: Path, fewer: bool) -> None:
     text = program(page)
     for pattern, most in FEWER.items() if fewer else ():
         text = re.sub(pattern, partial(at_most, most), text)
-    file, out = folder / "shown.py", folder / "said.txt"
+    file = folder / "shown.py"
     file.write_text(text, encoding="utf-8")
-    process = server().Process(target=started, args=(file, folder, out))
-    process.start()
-    process.join()
-    assert process.exitcode == 0, out.read_text(encoding="utf-8")[-3000:]
+    done = program_in(folder, file)
+    assert done.code == 0, done.out[-3000:]
 
 
 @pytest.mark.parametrize("page", WITH_PROGRAMS)
