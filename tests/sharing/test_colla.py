@@ -65,8 +65,7 @@ def gap(world: World, stack: Stack) -> float:
     return float((stack.params["dictionary"].flatten(1) - want).norm(dim=1).max() / want.norm())
 
 
-@pytest.mark.parametrize("classes", [False, True])
-@pytest.mark.parametrize("graph", ["ring", "server", "complete"])
+@pytest.mark.parametrize(("graph", "classes"), [("ring", False), ("ring", True), ("server", False), ("complete", True)])
 def test_agents_reach_the_dictionary_of_all(graph: str, classes: bool) -> None:
     assert gap(*ran(graph, classes=classes)) < 0.02
 
