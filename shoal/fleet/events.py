@@ -64,10 +64,13 @@ def init(world: "World") -> dict[str, Tensor]:
     if clock.own:
         # Joint agents learn before the time begins.
         begins = [first_of(world.fleet, lane) if lane.agent != JOINT else 0.0 for lane in lanes]
-        found["moment"] = torch.tensor(begins, dtype=torch.float64)
+        begun = torch.tensor(begins, dtype=torch.float64)
+        tasks = world.fleet.tasks
+        over = tasks.common and tasks.initial >= tasks.count  # all is learned in the common start
+        found["moment"] = torch.full_like(begun, inf) if over else begun
         found["rests"] = torch.zeros(len(lanes), dtype=torch.bool)
     if clock.counts:
-        seconds = found["moment"] if clock.pace == "asynchronous" else torch.zeros(len(lanes), dtype=torch.float64)
+        seconds = begun if clock.pace == "asynchronous" else torch.zeros(len(lanes), dtype=torch.float64)
         found["seconds"] = seconds.clone()
         found["sent"] = torch.zeros(len(lanes), dtype=torch.int64)
     if clock.pace == "asynchronous" and any(edge.bandwidth for edge in world.edges.values()):

@@ -100,6 +100,15 @@ def test_in_processes_clocks_are_the_same(clock: dict[str, Any], network: dict[s
     same(here, ended(clock=clock, network=network, machine={"members": "processes", "workers": 2}))
 
 
+@pytest.mark.parametrize("clock", [{"arrivals": [0.0, 0.0]}, APART], ids=["lock-step", "asynchronous"])
+def test_where_all_is_a_common_start_nothing_is_left_to_the_clocks(clock: dict[str, Any]) -> None:
+    end = ended(clock=clock, sharing=(), tasks={**RAW["tasks"], "count": 2, "initial": 2, "common": True})
+    assert end.task == 2
+    assert not end.accuracy[:, -1, -1].isnan().any()
+    if "seconds" in end.clock:
+        assert end.clock["seconds"].isfinite().all()
+
+
 def test_mail_that_is_late_is_absorbed_once_and_not_before_it_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: Counter[str] = Counter()
     early: list[Mail] = []
