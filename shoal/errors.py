@@ -9,5 +9,10 @@ class SettingsError(UserError):
     """A setting that cannot be used, said in one sentence."""
 
 
+class StaffError(UserError):
+    """A run has no workers, or none any more, where it has begun; what was saved is whole. The message ends with what
+    to do before the run is started again."""
+
+
 class Stopped(Exception):  # noqa: N818 - not an error
     """The user asked to stop; the message says how to go on."""

@@ -80,11 +80,12 @@ def show_plan(fleet: Sequence["World"]) -> None:
 
 def show_deals(fleet: Sequence["World"]) -> None:
     """Which lanes each worker gets, what goes from one to another, and the memory that each needs."""
-    from shoal.fleet.placement import crossings, planned
+    from shoal.fleet.placement import crossings, deal
     from shoal.fleet.size import share
+    from shoal.fleet.workers import headcount
 
     settings, lanes = fleet[0].fleet, fleet[0].peers
-    deals = planned(fleet)
+    deals = deal(fleet, headcount(settings))
     leaves, arrives = crossings(fleet, deals)
     table = Table(
         "worker", "agents x seeds", "seeds", "agents", "sends to others", "gets from others", "memory", box=None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal.cli.progress import bar, bars
 from shoal.cli.terminal import say, show_summary
-from shoal.errors import UserError
+from shoal.errors import StaffError, UserError
 from shoal.files import replaceable
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ def train(fleet: Sequence["World"], record: "Record", trackers: Sequence[str] = 
             show(moment)
             crowd.note(moment)
 
-        summary = carry_out(fleet, record, watch)
+        try:
+            summary = carry_out(fleet, record, watch)
+        except StaffError as error:
+            raise UserError(f"{error} with `shoal resume {record.folder}`") from None
         crowd.conclude(summary)
         return summary
 

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -25,9 +26,11 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
 
+import torch
+
 from shoal.data import Bank
 from shoal.data.tasks import Lane
-from shoal.errors import UserError
+from shoal.errors import StaffError, UserError
 from shoal.fleet.members import LostError
 from shoal.fleet.placement import deal
 from shoal.fleet.size import size
@@ -46,11 +49,13 @@ QUIET = {
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
+SLACK = 1e-9  # for sums of fractions
 POLL = 0.1  # seconds; in between, Ctrl-C is heard
 STORE = 128 * 10**6  # bytes of the object store, at least
 TRIES = 3  # a machine that is busy may start Ray too slowly for Ray's own patience
 NAMES = ("shoal", "torch", "ray", "python")  # what must be the same everywhere
 PREFIX = "shoal-ray-"
+HERE = "this machine"
 
 
 @cache
@@ -80,12 +85,11 @@ class Session:
 
     @property
     def where(self) -> str:
-        return f"the Ray cluster at {self.address}" if self.address else "this machine"
+        return f"the Ray cluster at {self.address}" if self.address else HERE
 
     def hire(self, kind: type, count: int, machine: Machine, **options: Any) -> list[Any]:
         """So many actors of a kind, those first that have nothing to do."""
-        if not self.checked:
-            self.check()
+        self.check()
         name = kind, machine.cpus, machine.gpus
         make = self.ray.remote(kind).options(
             num_cpus=machine.cpus,
@@ -115,7 +119,7 @@ class Session:
             for actor in found:
                 self.ray.kill(actor)
             if isinstance(error, TimeoutError):
-                raise UserError(
+                raise StaffError(
                     f"{self.where} has had no room for {count} worker{'s' * (count > 1)} with {machine.cpus:g} CPUs "
                     f"{f'and {machine.gpus:g} GPUs ' * bool(machine.gpus)}each for {machine.patience:g} seconds; what "
                     "was saved is whole: bring back the node, free CPUs or take fewer workers (--stacks), then start "
@@ -124,26 +128,14 @@ class Session:
             raise
         return found
 
-    def room(self, count: int, machine: Machine) -> None:
-        """Raise if so many actors can never be: Ray would wait for ever."""
-        there = self.ray.cluster_resources()
-        for name, each, key in (("CPU", machine.cpus, "cpus"), ("GPU", machine.gpus, "gpus")):
-            have = there.get(name, 0)
-            if count * each > have + 1e-9:
-                raise UserError(
-                    f"{count} workers with {each:g} {name}{'s' * (each != 1)} each need {count * each:g}, and "
-                    f"{self.where} has {have:g}; say --stacks {int(have / each)}"
-                    f"{' or fewer' * (have >= 2 * each)}, or lower machine.{key}"
-                )
-
-    def default(self, lanes: int, machine: Machine) -> int:
-        """How many workers there are if nobody says it: as many as there is room for, and no more than lanes."""
-        there = self.ray.cluster_resources()
-        most = [there.get("CPU", 0) / machine.cpus] + [there.get("GPU", 0) / machine.gpus] * bool(machine.gpus)
-        return max(1, min(lanes, int(min(most))))
+    def count(self, lanes: int, machine: Machine) -> int:
+        """How many workers a run of so many lanes has; raise if they can never be."""
+        return fitting(self.ray.cluster_resources(), lanes, machine, self.where)
 
     def check(self) -> None:
         """Raise if a node of the cluster has another shoal, torch, Ray or Python than this one."""
+        if self.checked:
+            return
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         probe = self.ray.remote(num_cpus=0, max_retries=0)(carried(cast(FunctionType, facts)))
@@ -174,6 +166,36 @@ class Session:
     def release(self, kind: type, machine: Machine, actors: Sequence[Any]) -> None:
         """Actors have nothing to do any more."""
         self.idle.setdefault((kind, machine.cpus, machine.gpus), []).extend(actors)
+
+
+def fitting(there: Mapping[str, float], lanes: int, machine: Machine, where: str) -> int:
+    """How many workers a run of so many lanes has where there is so much: what is said, else as many as there is room
+    for. Raise if they can never be: Ray would wait for ever."""
+    wanted = [("CPU", machine.cpus, "cpus")] + [("GPU", machine.gpus, "gpus")] * bool(machine.gpus)
+    most = min(there.get(name, 0) / each for name, each, _ in wanted)
+    count = machine.workers or max(1, min(lanes, int(most + SLACK)))
+    for name, each, key in wanted:
+        have = there.get(name, 0)
+        if count * each > have + SLACK:
+            fits = int(have / each + SLACK)
+            fewer = f"say --stacks {fits}{' or fewer' * (fits > 1)}, or lower" if 0 < fits < count else "lower"
+            raise UserError(
+                f"{count} x {each:g} {name}{'s' * (each != 1)} for workers are {count * each:g}, and {where} has "
+                f"{have:g}; {fewer} machine.{key}"
+            )
+    return count
+
+
+def possible(machine: Machine, lanes: int) -> int:
+    """How many workers a run has; raise if they cannot be. It is for those who want to know before they begin: a
+    cluster is asked, and a Ray of the run's own will have what this machine has."""
+    ray = imported()
+    if machine.address or ray.is_initialized():
+        with session(machine) as open_:
+            open_.check()
+            return open_.count(lanes, machine)
+    there = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
+    return fitting(there, lanes, machine, HERE)
 
 
 def facts() -> dict[str, str]:
@@ -331,17 +353,40 @@ def join(ray: Any, address: str) -> None:
             f"there is no Ray cluster at {address} ({error.strerror or error}); start one with `ray start --head "
             "--port=6379`, or leave out --address for a Ray of the run's own"
         ) from None
+    said: list[str] = []
     try:
-        with hearing():
+        with hearing(), hushed(said):
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="shoal")
     except Exception as error:
         with hearing():
             ray.shutdown()
+        if any("AuthToken" in one for one in said):
+            raise UserError(
+                f"the Ray cluster at {address} wants another token than this machine has; set RAY_AUTH_MODE=token and "
+                "RAY_AUTH_TOKEN as they were set where the cluster was started"
+            ) from None
         why = " ".join(str(error).split())[:300]
         raise UserError(
             f"cannot join the Ray cluster at {address} ({type(error).__name__}: {why}); all its machines and this one "
             f"need the same versions of {', '.join(NAMES[:-1])} and {NAMES[-1]}, and the same token (RAY_AUTH_TOKEN)"
         ) from None
+
+
+@contextmanager
+def hushed(said: list[str]) -> Iterator[None]:
+    """What this process, also its parts that are not Python, says on stderr inside is put into a list instead."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            said.extend(file.read().decode(errors="replace").splitlines())
 
 
 @contextmanager
@@ -376,8 +421,6 @@ class Worker:
     """What runs in an actor."""
 
     def __init__(self) -> None:
-        import torch
-
         from shoal.fleet.engine import keep_memory
 
         torch.set_num_threads(1)
@@ -437,10 +480,24 @@ class Actor:
             why = str(error).partition(".")[0]
             raise LostError(f"the worker in {self.about} has ended in the middle of its work ({why})") from None
         if not fine and self.verb == "open" and isinstance(value, UserError):  # what is here is not there
-            raise UserError(f"the worker in {self.about} cannot begin: {value}")
+            raise StaffError(
+                f"the worker in {self.about} cannot begin: {value}; see that what is here is there too, then start the "
+                "run again"
+            )
         if not fine:
             raise value
         return letters(value, self.refs[1:]) if self.verb in SENDING else value
+
+    def alike(self, whole: Sequence[World], there: Sequence[str]) -> None:
+        """Raise if the steps of its worlds are not taken as they would be here: that gives other bits."""
+        here = [one.kernel for one in whole if not self.lanes.isdisjoint(one.lanes)]
+        for own, other in zip(here, there, strict=bool(here)):
+            if own != other:
+                raise StaffError(
+                    f"the worker in {self.about} takes its steps with another kernel ({other}) than this machine "
+                    f"({own}), which gives other bits; install the same C compiler there, or say machine.kernel=torch, "
+                    "then start the run again"
+                )
 
     def close(self) -> None:
         with suppress(Exception):
@@ -460,8 +517,7 @@ def started(whole: Sequence[World]) -> Iterator[Workers]:
     settings, peers = whole[0].fleet, whole[0].peers
     machine = settings.machine
     with session(machine, needed(settings, whole[0].bank)) as open_:
-        count = machine.workers or open_.default(len(peers), machine)
-        open_.room(count, machine)
+        count = open_.count(len(peers), machine)
         deals, bank = deal(whole, count), open_.ray.put(whole[0].bank)
         there = settings
         if machine.gpus:  # it is Ray that says which
@@ -474,7 +530,7 @@ def started(whole: Sequence[World]) -> Iterator[Workers]:
                 for member, at in zip(members, places, strict=True):
                     member.tell("open", there, bank, peers, deals, at)
                 for member in members:
-                    member.told()
+                    member.alike([] if machine.gpus else whole, member.told())
             except BaseException:
                 for member in members:
                     member.close()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from shoal.data.tasks import JOINT, Lane
-from shoal.errors import SettingsError, Stopped, UserError
+from shoal.errors import SettingsError, StaffError, Stopped, UserError
 from shoal.fleet import events
 from shoal.fleet.health import ENDED, ends, examine
 from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure, stamp
@@ -478,9 +478,9 @@ class Crew:
             clock = (stacks[0].task, stacks[0].epoch) if stacks else (0, 0)
             self.losses[clock] += 1
             if self.losses[clock] >= LOSSES:
-                raise UserError(
+                raise StaffError(
                     f"{loss}, and {LOSSES} times in all since task {clock[0] + 1}, epoch {clock[1]}; what was saved is "
-                    "whole: see that workers have enough memory, or take fewer, and start the run again to go on from "
+                    "whole: see that workers have enough memory, or take fewer, then start the run again to go on from "
                     "there"
                 )
             try:

@@ -1,6 +1,5 @@
 """Which lanes a worker gets: as little mail as can be goes from one worker to another."""
 
-import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -95,11 +94,6 @@ def crossings(whole: Sequence[World], deals: Sequence[Sequence[Lane]]) -> tuple[
             leaves[home[sender]] += bytes_
             arrives[home[receiver]] += bytes_
     return leaves, arrives
-
-
-def planned(whole: Sequence[World]) -> list[tuple[Lane, ...]]:
-    """The deals of a run as `machine` says, with no cluster asked how many CPUs it has."""
-    return deal(whole, whole[0].fleet.machine.workers or os.cpu_count() or 1)
 
 
 def shared_out(things: Sequence[int], count: int) -> list[list[int]]:

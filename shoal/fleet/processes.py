@@ -26,8 +26,8 @@ from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.fleet.engine import THREADS, keep_memory
 from shoal.fleet.members import LostError
-from shoal.fleet.placement import planned
-from shoal.fleet.workers import SENDING, Handle, Served, Workers, addressed, letters
+from shoal.fleet.placement import deal
+from shoal.fleet.workers import SENDING, Handle, Served, Workers, addressed, headcount, letters
 from shoal.fleet.world import World
 
 ALIGNED = 64  # bytes: where an array may begin in a file
@@ -175,7 +175,7 @@ def serve(pipe: Connection) -> None:
 def started(whole: Sequence[World]) -> Iterator[Workers]:
     """Processes with all lanes of a fleet, as many as `machine.workers` says. They end with what is done inside."""
     settings, peers = whole[0].fleet, whole[0].peers
-    deals = planned(whole)
+    deals = deal(whole, headcount(settings))
     with shared(whole[0].bank) as bank:
 
         def hire(places: Sequence[int]) -> list[Handle]:

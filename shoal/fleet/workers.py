@@ -8,6 +8,7 @@ A worker that ends in the middle of its work is replaced. All go on from the sam
 checkpoint; because a run is a function of its state, it ends bit for bit as if nobody had ended.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,13 +85,15 @@ class Served:
 
     def open(
         self, settings: Settings, bank: Bank, peers: Sequence[Lane], deals: Sequence[Sequence[Lane]], own: int
-    ) -> None:
-        """Make the world of one of some deals of all lanes; what was done before is forgotten."""
+    ) -> list[str]:
+        """Make the world of one of some deals of all lanes; what was done before is forgotten. Tells by what steps are
+        taken there."""
         self.__dict__.clear()
         self.worlds = worlds(settings, bank, deals[own], peers)
         self.home = {lane: OWN if at == own else at for at, mine in enumerate(deals) for lane in mine}
         self.count = len(deals)
         self.kept: list[Mail] = []
+        return [one.kernel for one in self.worlds]
 
     def restore(self, stacks: Sequence[Stack] | None, ledger: Ledger) -> None:
         """Go on from some stacks, or begin. The rows of the ledger are written where the run is driven; limits hold
@@ -195,11 +198,16 @@ def dealt(whole: Sequence[World], stacks: Sequence[Stack] | None, lanes: Sequenc
     return found
 
 
-def too_many(settings: Settings) -> None:
-    """Raise if there are more workers than lanes."""
-    lanes = settings.agents * settings.seeds
-    if settings.machine.members != "here" and settings.machine.workers > lanes:
+def headcount(settings: Settings) -> int:
+    """How many workers a run has; raise if they cannot be. A cluster is asked; nothing is started."""
+    machine, lanes = settings.machine, settings.agents * settings.seeds
+    if machine.members != "here" and machine.workers > lanes:
         raise UserError(
-            f"machine.workers = {settings.machine.workers} (--workers, --stacks) is more than there are lanes to deal: "
+            f"machine.workers = {machine.workers} (--workers, --stacks) is more than there are lanes to deal: "
             f"{settings.agents} agents x {settings.seeds} seeds = {lanes}; say {lanes} or fewer"
         )
+    if machine.members == "ray":
+        from shoal.fleet.actors import possible
+
+        return possible(machine, lanes)
+    return machine.workers or min(lanes, os.cpu_count() or 1)

@@ -128,14 +128,13 @@ def staffed(cells: Sequence[Cell], data: Path | None, machine: Machine) -> Itera
     """The workers for some cells: how many there are, and what ends them all at once."""
     with ExitStack() as inside:
         if machine.members == "ray":
-            from shoal.fleet.actors import needed, session
+            from shoal.fleet.actors import needed, possible, session
 
+            count = possible(machine, sum(one.settings.agents for one in cells))
             largest = max(cells, key=lambda cell: cell.settings.agents * cell.settings.seeds).settings
             where = data or (Path(largest.machine.data) if largest.machine.data else None)
             wanted = needed(largest, load(largest.dataset, where))
             open_ = inside.enter_context(session(machine, wanted * (machine.workers or THREADS)))
-            count = machine.workers or open_.default(sum(one.settings.agents for one in cells), machine)
-            open_.room(count, machine)
             yield count, open_.end_all
         else:
             from shoal.fleet.processes import end_all, kept

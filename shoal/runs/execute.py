@@ -17,7 +17,7 @@ from shoal.fleet.members import LostError
 from shoal.fleet.run import Moment, Watch, one_thread, train
 from shoal.fleet.size import affordable
 from shoal.fleet.stack import Stack
-from shoal.fleet.workers import too_many
+from shoal.fleet.workers import headcount
 from shoal.fleet.world import World, worlds
 from shoal.runs import common_starts as starts
 from shoal.runs.material import note
@@ -41,7 +41,7 @@ def prepare(
     >>> len(world.lanes)
     4
     """
-    too_many(settings)
+    headcount(settings)
     possible(settings)
     said = Path(settings.machine.data) if settings.machine.data else None
     bank = data.load(settings.dataset, folder or said)

@@ -4,9 +4,11 @@ It says, a line each, what came of a run whose node is replaced, and of one whos
 """
 
 import os
+import re
 import secrets
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,10 @@ from shoal.fleet.world import worlds
 from shoal.runs.execute import carry_out
 from shoal.runs.record import create
 from tests.fleet.test_actors import OWN, ray_of
-from tests.fleet.test_members import settings_of
+from tests.fleet.test_members import alive, settings_of
 
 TRIES = 5
+PATIENCE = 120.0  # seconds
 
 
 def main(folder: Path) -> None:
@@ -59,6 +62,17 @@ def another(cluster: Any, num_cpus: int = 1, **options: Any) -> Any:
     raise AssertionError
 
 
+def remove(cluster: Any, node: Any, moment: Moment) -> None:
+    """Take a node away without grace, and wait until a worker has ended with it: Ray lets it work on for a while."""
+    workers = [int(re.findall(r"process (\d+)", member.about)[0]) for member in moment.crew.members]  # type: ignore[attr-defined]
+    cluster.remove_node(node, allow_graceful=False)
+    limit = time.monotonic() + PATIENCE
+    while all(alive(worker) for worker in workers):
+        if time.monotonic() > limit:
+            raise TimeoutError(f"none of the processes {workers} has ended with its node")
+        time.sleep(0.1)
+
+
 def replaced(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any], want: Any) -> None:
     """In the middle of a task a node is gone; another comes, and the run ends bit for bit the same."""
     settings = ray_of(2, machine, **OWN)
@@ -67,7 +81,7 @@ def replaced(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[An
 
     def show(moment: Moment) -> None:
         if (moment.task, moment.epoch) == (3, 1) and not told:
-            cluster.remove_node(nodes.pop(), allow_graceful=False)
+            remove(cluster, nodes.pop(), moment)
             nodes.append(another(cluster))
 
     carry_out(worlds(settings, load("digits")), record, show)
@@ -86,7 +100,7 @@ def gone(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any]) 
 
     def show(moment: Moment) -> None:
         if (moment.task, moment.epoch) == (3, 1) and len(nodes) > 1:
-            cluster.remove_node(nodes.pop(), allow_graceful=False)
+            remove(cluster, nodes.pop(), moment)
 
     try:
         carry_out(worlds(settings, load("digits")), record, show)

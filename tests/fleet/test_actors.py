@@ -5,12 +5,15 @@ One Ray serves all tests of this file that need no other; it has as many actors 
 
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,18 +22,18 @@ import pytest
 import torch
 
 from shoal.data import load
-from shoal.errors import UserError
+from shoal.errors import StaffError, UserError
 from shoal.fleet import actors
 from shoal.fleet.members import LostError
 from shoal.fleet.run import Moment, train
 from shoal.fleet.stack import Stack
 from shoal.fleet.workers import Letter
-from shoal.fleet.world import worlds
+from shoal.fleet.world import World, worlds
 from shoal.runs import beside
 from shoal.runs.cells import finish, place_of
 from shoal.runs.execute import prepare
 from shoal.runs.record import Record, reopen
-from shoal.settings.groups import Settings
+from shoal.settings.groups import Machine, Settings
 from shoal.settings.reading import resolve
 from shoal.sharing.modes import MODES
 from tests.command import DIGITS, ROOT, TINY, command
@@ -105,17 +108,37 @@ def test_what_goes_wrong_in_an_actor_is_said_as_here() -> None:
     assert said[0] == said[1]
 
 
-@pytest.mark.usefixtures("ray")
-def test_more_actors_than_there_is_room_for_are_one_sentence() -> None:
+def test_more_actors_than_there_is_room_for_are_one_sentence_before_anything_is_started() -> None:
     cpus = os.cpu_count() or 1
     with pytest.raises(UserError) as caught:
-        train(worlds(ray_of(4, {"cpus": float(cpus)}), load("digits")))
+        prepare(ray_of(4, {"cpus": float(cpus)}))
     assert str(caught.value) == (
-        f"4 workers with {cpus} CPU{'s' * (cpus > 1)} each need {4 * cpus}, and this machine has {cpus}; say --stacks "
-        "1, or lower machine.cpus"
+        f"4 x {cpus} CPU{'s' * (cpus > 1)} for workers are {4 * cpus}, and this machine has {cpus}; say --stacks 1, or "
+        "lower machine.cpus"
     )
-    with pytest.raises(UserError, match=r"2 workers with 0.5 GPUs each need 1, and this machine has 0;"):
-        train(worlds(ray_of(2, {"gpus": 0.5}), load("digits")))
+    gpus = torch.cuda.device_count()
+    with pytest.raises(UserError, match=rf"2 x {gpus + 1} GPUs? for workers are {2 * gpus + 2}, and .* has {gpus}; "):
+        prepare(ray_of(2, {"gpus": gpus + 1.0}))
+
+
+@pytest.mark.parametrize(
+    ("there", "machine", "count"),
+    [
+        ({"CPU": 8.0}, {}, 4),  # no more than lanes
+        ({"CPU": 3.0}, {}, 3),
+        ({"CPU": 0.9}, {"cpus": 0.3}, 3),
+        ({"CPU": 8.0, "GPU": 1.0}, {"gpus": 0.5}, 2),
+        ({"CPU": 1.0}, {"workers": 4, "cpus": 0.25}, 4),
+    ],
+)
+def test_where_nobody_says_how_many_there_are_as_many_as_fit(
+    there: dict[str, float], machine: dict[str, Any], count: int
+) -> None:
+    assert actors.fitting(there, 4, Machine(members="ray", **machine), "it") == count
+
+
+@pytest.mark.usefixtures("ray")
+def test_a_session_has_one_ray() -> None:
     with pytest.raises(UserError, match=r"this program uses this machine already, and cannot use 127.0.0.1:1 beside"):
         train(worlds(ray_of(2, {"address": "127.0.0.1:1"}), load("digits")))
 
@@ -154,9 +177,11 @@ def test_a_node_with_other_versions_is_named() -> None:
 
 @pytest.mark.usefixtures("ray")
 def test_every_node_is_asked_for_its_versions_where_there_may_be_no_shoal(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = actors.OPEN[0]
+    session, honest = actors.OPEN[0], actors.differs
+    monkeypatch.setattr(session, "checked", False)
     session.check()
-    honest = actors.differs
+    assert session.checked
+    session.checked = False
     monkeypatch.setattr(actors, "differs", lambda own, there, node: honest({**own, "python": "2.7.18"}, there, node))
     with pytest.raises(UserError, match=r"^node \S+ has python 3.* and this machine has python 2.7.18;"):
         session.check()
@@ -202,10 +227,31 @@ def test_what_a_node_lacks_is_one_sentence_that_names_it(tmp_path: Path, monkeyp
     (tmp_path / "only_here.py").write_text("from torch import nn\n\ndef net():\n    return nn.Flatten()\n")
     monkeypatch.syspath_prepend(tmp_path)
     fleet = worlds(
-        ray_of(2, **OWN, model="only_here:net", learner={"epochs": 3, "memory": 4}, sharing=[]), load("digits")
+        ray_of(1, **OWN, model="only_here:net", learner={"epochs": 3, "memory": 4}, sharing=[]), load("digits")
     )
     with pytest.raises(UserError, match=r"the worker in process \d+ on node \S+ cannot begin: .*only_here"):
         train(fleet)
+
+
+@pytest.mark.usefixtures("ray")
+def test_a_node_that_would_take_its_steps_otherwise_is_one_sentence_that_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has another C compiler, or none: that gives other bits."""
+    monkeypatch.setattr(World, "kernel", property(lambda world: "compiled by another"))
+    with pytest.raises(
+        StaffError, match=r"the worker in process \d+ on node \S+ takes its steps with another kernel \(.*\) than this "
+    ):
+        train(worlds(ray_of(1, **OWN, sharing=[]), load("digits")))
+
+
+def test_what_others_write_to_stderr_is_kept_from_the_user(capfd: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+    with actors.hushed(said):
+        os.write(2, b"one\ntwo\n")
+    print("three", file=sys.stderr)
+    assert said == ["one", "two"]
+    assert capfd.readouterr().err == "three\n"
 
 
 @pytest.mark.usefixtures("ray")
@@ -244,18 +290,20 @@ def marked(mark: str) -> list[int]:
     "number",
     [
         signal.SIGTERM,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
     ],
 )
 def test_a_command_that_is_stopped_or_killed_leaves_nothing_running(number: signal.Signals, tmp_path: Path) -> None:
     """What was saved is whole, and the same run goes on from it without Ray and ends as if it had not been stopped."""
-    mark, place = f"SHOAL_MARK={os.getpid()}-{time.monotonic_ns()}", tmp_path / "run"
+    mark, place, home = f"SHOAL_MARK={os.getpid()}-{time.monotonic_ns()}", tmp_path / "run", tmp_path / "home"
+    home.mkdir()
     words = (*TINY, "learner.epochs=200", "machine.patience=300.0", "machine.checkpoint=1.0", "--out", place)
     with subprocess.Popen(
         command("run", DIGITS, *words, "--workers", "ray", "--stacks", "2"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SHOAL_MARK": mark.partition("=")[2]},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SHOAL_MARK": mark.partition("=")[2], "HOME": str(home)},
     ) as process:  # fmt: skip
         limit = time.monotonic() + 400
         while not (place / "checkpoint.safetensors").exists() and process.poll() is None and time.monotonic() < limit:
@@ -272,6 +320,7 @@ def test_a_command_that_is_stopped_or_killed_leaves_nothing_running(number: sign
             f"stopped and saved; go on with `shoal resume {place}`",
         )
         assert "Traceback" not in said
+    assert not list(home.rglob("*token*"))  # Ray would write one for all to read
     limit = time.monotonic() + 400  # Ray's helpers look for their driver every minute
     while left := marked(mark):
         assert time.monotonic() < limit, left
@@ -281,7 +330,7 @@ def test_a_command_that_is_stopped_or_killed_leaves_nothing_running(number: sign
         assert Record(place, reopen(place).settings).load(torch.device("cpu"))
 
 
-@pytest.mark.slow  # whether the loss is noticed before a short run ends depends on the machine
+@pytest.mark.slow
 def test_a_node_that_is_removed_is_replaced_and_one_that_stays_away_ends_the_run(tmp_path: Path) -> None:
     """A cluster of three nodes on this machine, in a program of its own."""
     with subprocess.Popen(
@@ -303,7 +352,52 @@ def test_a_node_that_is_removed_is_replaced_and_one_that_stays_away_ends_the_run
         r"whole: bring back the node, free CPUs or take fewer workers",
         room,
     )
-    assert re.fullmatch(r"saved \([34], 0\)", saved)  # the last task that had ended when the loss was noticed
+    assert saved == "saved (3, 0)"
+
+
+TOKENS = [letter * 64 for letter in "ab"]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A cluster with a token and two CPUs, whose node says that it has another torch."""
+    (tmp_path / "torch-1.0.dist-info").mkdir()
+    (tmp_path / "torch-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mark, folder = f"{os.getpid()}-{time.monotonic_ns()}", actors.working_folder()
+    more = {"SHOAL_MARK": mark, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKENS[0], **actors.QUIET}
+    words = ("start", "--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false", f"--temp-dir={folder}")
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "ray.scripts.scripts", *words],
+            env={**os.environ, **more, "PYTHONPATH": f"{tmp_path}:{ROOT}"}, check=True, capture_output=True,
+        )  # fmt: skip
+        yield f"127.0.0.1:{port}"
+    finally:
+        for process in marked(f"SHOAL_MARK={mark}"):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.slow
+def test_a_real_cluster_that_cannot_do_a_run_is_one_sentence_and_nothing_is_written(
+    cluster: str, tmp_path: Path
+) -> None:
+    words = ("run", DIGITS, *TINY, "--out", tmp_path / "run", "--workers", "ray", "--address", cluster)
+    for token, why in (
+        (TOKENS[0], r"error: node \S+ has torch 1.0, and this machine has torch \S+; a run needs the same versions .*"),
+        (TOKENS[1], rf"error: the Ray cluster at {cluster} wants another token than this machine has; .*"),
+    ):
+        environment = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+        done = subprocess.run(
+            command(*words), env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert re.fullmatch(why, done.stderr.strip())
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -198,7 +198,7 @@ def test_a_worker_that_is_killed_again_and_again_is_one_sentence() -> None:
         train(worlds(settings_of(2), load("digits")), watch=kill)
     assert re.fullmatch(
         r"worker process \d+ has ended in the middle of its work \(exit code -9\), and 3 times in all since task 1, "
-        r"epoch 0; what was saved is whole: see that workers have enough memory, or take fewer, and start the run "
+        r"epoch 0; what was saved is whole: see that workers have enough memory, or take fewer, then start the run "
         r"again to go on from there",
         str(caught.value),
     )

@@ -176,18 +176,22 @@ def test_ctrl_c_stops_a_real_command_and_its_workers() -> None:
             ("--workers", "ray", "--address", "127.0.0.1:1"),
             r"there is no Ray cluster at 127.0.0.1:1 \(Connection",
         ),
+        (("--workers", "ray", "--stacks", "2", f"machine.cpus={os.cpu_count()}"), r"2 x .* CPUs? for workers are"),
         (("--workers", "ray", "--address", "auto"), r"machine.address cannot be 'auto'; say HOST:PORT"),
     ],
 )
-@pytest.mark.parametrize("verb", ["run", "sweep"])
+@pytest.mark.parametrize("verb", ["run", "check", "sweep"])
 def test_workers_that_cannot_be_are_one_sentence(verb: str, words: tuple[str, ...], why: str) -> None:
-    if "--address" in words:
+    """Before anything is written, so that the command can be mended and given again."""
+    if "ray" in words:
         pytest.importorskip("ray")
     if verb == "sweep" and "9" in words:
         return  # more workers than cells and lanes are no mistake there: some have nothing to do
     varied = ("sharing=none,fedavg", "sharing.every=2") if verb == "sweep" else ()
-    done = call(verb, DIGITS, *SMALL, *varied, *words, "--out", "there")
+    done = call(verb, DIGITS, *SMALL, *varied, *words, *(() if verb == "check" else ("--out", "there")))
     assert (done.code, done.out) == (2, "")
     assert re.search(rf"^error: .*{why}", done.err.splitlines()[-1])
-    assert "Traceback" not in done.err
+    if verb != "sweep":
+        assert done.err.count("\n") == 1
+    assert not list(Path("there").rglob("settings.toml"))
     assert not multiprocessing.active_children()
