@@ -9,9 +9,9 @@ checkpoint; because a run is a function of its state, it ends bit for bit as if 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ from shoal.errors import UserError
 from shoal.fleet.members import Here, Member
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, joint_lanes, worlds
+from shoal.mail.bundle import Links, Lot
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import ACCEPTED, Envelope, Mail, envelope_of, pack, unpack
 from shoal.settings.groups import Settings
@@ -58,11 +59,61 @@ class Letter:
 Receipt = list[tuple[Envelope, int, int, int, int, str]]
 
 
-def letters(receipt: Receipt, parcels: Sequence[Any]) -> list[tuple[Letter, str]]:
-    """What a worker has sent, for whoever drives the run. A parcel is whatever leads to it."""
+def letters(receipt: Receipt | Lot, parcels: Sequence[Any]) -> Sequence[tuple[Any, str]]:
+    """What a worker has sent, for whoever drives the run: letters, or a bundle for lanes of its own that lacks its
+    content. A parcel is whatever leads to it."""
+    if isinstance(receipt, Lot):
+        return receipt
     return [
         (Letter(envelope, floats, bytes_, at, None if worker == OWN else parcels[worker]), verdict)
         for envelope, floats, bytes_, worker, at, verdict in receipt
+    ]
+
+
+def bare(lot: Lot) -> Lot:
+    """A bundle that has left, and its verdicts, without what it holds and whose it is: its weights are known."""
+    links = Links((), lot.bundle.links.senders, lot.bundle.links.receivers)
+    found = replace(lot.bundle, links=links, content={})
+    vars(found).update(floats=lot.bundle.floats, bytes=lot.bundle.bytes)  # both are found once
+    return Lot(found, lot.verdicts)
+
+
+def alike(lots: Sequence[Lot]) -> bool:
+    """Are bundles of one kind?"""
+    return len({(lot.bundle.mode, lot.bundle.kind) for lot in lots}) == 1
+
+
+def merged(lots: Sequence[Lot], peers: tuple[Lane, ...]) -> Lot:
+    """What workers have sent to lanes of their own, all of one kind, as one bundle in the order of senders."""
+    bundles = [lot.bundle for lot in lots]
+    order = np.argsort(np.concatenate([one.links.senders for one in bundles]), kind="stable")
+
+    def every(parts: Iterable[np.ndarray]) -> np.ndarray:
+        found: np.ndarray = np.concatenate(list(parts))[order]
+        return found
+
+    due = [np.zeros(len(one), np.int64) if one.due is None else one.due for one in bundles]
+    found = replace(
+        bundles[0],
+        links=Links(peers, every(one.links.senders for one in bundles), every(one.links.receivers for one in bundles)),
+        first=every(one.first for one in bundles),
+        items=every(one.items for one in bundles),
+        due=None if all(one.due is None for one in bundles) else every(due),
+    )
+    vars(found).update(floats=every(one.floats for one in bundles), bytes=every(one.bytes for one in bundles))
+    if not any(lot.verdicts for lot in lots):
+        return Lot(found)
+    words = [word for lot in lots for word in (lot.verdicts or [ACCEPTED] * len(lot))]
+    return Lot(found, [words[at] for at in order.tolist()])
+
+
+def singled(lot: Lot) -> list[tuple[Letter, str]]:
+    """A bundle without content as letters."""
+    place = {at: place for place, at in enumerate(lot.places.tolist() if lot.verdicts else range(len(lot)))}
+    weights = zip(lot.bundle.floats.tolist(), lot.bundle.bytes.tolist(), strict=True)
+    return [
+        (Letter(envelope_of(mail), *weight, place.get(at, OWN)), verdict)
+        for at, ((mail, verdict), weight) in enumerate(zip(lot, weights, strict=True))
     ]
 
 
@@ -91,8 +142,9 @@ class Served:
         self.__dict__.clear()
         self.worlds = worlds(settings, bank, deals[own], peers)
         self.home = {lane: OWN if at == own else at for at, mine in enumerate(deals) for lane in mine}
-        self.count = len(deals)
-        self.kept: list[Mail] = []
+        self.count, self.peers = len(deals), tuple(peers)
+        self.own = np.array([self.home[lane] == OWN for lane in peers])  # which of the peers are here
+        self.kept: Sequence[Mail] = []
         return [one.kernel for one in self.worlds]
 
     def restore(self, stacks: Sequence[Stack] | None, ledger: Ledger) -> None:
@@ -108,22 +160,27 @@ class Served:
             return getattr(self, verb)(*arguments)
         if verb == "receive":
             return self.receive(*arguments)
+        if verb == "take":
+            return self.here.receive(self.kept) if len(self.kept) else []
         value = getattr(self.here, verb)(*arguments)
         return self.sent(value) if verb in SENDING else value
 
-    def sent(self, posted: Sequence[tuple[Mail, str]]) -> tuple[Receipt, list[Parcel | None]]:
+    def sent(self, posted: Sequence[tuple[Mail, str]]) -> tuple[Receipt | Lot, list[Parcel | None]]:
         """What has left, as whoever drives the run may know it, and a parcel for each worker that gets any of it."""
+        if isinstance(posted, Lot) and self.stays(posted.bundle.links):
+            self.kept = posted.arriving
+            return bare(posted), [None] * self.count
         receipt: Receipt = []
         parcels = [Parcel([], [], []) for _ in range(self.count)]
         packed: dict[tuple[int, int], int] = {}  # where a payload is in a parcel
-        self.kept = []
+        self.kept = kept = list[Mail]()
         for mail, verdict in posted:
             envelope, worker, at = envelope_of(mail), OWN, OWN
             if verdict == ACCEPTED:
                 worker = self.home.get(mail.receiver, OWN)  # to nobody: that it has no edge is found where it is driven
             if verdict == ACCEPTED and worker == OWN:
-                at = len(self.kept)
-                self.kept.append(mail)
+                at = len(kept)
+                kept.append(mail)
             elif verdict == ACCEPTED:
                 parcel, name = parcels[worker], (worker, id(mail.payload))
                 if name not in packed:
@@ -135,9 +192,14 @@ class Served:
             receipt.append((envelope, mail.floats, mail.bytes, worker, at, verdict))
         return receipt, [parcel if parcel.envelopes else None for parcel in parcels]
 
+    def stays(self, links: Links) -> bool:
+        """Does nothing go to another worker?"""
+        return links.peers == self.peers and bool(self.own[links.receivers].all())
+
     def receive(self, places: Sequence[tuple[int, int]], *parcels: Parcel) -> list[str]:
         """What receivers say of mail that has come for them, each given by its place in a parcel."""
-        found = {OWN: self.kept} | {at: parcel.opened() for at, parcel in enumerate(parcels)}
+        found: dict[int, Sequence[Mail]] = {OWN: self.kept}
+        found |= {at: parcel.opened() for at, parcel in enumerate(parcels)}
         return self.here.receive([found[parcel][at] for parcel, at in places])
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from shoal.data.tasks import Lane
 from shoal.fleet.members import Crew, Here, Posted
+from shoal.fleet.workers import alike, merged, singled
 from shoal.fleet.world import World
 from shoal.mail.bundle import Lot
 from shoal.mail.mail import ACCEPTED, FORGED, NO_EDGE, NO_TENSORS, UNSENT, Mail, packable
@@ -61,6 +62,16 @@ def deliver(crew: Crew, here: World, sent: Sequence[Sequence[Posted]], observe: 
             for mail, verdict in told:
                 observe(mail, verdict)
         return taken(here, told)
+    if crew.workers is not None:
+        lots = [one for one in sent if isinstance(one, Lot)]  # what stays with the worker that sends it
+        if len(lots) == len(sent) and alike(lots):
+            every = merged([one.told(said) for one, said in zip(lots, crew.every("take"), strict=True)], here.peers)
+            crew.ledger.write_all(every)
+            single = singled(every) if observe or here.fleet.clock.counts else []
+            for mail, verdict in single if observe else ():
+                observe(mail, verdict)
+            return taken(here, single)
+        sent = [singled(merged([one], here.peers)) if isinstance(one, Lot) else one for one in sent]
     spoken = [one for member, mine in zip(crew.members, sent, strict=True) for one in checked(here, member.lanes, mine)]
     posted = sorted(spoken, key=lambda one: crew.place.get(one[0].sender, -1))
     arriving = [
