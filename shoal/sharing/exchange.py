@@ -68,8 +68,9 @@ def deliver(crew: Crew, here: World, sent: Sequence[Sequence[Posted]], observe: 
             every = merged([one.told(said) for one, said in zip(lots, crew.every("take"), strict=True)], here.peers)
             crew.ledger.write_all(every)
             single = singled(every) if observe or here.fleet.clock.counts else []
-            for mail, verdict in single if observe else ():
-                observe(mail, verdict)
+            if observe:
+                for letter, verdict in single:
+                    observe(letter, verdict)  # type: ignore[arg-type]
             return taken(here, single)
         sent = [singled(merged([one], here.peers)) if isinstance(one, Lot) else one for one in sent]
     spoken = [one for member, mine in zip(crew.members, sent, strict=True) for one in checked(here, member.lanes, mine)]
