@@ -55,7 +55,10 @@ def kernel() -> Kernel:
         return Kernel(None, f"{Path(compiler).name} could not compile it: {' '.join(str(why).split())[:200]}")
     library.shoal_steps.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int]
     library.shoal_answers.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    library.shoal_steps.restype = library.shoal_answers.restype = ctypes.c_int
+    number, place = ctypes.c_int64, ctypes.c_void_p
+    library.shoal_nearest.argtypes = [place, number, number, number, place, number, place, place]
+    for function in (library.shoal_steps, library.shoal_answers, library.shoal_nearest):
+        function.restype = ctypes.c_int
     return Kernel(library, version)
 
 

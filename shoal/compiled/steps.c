@@ -873,4 +873,64 @@ int shoal_answers(const Question *questions, i64 count) {
     return 0;
 }
 
+/* ---- nearest images --------------------------------------------------------------------------------------------- */
+
+#define SIMILAR 256 /* images at once that queries are compared with */
+
+typedef struct {
+    const float *theirs;       /* [asked][H] features of queries */
+    i64 asked;
+    const i64 *query;          /* [asked] the number of each */
+    const float *mine;         /* [held][H] features of one's own images */
+    i64 held;
+    const i64 *place, *task;   /* [held] the number of each, and its task */
+} Search;
+
+/* A row of features with length 1. */
+INLINE void unit(i64 H, const float *in, float *out) {
+    float square = 0;
+    for (i64 k = 0; k < H; k++) square += in[k] * in[k];
+    float length = sqrtf(square), factor = 1 / (length < 1e-12f ? 1e-12f : length);
+    for (i64 k = 0; k < H; k++) out[k] = in[k] * factor;
+}
+
+/* For every query its `most` nearest images by the cosine of features, of tasks that are wanted[query][tasks]: into
+   best[query][most], the nearest first, and found[query][most], of images that are as near the one that comes first.
+   What is there before counts too. A query's neighbours depend on no other query. Gives 0, or 1 where there is no
+   memory. */
+int shoal_nearest(const Search *searches, i64 count, i64 H, i64 tasks, const uint8_t *wanted, i64 most, float *best,
+                  i64 *found) {
+    i64 N = SIMILAR;
+    float *memory = aligned_alloc(64, (4 * (2 * H * N + MR * (H + N)) + 127) / 64 * 64);
+    if (!memory) return 1;
+    float *rows = memory, *columns = rows + H * N, *asked = columns + H * N, *similar = asked + MR * H;
+    for (const Search *s = searches; s < searches + count; s++)
+        for (i64 from = 0; from < s->held; from += N) {
+            i64 n = s->held - from < N ? s->held - from : N;
+            for (i64 j = 0; j < n; j++) unit(H, s->mine + (from + j) * H, rows + j * H);
+            memset(rows + n * H, 0, 4 * (filled(n) - n) * H);
+            turn(filled(n), H, rows, H, columns, N);
+            for (i64 q = 0; q < s->asked; q += MR) {
+                i64 m = s->asked - q < MR ? s->asked - q : MR;
+                for (i64 i = 0; i < m; i++) unit(H, s->theirs + (q + i) * H, asked + i * H);
+                product(m, filled(n), H, asked, H, columns, N, similar, N, 0, 0);
+                for (i64 i = 0; i < m; i++) {
+                    i64 query = s->query[q + i], *at = found + query * most;
+                    float *near = best + query * most, last = near[most - 1];
+                    const uint8_t *wants = wanted + query * tasks;
+                    for (i64 j = 0; j < n; j++) {
+                        float one = similar[i * N + j];
+                        if (!(one > last) || !wants[s->task[from + j]]) continue;
+                        i64 to = most - 1;
+                        for (; to && one > near[to - 1]; to--) near[to] = near[to - 1], at[to] = at[to - 1];
+                        near[to] = one, at[to] = s->place[from + j];
+                        last = near[most - 1];
+                    }
+                }
+            }
+        }
+    free(memory);
+    return 0;
+}
+
 int shoal_version(void) { return 1; }

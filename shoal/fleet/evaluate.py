@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.compiled import answers
+from shoal.compiled import answers, many
+from shoal.compiled.many import Asks
 from shoal.data.tasks import Lane, Task
 from shoal.fleet.engine import crew, parted
 from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import Split, World, reader, streams_of
+from shoal.learners.contract import Learner
 from shoal.models import heads
 from shoal.models.contract import Usage
 from shoal.rng import key
@@ -81,6 +83,23 @@ def nets(world: World, stack: Stack, usage: Usage | None = None) -> list[Trained
         usage = world.usage(stack.of(MODEL), stack.task)
     count = len(stack.lanes)
     return [Trained(world, stack, row, own) for row, own in enumerate(parted(usage, [1] * count, single=True))]
+
+
+def together(world: World) -> bool:
+    """Can the nets of many lanes be read by one call? Those must answer with the parameters that lanes have."""
+    return world.compiled and type(world.settings.learner).answering is Learner.answering
+
+
+@torch.inference_mode()
+def read_all(world: World, stack: Stack, what: str, asks: Asks) -> Tensor:
+    """The `logits` [N, K] or `features` [N, F] of the nets of many lanes as they are now, where they can be read
+    `together`: what a net says of an image depends on no other."""
+    known, usage = heads.parted(world.usage(stack.of(MODEL), stack.task))
+    found = many.answered(world.model, stack.params, usage, what, asks)
+    if known is None or what != "logits":
+        return found
+    counts = torch.from_numpy(asks.counts)
+    return found.masked_fill(~known[asks.lane, asks.task].repeat_interleave(counts, 0), heads.CLOSED)
 
 
 def accuracy(world: World, stack: Stack, name: str, tasks: Sequence[int], usage: Usage | None = None) -> Tensor:

@@ -128,6 +128,16 @@ class World:
         return {lane: first_of(self.fleet, lane) for lane in self.peers}
 
     @cached_property
+    def outputs(self) -> np.ndarray:
+        """Which output stands for each class in each task of each lane, int16 [L, T, classes]; -1: it has no such
+        class."""
+        found = np.full((len(self.lanes), self.settings.tasks.count, len(self.bank.classes)), -1, np.int16)
+        for row, stream in enumerate(self.streams):
+            for at, task in enumerate(stream):
+                found[row, at, list(task.classes)] = [task.outputs.index(one) for one in task.classes]
+        return found
+
+    @cached_property
     def open(self) -> Tensor:
         """Which outputs of each task's head have a class, bool [L, T, K]; of one that grows, those of the task."""
         _, outputs = sizes(self.settings, self.bank)

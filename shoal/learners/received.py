@@ -1,6 +1,6 @@
 """Received images: what others have sent for each task, which agents learn from as from their own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -91,44 +91,43 @@ def store(
 def put(
     world: "World",
     stack: "Stack",
-    lane: "Lane",
-    images: Tensor,
-    at: np.ndarray,
-    labels: np.ndarray,
+    rows: np.ndarray,
     tasks: np.ndarray,
+    labels: np.ndarray,
     rule: str,
-    rng: np.random.Generator,
+    luck: np.ndarray,
+    encode: Callable[[np.ndarray, np.ndarray], Tensor],
 ) -> None:
-    """`store` images[at] with labels and tasks as arrays, images that the buffer holds already too."""
-    state, row = stack.of(OWNER), world.row[lane]
+    """`store` of images for lanes in `rows`, which are in order, with tasks and labels as arrays, images that a buffer
+    holds already too; `luck` is a number in [0, 1) for each. `encode` says what lanes in some rows read of which of
+    these images."""
+    state = stack.of(OWNER)
     room = state["y"].shape[2]
-    if not len(at) or not room:
+    if not len(rows) or not room:
         return
-    fill, seen, marks = (state[name][row].numpy() for name in ("fill", "seen", "marks"))
-    luck = rng.random(len(at))
+    fill, seen = (state[name].numpy().reshape(-1) for name in ("fill", "seen"))
     # The how manieth of its task each image is: until the buffer is full they come one behind the other.
-    order = np.argsort(tasks, kind="stable")
-    number = np.empty(len(at), np.int64)
-    number[order] = np.arange(len(at)) - np.searchsorted(tasks[order], tasks[order])
-    behind = fill[tasks] + number
-    chance = (luck * (seen[tasks] + number + 1 if rule == "reservoir" else room)).astype(np.int64)
+    cell = rows * world.settings.tasks.count + tasks
+    order = np.argsort(cell, kind="stable")
+    number = np.empty(len(cell), np.int64)
+    number[order] = np.arange(len(cell)) - np.searchsorted(cell[order], cell[order])
+    behind = fill[cell] + number
+    chance = (luck * (seen[cell] + number + 1 if rule == "reservoir" else room)).astype(np.int64)
     place = np.where(behind < room, behind, chance)
-    came = np.bincount(tasks, minlength=len(fill))
+    came = np.bincount(cell, minlength=len(fill))
     seen += came
     fill[:] = np.minimum(room, fill + came)
     kept = np.flatnonzero(place < room)
-    if not len(kept):
-        return
-    # Of images for one place the last stays; they are encoded in the order in which their places were first taken.
-    key = tasks[kept] * room + place[kept]
-    _, first, back = np.unique(key, return_index=True, return_inverse=True)
-    last = np.zeros(len(first), np.int64)
-    last[back] = np.arange(len(key))  # of several the last is written last
-    chosen = kept[last[np.argsort(first)]]
-    where = torch.from_numpy(tasks[chosen]).to(world.device), torch.from_numpy(place[chosen]).to(world.device)
-    marks[tasks[chosen], place[chosen]] = 0
-    state["x"][row, *where] = world.encode(images[torch.from_numpy(at[chosen])], lane)
-    state["y"][row, *where] = torch.from_numpy(labels[chosen]).to(world.device)
+    # Of images for one place the last stays.
+    where = cell[kept] * room + place[kept]
+    last = np.full(len(fill) * room, -1)
+    last[where] = kept
+    at = np.flatnonzero(last >= 0)
+    chosen = last[at]
+    state["marks"].view(-1)[torch.from_numpy(at)] = 0
+    here = torch.from_numpy(at).to(world.device)
+    state["x"].flatten(0, 2)[here] = encode(rows[chosen], chosen)
+    state["y"].flatten(0, 2)[here] = torch.from_numpy(labels[chosen]).to(world.device)
 
 
 def slot(fill: int, seen: int, room: int, luck: float, rule: str) -> int | None:

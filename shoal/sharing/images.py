@@ -11,7 +11,7 @@ from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.engine import THREADS, crew
 from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.fleet.world import World, reader
 from shoal.learners import memory, received
 from shoal.learners.batches import filled
 from shoal.mail.mail import Expected, Mail, by_receiver
@@ -41,6 +41,14 @@ def held(world: World, stack: Stack, row: int) -> Held:
     x = torch.cat([kept["x"][row][at], world.inputs[world.train.rows[row, task, : len(now)]]])
     origin = np.concatenate([past.numpy(), np.full(len(now), task)])
     return Held(x, rows, world.bank.labels[world.bank.base(rows)], origin)
+
+
+def eyes(world: World, rows: np.ndarray) -> list[np.ndarray]:
+    """Rows of lanes that are here, in groups that read the same of an image."""
+    found: dict[Lane, list[int]] = {}
+    for row in rows.tolist():
+        found.setdefault(reader(world.lanes[row], world.scales[row]), []).append(row)
+    return [np.array(some) for some in found.values()]
 
 
 def per_lane(world: World, work: Callable[[Lane], Any]) -> dict[Lane, Any]:
@@ -103,8 +111,34 @@ def store(post: Post, lane: Lane, arrived: Sequence[received.Arrived], rule: str
 
 
 def put(
-    post: Post, lane: Lane, images: Tensor, at: np.ndarray, labels: np.ndarray, tasks: np.ndarray, rule: str
+    post: Post,
+    images: Tensor,
+    at: np.ndarray,
+    rows: np.ndarray,
+    tasks: np.ndarray,
+    labels: np.ndarray,
+    rule: str,
 ) -> None:
-    """`store` of images[at], of which all may come again, with local labels and tasks, all at once."""
-    luck = key(*lane, "shared", post.mode.mode, post.stack.task, post.stack.epoch)
-    received.put(post.world, post.stack, lane, images, at, labels, tasks, rule, luck)
+    """`store` of images[at], of which all may come again, for lanes in `rows`, which are in order, with tasks and local
+    labels, all at once."""
+    here, counts = np.unique(rows, return_counts=True)
+    who = ((*post.world.lanes[row], "shared", post.mode.mode, post.stack.task, post.stack.epoch) for row in here)
+    luck = [key(*one).random(count) for one, count in zip(who, counts.tolist(), strict=True)]
+
+    def encode(some: np.ndarray, which: np.ndarray) -> Tensor:
+        x, place = seen(post.world, images, some, at[which])
+        return x[torch.from_numpy(place)]
+
+    received.put(post.world, post.stack, rows, tasks, labels, rule, np.concatenate([np.zeros(0), *luck]), encode)
+
+
+def seen(world: World, images: Tensor, lane: np.ndarray, which: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """What lanes in some rows read of images[which], each once for all that read alike, and which of these each is."""
+    parts, at, first, groups = [world.inputs[:0]], np.zeros(len(lane), np.int64), 0, eyes(world, np.unique(lane))
+    for rows in groups:
+        mine = np.flatnonzero(np.isin(lane, rows)) if len(groups) > 1 else slice(None)
+        some, place = np.unique(which[mine], return_inverse=True)
+        parts.append(world.encode(images[torch.from_numpy(some)], world.lanes[rows[0]]))
+        at[mine] = first + place
+        first += len(some)
+    return torch.cat(parts), at

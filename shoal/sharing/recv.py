@@ -1,7 +1,8 @@
 """Recv: receivers ask for images like those they find hard; senders answer with their nearest
 (docs/protocol.md, section 6)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.evaluate import Trained, nets
+from shoal.fleet.evaluate import Trained, nets, together
 from shoal.fleet.world import World
 from shoal.learners import received
 from shoal.learners.received import Arrived
@@ -26,6 +27,7 @@ from shoal.settings.groups import Settings
 from shoal.sharing.accept import NO_HELP, Accept, accepting, helps
 from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, put, replies, store
+from shoal.sharing.search import NOTHING_NEAR, Near, Queries, closest, joined, ranked
 
 Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
 
@@ -127,8 +129,12 @@ class Recv(Sharing):
 
     def ask(self, post: Post) -> Sequence[Mail]:
         """Every lane's hardest validation images, to all its neighbours."""
-        world, net = post.world, nets(post.world, post.stack)
-        found = per_lane(world, lambda lane: hardest(self, post, lane, net) if post.out(lane) else NONE)
+        world = post.world
+        if together(world) and self.scorer != "random":
+            found = hardest_all(self, post)
+        else:
+            net = nets(world, post.stack)
+            found = per_lane(world, lambda lane: hardest(self, post, lane, net) if post.out(lane) else NONE)
         post.notes.update(found)
         if post.free:
             return self.ask_all(post, [found[lane] for lane in world.lanes])
@@ -154,7 +160,7 @@ class Recv(Sharing):
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """For every question the sender's own images that are nearest to its images."""
-        net = nets(post.world, post.stack)
+        net = [] if together(post.world) else nets(post.world, post.stack)
         back = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
         if isinstance(questions, Bundle) and back is not None:
             return self.answer_all(post, questions, *back, net)
@@ -183,8 +189,8 @@ class Recv(Sharing):
     ) -> Bundle:
         """The answers of all lanes that were asked, where no link has a limit: over which links, and to which question
         each."""
-        world = post.world
-        bounds = np.searchsorted(post.rows(post.links.senders[at]), np.arange(len(world.lanes) + 1))
+        world, who = post.world, post.rows(post.links.senders[at])
+        bounds = np.searchsorted(who, np.arange(len(world.lanes) + 1))
 
         def mine(lane: Lane) -> Near:
             here = order[slice(*bounds[world.row[lane] :][:2])]
@@ -196,20 +202,26 @@ class Recv(Sharing):
             asked = {name: tensor[torch.from_numpy(held)] for name, tensor in questions.content.items()}
             return self.nearest_to(post, lane, asked, questions.items[here], net)
 
-        found = per_lane(world, mine)
-        parts = [found[lane] for lane in world.lanes]
-        content = {"images": world.images(np.concatenate([one.rows for one in parts]))}
-        content["queries"] = ids(np.concatenate([one.query for one in parts]))
+        if together(world):
+            asked = Queries(who, questions.first[order], questions.items[order])
+            near = closest(world, post.stack, questions.content, asked, self.oldest, self.nearest)
+        else:
+            found = per_lane(world, mine)
+            near = joined([found[lane] for lane in world.lanes])
+        content = {"images": world.images(near.rows), "queries": ids(near.query)}
         if self.receive == "class":
-            content["labels"] = ids(np.concatenate([one.labels for one in parts]))
-        items = np.concatenate([one.counts for one in parts])
-        return post.bundle("answer", content, items.cumsum() - items, items, "question", at)
+            content["labels"] = ids(near.labels)
+        first = near.counts.cumsum() - near.counts
+        return post.bundle("answer", content, first, near.counts, "question", at)
 
     def nearest_to(
         self, post: Post, lane: Lane, asked: Mapping[str, Tensor], counts: np.ndarray, net: Sequence[Trained]
-    ) -> "Near":
+    ) -> Near:
         """A lane's own images that are nearest to what questions with so many images ask for, one after the other."""
         world, stack, row = post.world, post.stack, post.world.row[lane]
+        if together(world):
+            mine = Queries(np.full(len(counts), row), counts.cumsum() - counts, counts)
+            return closest(world, stack, asked, mine, self.oldest, self.nearest)
         own = held(world, stack, row)
         x = world.encode(asked["images"], lane)
         admissible = self.admissible(world, row, stack.task, len(x), asked.get("labels"))
@@ -217,7 +229,6 @@ class Recv(Sharing):
         query, rank = (one.numpy() for one in near.isfinite().nonzero(as_tuple=True))
         whose = np.repeat(np.arange(len(counts)), counts)
         number = np.arange(len(whose)) - np.repeat(counts.cumsum() - counts, counts)
-        # By rank, then by query: if not all fits the budget, every query still gets its nearest.
         order = np.lexsort([number[query], rank, whose[query]])
         query, rank = query[order], rank[order]
         at = place.numpy()[query, rank]
@@ -265,29 +276,20 @@ class Recv(Sharing):
 
     def absorb_all(self, post: Post, answers: Bundle) -> None:
         """`absorb` of a bundle of answers to what was asked just now."""
-        world, stack = post.world, post.stack
+        world = post.world
         one, which = answers.spread
         receivers = post.rows(answers.links.receivers)[one]
         order = np.argsort(receivers, kind="stable")  # whose mail came first comes first
-        which = which[order]
-        queries = answers.content["queries"].numpy()[which]
-        labels = answers.content["labels"].numpy()[which] if "labels" in answers.content else None
-        bounds = np.searchsorted(receivers[order], np.arange(len(world.lanes) + 1))
-        for row, lane in enumerate(world.lanes):
-            here = slice(bounds[row], bounds[row + 1])
-            if bounds[row] == bounds[row + 1]:
-                continue
-            asked: Hard = post.notes[lane]
-            task, local, at = asked.task[queries[here]], asked.local[queries[here]], which[here]
-            if labels is not None:
-                places = np.full((stack.task + 1, len(world.bank.classes)), -1)
-                for number, met in enumerate(world.streams[row][: stack.task + 1]):
-                    places[number, list(met.classes)] = [met.outputs.index(one) for one in met.classes]
-                true = places[task, labels[here]]
-                known = true >= 0
-                task, at = task[known], at[known]
-                local = (local if self.labels == "query" else true)[known]
-            put(post, lane, answers.content["images"], at, local, task, self.buffer)
+        rows, which = receivers[order], which[order]
+        hard = [post.notes[lane] for lane in world.lanes]
+        starts = np.cumsum([0, *(len(asked.task) for asked in hard)])[rows]
+        asked = starts + answers.content["queries"].numpy()[which]
+        task, local = (np.concatenate(one)[asked] for one in ([one.task for one in hard], [one.local for one in hard]))
+        if "labels" in answers.content:
+            true = world.outputs[rows, task, answers.content["labels"].numpy()[which]]
+            local = local if self.labels == "query" else true.astype(np.int64)
+            rows, which, task, local = (column[true >= 0] for column in (rows, which, task, local))
+        put(post, answers.content["images"], which, rows, task, local, self.buffer)
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         expected = {"images": images_of(world)}
@@ -339,22 +341,26 @@ def remembered(post: Post, answer: Mail) -> Hard | None:
     return None
 
 
-class Near(NamedTuple):
-    """A lane's own images that answer some questions, one question after the other."""
-
-    rows: np.ndarray  # int64 [n], in the bank
-    labels: np.ndarray  # [n], global
-    query: np.ndarray  # [n]: which image of its question each is for
-    counts: np.ndarray  # [questions]: how many there are for each
-
-    def parts(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Rows, labels and queries for each question."""
-        ends = self.counts.cumsum()
-        for first, last in zip(ends - self.counts, ends, strict=True):
-            yield self.rows[first:last], self.labels[first:last], self.query[first:last]
-
-
-NOTHING_NEAR = Near(*np.zeros((4, 0), np.int64))
+def hardest_all(mode: Recv, post: Post) -> dict[Lane, Hard]:
+    """`hardest` of all lanes at once, where their nets can be read together."""
+    world, task, policy = post.world, post.stack.task, bool(post.world.fleet.policy)
+    tasks = range(task + 1) if mode.scope == "all" else [task]
+    rule = partial(score, mode.scorer, rng=None)
+    with torch.inference_mode():
+        found = ranked(world, post.stack, tasks, rule, None if policy else mode.queries)
+    hard = {}
+    for row, lane in enumerate(world.lanes):
+        if not (others := post.out(lane)):
+            hard[lane] = NONE
+            continue
+        count, own = found.counts[row], [world.streams[row][task].validation for task in tasks]
+        which, place, local = (one[row, :count] for one in found[:3])
+        starts = np.cumsum([0, *map(len, own)])
+        rows = np.concatenate(own)[starts[which - tasks[0]] + place]
+        known = world.bank.labels[world.bank.base(rows)]
+        may = np.flatnonzero(post.permitted(lane, others, "question", known))[: mode.queries]
+        hard[lane] = Hard(rows[may], known[may], which[may], local[may])
+    return hard
 
 
 def hardest(mode: Recv, post: Post, lane: Lane, net: Sequence[Trained]) -> Hard:

@@ -1,0 +1,195 @@
+"""Recv's search for many lanes at once, where their nets can be read together: the hardest validation images of each,
+and the nearest to what each is asked about.
+
+`hardest` and `nearest_to` in shoal/sharing/recv.py do the same lane by lane, and say what is right.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.compiled.many import Asks, Searches, nearest
+from shoal.fleet.engine import THREADS, crew
+from shoal.fleet.evaluate import read_all
+from shoal.fleet.stack import Stack
+from shoal.fleet.world import World
+from shoal.learners import memory
+from shoal.learners.batches import filled
+from shoal.sharing.images import seen
+
+AT_ONCE = 16384  # queries: what a thread computes with at a time stays small
+
+
+class Harder(NamedTuple):
+    """Validation images of some lanes, the hardest of each first; those from `counts` on are none."""
+
+    task: np.ndarray  # int64 [lanes, n]
+    place: np.ndarray  # [lanes, n]: in the task
+    local: np.ndarray  # [lanes, n]: the label
+    counts: np.ndarray  # [lanes]
+
+
+def ranked(
+    world: World, stack: Stack, tasks: Sequence[int], score: Callable[[Tensor, Tensor], Tensor], most: int | None
+) -> Harder:
+    """Every lane's validation images of some tasks, or the first so many, by a score of logits [n, K] and labels."""
+    split, count = world.validation, len(world.lanes)
+    sizes = split.sizes[:, list(tasks)]
+    real = filled(sizes, split.rows.shape[2])
+    rows, labels = (one[:, list(tasks)] for one in (split.rows, split.labels))
+    lane, task = (one.ravel() for one in np.indices(sizes.shape))
+    asks = Asks(lane, np.array(tasks)[task], np.zeros_like(lane), sizes.numpy().ravel(), rows[real], [world.inputs])
+    scores = torch.full(real.shape, -torch.inf, dtype=torch.float32)
+    scores[real] = score(read_all(world, stack, "logits", asks), labels[real])
+    order = scores.reshape(count, -1).argsort(dim=1, descending=True, stable=True)[:, :most]
+    local = labels.reshape(count, -1).gather(1, order).numpy()
+    which, place = np.divmod(order.numpy(), real.shape[2])
+    return Harder(np.array(tasks)[which], place, local, np.minimum(sizes.sum(1).numpy(), order.shape[1]))
+
+
+class Queries(NamedTuple):
+    """Questions to lanes that are here, in the order of these: int64 [M] each."""
+
+    who: np.ndarray  # the row of the lane that each is put to
+    first: np.ndarray  # its first image among all,
+    items: np.ndarray  # and how many it has
+
+    def parts(self) -> list[slice]:
+        """The questions cut where the lane changes, into parts that are not too large."""
+        starts = np.flatnonzero(np.diff(self.who, prepend=-1))
+        before = np.concatenate([[0], self.items.cumsum()])[starts]
+        cuts = starts[np.flatnonzero(np.diff(before // AT_ONCE, prepend=-1))].tolist()
+        return [slice(*pair) for pair in pairwise([*cuts, len(self.who)])]
+
+
+class Near(NamedTuple):
+    """A lane's own images, or those of many lanes, that answer some questions, one question after the other: first the
+    nearest to each of its images, then the second nearest, and so on. If not all fits the budget, every one still gets
+    its nearest."""
+
+    rows: np.ndarray  # int64 [n], in the bank
+    labels: np.ndarray  # [n], global
+    query: np.ndarray  # [n]: which image of its question each is for
+    counts: np.ndarray  # [questions]: how many there are for each
+
+    def parts(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Rows, labels and queries for each question."""
+        ends = self.counts.cumsum()
+        for first, last in zip(ends - self.counts, ends, strict=True):
+            yield self.rows[first:last], self.labels[first:last], self.query[first:last]
+
+
+NOTHING_NEAR = Near(*np.zeros((4, 0), np.int64))
+
+
+def joined(parts: Sequence[Near]) -> Near:
+    """All that was found, one after the other."""
+    return Near(*map(np.concatenate, zip(NOTHING_NEAR, *parts, strict=True)))
+
+
+def closest(world: World, stack: Stack, asked: Mapping[str, Tensor], queries: Queries, oldest: int, most: int) -> Near:
+    """The `most` nearest images of the lanes that are asked, for all images of all questions; tasks from the
+    `oldest` on are searched, of queries with labels those that have the label."""
+    parts = [Queries(*(column[part] for column in queries)) for part in queries.parts()]
+    count = min(world.settings.machine.threads or THREADS, len(world.lanes))
+    return joined(crew(parts, lambda part: closest_of(world, stack, asked, part, oldest, most), count))
+
+
+def closest_of(
+    world: World, stack: Stack, asked: Mapping[str, Tensor], queries: Queries, oldest: int, most: int
+) -> Near:
+    """`closest` of one part."""
+    one = np.repeat(np.arange(len(queries.who)), queries.items)
+    number = np.arange(len(one)) - np.repeat(queries.items.cumsum() - queries.items, queries.items)
+    lane, which = queries.who[one], queries.first[one] + number
+    if not len(lane):
+        return NOTHING_NEAR._replace(counts=np.zeros_like(queries.who))
+    wanted = np.broadcast_to(np.arange(stack.task + 1) >= oldest, (len(lane), stack.task + 1)).copy()
+    if "labels" in asked:
+        labels = asked["labels"].numpy()[which]
+        wanted &= world.outputs[lane, : stack.task + 1, labels] >= 0
+    own = held_all(world, stack, lane, wanted)
+    found = compared(world, stack, seen(world, asked["images"], lane, which), lane, wanted, own, most)
+    width = int(queries.items.max())
+    places = np.full((len(queries.who), most, width), -1)
+    places[one, :, number] = found
+    places = places.reshape(len(places), -1)
+    real = places >= 0
+    rows = own.bank[places[real]]
+    return Near(rows, world.bank.labels[world.bank.base(rows)], real.nonzero()[1] % width, real.sum(1))
+
+
+class Own(NamedTuple):
+    """The images that lanes hold of tasks in which something is searched: lane after lane and task after task those
+    that they keep of earlier tasks, then lane after lane those of the current one."""
+
+    lane: np.ndarray  # int64 [n]
+    task: np.ndarray  # [n]
+    rows: np.ndarray  # [n]: among what memories hold, or among World.inputs
+    bank: np.ndarray  # [n]: in the bank
+    past: int  # how many are of earlier tasks
+
+
+def held_all(world: World, stack: Stack, lane: np.ndarray, wanted: np.ndarray) -> Own:
+    """What lanes hold, as far as it is searched for queries to lane[n], in order, of tasks wanted[n, tasks]."""
+    kept, task = stack.of(memory.OWNER), stack.task
+    needed = np.zeros((len(world.lanes), task + 1), bool)
+    needed[np.unique(lane)] = np.logical_or.reduceat(wanted, np.flatnonzero(np.diff(lane, prepend=-1)))
+    tasks, room = kept["rows"].shape[1:]
+    there = filled(kept["fill"][:, :task], room).numpy() & needed[:, :task, None]
+    who, which, place = there.nonzero()
+    now = np.flatnonzero(needed[:, task])
+    sizes = world.train.sizes[now, task].numpy()
+    train = world.train.rows[now, task].numpy()[np.arange(world.train.rows.shape[2]) < sizes[:, None]]
+    drawn = [world.streams[row][task].train for row in now.tolist()]
+    return Own(
+        np.concatenate([who, np.repeat(now, sizes)]),
+        np.concatenate([which, np.full(len(train), task)]),
+        np.concatenate([(who * tasks + which) * room + place, train]),
+        np.concatenate([kept["rows"].numpy()[who, which, place], *drawn]),
+        len(who),
+    )
+
+
+def compared(
+    world: World,
+    stack: Stack,
+    asked: tuple[Tensor, np.ndarray],
+    lane: np.ndarray,
+    wanted: np.ndarray,
+    own: Own,
+    most: int,
+) -> np.ndarray:
+    """The places among `own` of the nearest to each query, int64 [n, most]; -1: there are no more. Of features that
+    depend on the task, each task has its own."""
+    alike = bool(getattr(world.model, "agnostic", False))
+    tasks, count = stack.task + 1, len(world.lanes)
+    # What nets are asked about: queries in the order of tasks and lanes, then one's own images.
+    sides = [wanted.any(1)] if alike else list(wanted.T)
+    queries = [np.flatnonzero(side) for side in sides]
+    cell = np.concatenate([at * count + lane[some] for at, some in enumerate(queries)])
+    mine = (0 if alike else own.task) * count + own.lane
+    kept = stack.of(memory.OWNER)["x"]
+    blocks = []
+    for source, part in enumerate((cell, mine[: own.past], mine[own.past :])):
+        starts = np.flatnonzero(np.diff(part, prepend=-1))
+        blocks.append((source, part[starts], np.diff([*starts, len(part)])))
+    whose = np.concatenate([cells for _, cells, _ in blocks])
+    counts = np.concatenate([sizes for *_, sizes in blocks])
+    source = np.concatenate([np.full(len(cells), source) for source, cells, _ in blocks])
+    some = np.concatenate(queries)
+    rows = torch.from_numpy(np.concatenate([asked[1][some], own.rows]))
+    asks = Asks(whose % count, whose // count, source, counts, rows, [asked[0], kept.flatten(0, 2), world.inputs])
+    features = read_all(world, stack, "features", asks)
+    first = counts.cumsum() - counts
+    theirs = np.full((len(sides) * count, 2), 0)
+    theirs[blocks[0][1]] = np.stack([first, counts], 1)[: len(blocks[0][1])]
+    held = slice(len(blocks[0][1]), None)
+    searches = Searches(*theirs[whose[held]].T, first[held], counts[held])
+    number = np.concatenate([some, np.arange(len(own.rows))])
+    task = np.concatenate([np.zeros(len(some), np.int64), own.task])
+    return nearest(searches, features, number, task, wanted[:, :tasks], most)
