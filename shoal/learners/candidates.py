@@ -80,6 +80,13 @@ def grown(world: World, stack: Stack, row: int) -> list[int]:
     return [task for task in range(model.initial, stack.task) if there[row, model.slot(task)]]
 
 
+def grown_all(world: World, stack: Stack) -> np.ndarray:
+    """For which tasks before the current one, the initial ones aside, each lane has kept a module: bool [L, n]."""
+    model = modular(world)
+    slots = [model.slot(task) for task in range(model.initial, stack.task)]
+    return alive(stack)[:, slots].cpu().numpy()
+
+
 def trying(world: World, stack: Stack) -> Tensor:
     """Where the modules on trial are: bool [L, C]."""
     model, there = modular(world), alive(stack)
@@ -141,24 +148,42 @@ def settle(world: World, stack: Stack, row: int, offers: Sequence[Offer], frozen
     adopt(world, stack, row, offers[0].parts)
 
 
+def settle_all(world: World, stack: Stack, rows: np.ndarray, parts: Mapping[str, Tensor], frozen: bool = False) -> None:
+    """`settle` one offered module for each lane in some rows, tensors [n, ...]."""
+    at, slot = torch.from_numpy(rows).to(world.device), modular(world).slot(stack.task)
+    for name in modular(world).block.names:
+        stack.params[name][at, slot] = parts[name].to(world.device)
+    alive(stack)[at, slot] = True
+    stack.of(OWNER)[FROZEN][at, slot] = frozen
+    adopt_all(world, stack, rows, parts)
+
+
 def adopt(world: World, stack: Stack, row: int, parts: Mapping[str, Tensor]) -> None:
     """Take head and structure of a lane's current task from what was offered, as far as they are there."""
+    adopt_all(world, stack, np.array([row]), {name: tensor[None] for name, tensor in parts.items()})
+
+
+def adopt_all(world: World, stack: Stack, rows: np.ndarray, parts: Mapping[str, Tensor]) -> None:
+    """`adopt` for the lanes in some rows, from tensors [n, ...]."""
     task, model = stack.task, modular(world)
-    slot = model.slot(task)
+    slot, at = model.slot(task), torch.from_numpy(rows).to(world.device)
     if all(name in parts for name in model.heads):
-        theirs = parts["classes"].tolist()
+        theirs = parts["classes"].cpu().long().numpy()
+        own = np.array([world.row[stack.lanes[row]] for row in rows.tolist()])
+        grows = world.settings.tasks.heads == "grow"  # there all outputs stand for the same classes everywhere
+        local = theirs if grows else world.outputs[own[:, None], task, theirs]
         for name in model.heads:
-            own = stack.params[name][row, task]
-            own.zero_()
-            for local, one in enumerate(world.streams[world.row[stack.lanes[row]]][task].outputs):
-                if one in theirs:
-                    own[local] = parts[name][theirs.index(one)].to(world.device)
+            stack.params[name][at, task] = 0
+            for place in reversed(range(theirs.shape[1])):  # of a class that is said twice, the first counts
+                known = np.flatnonzero(local[:, place] >= 0)
+                where = torch.from_numpy(local[known, place].astype(np.int64)).to(world.device)
+                stack.params[name][at[known], task, where] = parts[name][known, place].to(world.device)
     if STRUCTURE in parts:
         # The lane's own added modules count as little as a logit of 0; its own basis as the sender's.
-        own = stack.params[STRUCTURE][row, task]
-        own[:slot] = 0
-        own[: model.basis] = parts[STRUCTURE][:-1].to(world.device)
-        own[slot] = parts[STRUCTURE][-1].to(world.device)
+        structure = parts[STRUCTURE].to(world.device)
+        stack.params[STRUCTURE][at, task, :slot] = 0
+        stack.params[STRUCTURE][at, task, : model.basis] = structure[:, :-1]
+        stack.params[STRUCTURE][at, task, slot] = structure[:, -1]
 
 
 def came(stack: Stack, row: int, offer: Offer) -> None:

@@ -21,8 +21,19 @@ from shoal.errors import SettingsError, UserError
 from shoal.fleet.evaluate import Trained, nets
 from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
+from shoal.learners.candidates import (
+    ORIGIN,
+    Offer,
+    beside_fresh,
+    came,
+    grown,
+    grown_all,
+    modular,
+    settle,
+    settle_all,
+    try_out,
+)
 from shoal.learners.candidates import OWNER as GROWTH
-from shoal.learners.candidates import Offer, beside_fresh, came, grown, modular, settle, try_out
 from shoal.mail.bundle import Bundle
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver
 from shoal.mail.post import Post
@@ -215,7 +226,7 @@ class ModMod(Sharing):
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """To every question the sender's modules that promise to transfer best."""
-        net = nets(post.world, post.stack)
+        net = [] if self.asks == "classes" else nets(post.world, post.stack)
         back = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
         if isinstance(questions, Bundle) and back is not None:
             return self.answer_all(post, questions, *back, net)
@@ -275,6 +286,24 @@ class ModMod(Sharing):
         each."""
         world, stack = post.world, post.stack
         senders = post.rows(post.links.senders[links])
+        if SCORES.find(self.metric).score is iou:
+            items, tasks, scores = self.by_classes(post, questions, senders, order)
+        else:
+            items, tasks, scores = self.by_scores(post, questions, senders, order, net)
+        if not items.any():
+            return []
+        rows = np.repeat(senders, items)
+        alike = self.alike(world, world.lanes[0])
+        at = np.flatnonzero(items)
+        content = self.packed(world, stack, rows, tasks, scores, alike)
+        return post.bundle("modules", content, (items.cumsum() - items)[at], items[at], "question", links[at])
+
+    def by_scores(
+        self, post: Post, questions: Bundle, senders: np.ndarray, order: np.ndarray, net: Sequence[Trained]
+    ) -> tuple[np.ndarray, np.ndarray, Sequence[float]]:
+        """For each of some questions in some order, put to lanes in the rows `senders`, how many modules answer it; and
+        of these, one after the other, the tasks and scores."""
+        world, stack = post.world, post.stack
         bounds = np.searchsorted(senders, np.arange(len(world.lanes) + 1))
 
         def mine(lane: Lane) -> list[list[tuple[int, float]]]:
@@ -287,15 +316,26 @@ class ModMod(Sharing):
         found = per_lane(world, mine)
         offers = [offered for lane in world.lanes for offered in found[lane]]  # one for each link
         items = np.array([len(one) for one in offers], np.int64)
-        if not items.any():
-            return []
-        rows = np.repeat(senders, items)
         tasks = np.array([u for one in offers for u, _ in one], np.int64)
-        scores = [score for one in offers for _, score in one]
-        alike = self.alike(world, world.lanes[0])
-        at = np.flatnonzero(items)
-        content = self.packed(world, stack, rows, tasks, scores, alike)
-        return post.bundle("modules", content, (items.cumsum() - items)[at], items[at], "question", links[at])
+        return items, tasks, [score for one in offers for _, score in one]
+
+    def by_classes(
+        self, post: Post, questions: Bundle, senders: np.ndarray, order: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, Sequence[float]]:
+        """`by_scores`, where classes are all that counts."""
+        world, first = post.world, post.world.settings.tasks.initial
+        one, which = questions.spread
+        theirs = np.zeros((len(questions), len(world.bank.classes)), bool)
+        theirs[one, questions.content["classes"].numpy()[which]] = True
+        theirs, mine = theirs[order], (world.outputs[:, first : post.stack.task] >= 0)[senders]
+        both = (mine & theirs[:, None]).sum(2)
+        found = both / (theirs.sum(1)[:, None] + mine.sum(2) - both)
+        fine = grown_all(world, post.stack)[senders] & np.isfinite(found)
+        if self.least is not None:
+            fine &= found > self.least
+        ranked = np.argsort(np.where(fine, -found, np.inf), axis=1, kind="stable")[:, : self.modules]
+        fine, found = (np.take_along_axis(one, ranked, 1) for one in (fine, found))
+        return fine.sum(1), first + ranked[fine], found[fine].tolist()
 
     def score(self, pair: Pair) -> float:
         """How well a module promises to transfer; NaN, where that cannot be said of what was asked: it is not sent."""
@@ -405,15 +445,15 @@ class ModMod(Sharing):
         row = post.rows(answers.links.receivers)[one]
         order = np.lexsort([sender, source, -score, row])  # as `Offer.order` has it
         rows, starts = np.unique(row[order], return_index=True)
-        for here, mine in zip(rows.tolist(), np.split(order, starts[1:]), strict=True):
-            nothing = np.full(len(mine), np.nan)
-            told = np.stack([sender[mine], source[mine], score[mine], nothing, np.arange(len(mine)) == 0], 1)
-            stack.of(self.mode)["offers"][here, stack.task, : len(mine)] = torch.from_numpy(told)
-            first = mine[0]
-            parts = {name: tensor[which[first]] for name, tensor in content.items()}
-            chosen = Offer(float(score[first]), int(source[first]), int(sender[first]), parts)
-            settle(post.world, stack, here, [chosen], self.frozen)
-            came(stack, here, chosen)
+        place = np.arange(len(order)) - np.repeat(starts, np.diff([*starts, len(order)]))
+        told = np.stack([sender, source, score, np.full(len(row), np.nan), np.zeros(len(row))], 1)[order]
+        told[:, -1] = place == 0
+        stack.of(self.mode)["offers"][row[order], stack.task, place] = torch.from_numpy(told)
+        best = order[starts]
+        parts = {name: tensor[torch.from_numpy(which[best])] for name, tensor in content.items()}
+        settle_all(post.world, stack, rows, parts, self.frozen)
+        origin = torch.from_numpy(np.stack([sender[best], source[best]], 1).astype(np.int64))
+        stack.of(GROWTH)[ORIGIN][torch.from_numpy(rows), stack.task] = origin
 
     def opened(self, post: Post, mail: Mail) -> Mail:
         """Mail as if it had come whole."""
@@ -426,10 +466,14 @@ class ModMod(Sharing):
     def asks(self) -> str:
         return SCORES.find(self.metric).asks
 
+    @property
+    def least(self) -> float | None:
+        """The score that a module must be above to be sent; None: any will do."""
+        return SCORES.find(self.metric).floor if self.min_similarity == "metric" else self.min_similarity
+
     def enough(self, score: float) -> bool:
         """Is a module with this score worth sending?"""
-        least = SCORES.find(self.metric).floor if self.min_similarity == "metric" else self.min_similarity
-        return isfinite(score) and (least is None or score > least)
+        return isfinite(score) and (self.least is None or score > self.least)
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         tasks = world.settings.tasks
