@@ -18,6 +18,7 @@ from shoal.learners.contract import Learner
 from shoal.models import heads
 from shoal.models.contract import Usage
 from shoal.rng import key
+from shoal.sharing.contract import Sharing
 
 OTHERS = 200  # test images of each task that only others have met
 
@@ -190,6 +191,27 @@ class Question(NamedTuple):
     labels: Tensor  # int64 [n]: places in the task's classes
 
 
+class Seen(NamedTuple):
+    """The images of some questions as a lane reads them, each once: many questions are about the same."""
+
+    x: Tensor  # [N, ...]
+    places: Mapping[tuple[Lane, int], np.ndarray]  # where those of a question are, by its agent and task
+
+    @classmethod
+    def by(cls, world: World, lane: Lane, asked: Sequence[Question]) -> "Seen":
+        """What a lane reads of questions."""
+        if not asked:
+            return cls(world.inputs[:0], {})
+        rows, places = np.unique(np.concatenate([one.rows for one in asked]), return_inverse=True)
+        parts = np.split(places, np.cumsum([len(one.rows) for one in asked])[:-1])
+        names = ((one.other, one.at) for one in asked)
+        return cls(world.encode(world.images(rows), lane), dict(zip(names, parts, strict=True)))
+
+    def images(self, one: Question) -> Tensor:
+        """Those of one question."""
+        return self.x[torch.from_numpy(self.places[one.other, one.at])]
+
+
 @torch.inference_mode()
 def others(fleet: Sequence[tuple[World, Stack]]) -> list[Foreign]:
     """Every lane on the tasks that only other agents of its seed have met, of whatever kind they are: combinations of
@@ -204,22 +226,22 @@ def others(fleet: Sequence[tuple[World, Stack]]) -> list[Foreign]:
     asked = questions([world for world, _ in fleet])
     found: dict[Lane, list[Foreign]] = {lane: [] for lane in first.peers}
     for world, stack in fleet:
-        seen: dict[tuple[Lane, Lane, int], Tensor] = {}  # every question as a lane of this kind reads it
+        modes = [mode for mode in world.settings.sharing if type(mode).knows is not Sharing.knows]
+        seen: tuple[Lane | None, Seen] = None, Seen.by(world, first.peers[0], [])
         for row, (lane, net) in enumerate(zip(world.lanes, nets(world, stack), strict=True)):
             met = {frozenset(task.classes) for task in world.streams[row]}
-            new = [one for classes, one in asked.get(lane.seed, {}).items() if classes not in met]
+            every = asked.get(lane.seed, {})
+            new = [one for classes, one in every.items() if classes not in met]
             if len(new) > world.settings.tasks.strangers:
                 some = key(*lane, "strangers").permutation(len(new))[: world.settings.tasks.strangers]
                 new = [new[at] for at in np.sort(some)]
             eyes = reader(lane, world.scales[row])
-            for one in new:
-                if (eyes, one.other, one.at) not in seen:
-                    seen[eyes, one.other, one.at] = world.encode(world.images(one.rows), lane)
-            x = [seen[eyes, one.other, one.at] for one in new]
-            right = foreign(world, net, row, new, x)
-            for mode in world.settings.sharing:
+            if eyes != seen[0]:
+                seen = eyes, Seen.by(world, lane, new if eyes == lane else [*every.values()])
+            right = foreign(world, net, row, new, seen[1])
+            for mode in modes:
                 for at, one in enumerate(new):
-                    told = mode.knows(world, stack, row, one.task.classes, x[at])
+                    told = mode.knows(world, stack, row, one.task.classes, seen[1].images(one))
                     if told is not None:
                         right[at] = float((told.argmax(1).cpu() == one.labels).double().mean())
             found[lane] = [Foreign(lane, one.other.agent, one.at, share) for one, share in zip(new, right, strict=True)]
@@ -249,30 +271,31 @@ def sample(task: Task) -> np.ndarray:
     return rows
 
 
-def foreign(world: World, net: Trained, row: int, asked: Sequence[Question], seen: Sequence[Tensor]) -> list[float]:
-    """The accuracy of the lane at `row` on the samples of other lanes' tasks, seen[n, ...] each. Every head reads all
-    that it is asked about at once."""
-    latest: dict[int, tuple[int, Task]] = {}  # for each class the last own task that has it
+def foreign(world: World, net: Trained, row: int, asked: Sequence[Question], seen: Seen) -> list[float]:
+    """The accuracy of the lane at `row` on the samples of other lanes' tasks. Every head reads once each image that it
+    is asked about."""
+    if not asked:
+        return []
+    heads_of, most = np.full(len(world.bank.classes), -1), max(len(one.task.classes) for one in asked)
     for at, own in enumerate(world.streams[row]):
-        latest |= dict.fromkeys(own.classes, (at, own))
-    wanted: dict[int, list[int]] = {}
-    for number, one in enumerate(asked):
-        for head in {latest[known][0] for known in one.task.classes if known in latest}:
-            wanted.setdefault(head, []).append(number)
-    said: dict[tuple[int, int], Tensor] = {}  # by head and question
-    for head, numbers in wanted.items():
-        likely = net.read(torch.cat([seen[number] for number in numbers]), head).softmax(1).cpu()
-        parts = likely.split([len(seen[number]) for number in numbers])
-        said |= {(head, number): part for number, part in zip(numbers, parts, strict=True)}
-    found = []
-    for number, one in enumerate(asked):
-        classes, columns = one.task.classes, []
-        if not any(known in latest for known in classes):
-            found.append(1 / len(classes))
-            continue
-        chance = torch.full((len(one.rows),), 1 / len(classes))
-        for known in classes:
-            head, own = latest.get(known, (-1, one.task))
-            columns.append(said[head, number][:, own.outputs.index(known)] if known in latest else chance)
-        found.append(float((torch.stack(columns, 1).argmax(1) == one.labels).double().mean()))
+        heads_of[list(own.classes)] = at  # for each class the last own task that has it
+    classes = np.array([[*one.task.classes, *[-1] * (most - len(one.task.classes))] for one in asked])
+    sizes = np.array([len(one.rows) for one in asked])
+    counts, which = (classes >= 0).sum(1), np.repeat(np.arange(len(asked)), sizes)
+    head = np.where(classes >= 0, heads_of[classes], -1)
+    image = np.concatenate([seen.places[one.other, one.at] for one in asked])
+    likely = np.where(classes >= 0, 1 / counts[:, None], -np.inf).astype(np.float32)[which]
+    for own in np.unique(head[head >= 0]).tolist():
+        questions, columns = (head == own).nonzero()
+        here = np.zeros(len(seen.x), bool)
+        here[image[np.isin(which, questions)]] = True
+        place = here.cumsum() - 1
+        said = net.read(seen.x[torch.from_numpy(here.nonzero()[0])], own).softmax(1).cpu().numpy()
+        for column in np.unique(columns).tolist():
+            mine = np.flatnonzero((head[:, column] == own)[which])
+            known = world.outputs[row, own, classes[which[mine], column]]
+            likely[mine, column] = said[place[image[mine]], known]
+    right = torch.from_numpy(likely).argmax(1) == torch.cat([one.labels for one in asked])
+    share = np.bincount(which, right.numpy(), len(asked)) / sizes
+    found: list[float] = np.where((head >= 0).any(1), share, 1 / counts).tolist()
     return found
