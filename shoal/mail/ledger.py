@@ -338,7 +338,7 @@ class Ledger:
         return messages, weight
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return sum(map(len, self.blocks))
 
 
 def used(rows: np.ndarray, names: Sequence[str], epochs: int) -> Iterator[tuple[list[int], Use]]:
