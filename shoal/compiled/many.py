@@ -1,6 +1,6 @@
 """What trained nets of many agents answer, and what is nearest to what, by the kernel: descriptions as arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,13 +30,15 @@ class Asks(NamedTuple):
     x: Sequence[Tensor]  # [..., H] each: what the nets read
 
 
-def answered(model: Model, params: dict[str, Tensor], usage: Usage, what: str, asks: Asks) -> Tensor:
+def answered(model: Model, params: Mapping[str, Tensor], usage: Usage, what: str, asks: Asks) -> Tensor:
     """The `logits` [N, K] or `features` [N, H] for all images; `params` and `usage` are of all lanes."""
     library = kernel().library
     assert library is not None
     assert isinstance(model, Monolithic | Modular)
     held = {name: tensor.contiguous() for name, tensor in params.items() if name in (*MODULE, *heads.NAMES)}
-    share = single(model.depth)[None, None] if isinstance(model, Monolithic) else model.shares(params, usage["slots"])
+    share = (
+        single(model.depth)[None, None] if isinstance(model, Monolithic) else model.shares(dict(params), usage["slots"])
+    )
     share, x, rows = share.contiguous(), [one.contiguous() for one in asks.x], asks.rows.contiguous()
     if any(one.dtype != torch.float32 for one in (*held.values(), share, *x)):
         raise TypeError("what the kernel reads must be float32")

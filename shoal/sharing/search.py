@@ -115,9 +115,9 @@ def closest_of(
     own = held_all(world, stack, lane, wanted)
     found = compared(world, stack, seen(world, asked["images"], lane, which), lane, wanted, own, most)
     width = int(queries.items.max())
-    places = np.full((len(queries.who), most, width), -1)
-    places[one, :, number] = found
-    places = places.reshape(len(places), -1)
+    ranks = np.full((len(queries.who), most, width), -1)
+    ranks[one, :, number] = found
+    places = ranks.reshape(len(ranks), -1)
     real = places >= 0
     rows = own.bank[places[real]]
     return Near(rows, world.bank.labels[world.bank.base(rows)], real.nonzero()[1] % width, real.sum(1))
@@ -175,21 +175,21 @@ def compared(
     mine = (0 if alike else own.task) * count + own.lane
     kept = stack.of(memory.OWNER)["x"]
     blocks = []
-    for source, part in enumerate((cell, mine[: own.past], mine[own.past :])):
+    for part in (cell, mine[: own.past], mine[own.past :]):
         starts = np.flatnonzero(np.diff(part, prepend=-1))
-        blocks.append((source, part[starts], np.diff([*starts, len(part)])))
-    whose = np.concatenate([cells for _, cells, _ in blocks])
-    counts = np.concatenate([sizes for *_, sizes in blocks])
-    source = np.concatenate([np.full(len(cells), source) for source, cells, _ in blocks])
+        blocks.append((part[starts], np.diff([*starts, len(part)])))
+    whose, counts = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+    source = np.repeat(np.arange(len(blocks)), [len(cells) for cells, _ in blocks])
     some = np.concatenate(queries)
     rows = torch.from_numpy(np.concatenate([asked[1][some], own.rows]))
     asks = Asks(whose % count, whose // count, source, counts, rows, [asked[0], kept.flatten(0, 2), world.inputs])
     features = read_all(world, stack, "features", asks)
     first = counts.cumsum() - counts
-    theirs = np.full((len(sides) * count, 2), 0)
-    theirs[blocks[0][1]] = np.stack([first, counts], 1)[: len(blocks[0][1])]
-    held = slice(len(blocks[0][1]), None)
-    searches = Searches(*theirs[whose[held]].T, first[held], counts[held])
+    # Of every cell of a task and a lane where its queries are, and how many; behind these come images.
+    asking = len(blocks[0][0])
+    begin, many = np.zeros((2, len(sides) * count), np.int64)
+    begin[whose[:asking]], many[whose[:asking]] = first[:asking], counts[:asking]
+    searches = Searches(begin[whose[asking:]], many[whose[asking:]], first[asking:], counts[asking:])
     number = np.concatenate([some, np.arange(len(own.rows))])
     task = np.concatenate([np.zeros(len(some), np.int64), own.task])
     return nearest(searches, features, number, task, wanted[:, :tasks], most)
