@@ -91,19 +91,19 @@ def measure(case: Case, agents: int, turns: int, quick: bool, tested: int, clock
     clocked = CLOCKS[clock]
 
     def timed(work: Callable[[], object]) -> float:
-        begun = clocked()
+        watch = clocked()
         work()
-        return clocked() - begun
+        return watch()
 
     bank = noise("digits", (8, 8), 10, 1500, 300)
-    empty, started = peak(), clocked()
+    empty, building = peak(), clocked()
     settings = settings_of(case, agents, quick)
     fleet = world(settings, bank)
     keep_memory()
     stack = midway(fleet, TASK)
     crew = crew_of([fleet], [stack])
     edges = len(fleet.edges)
-    setup = clocked() - started
+    setup = building()
     now = next(epoch for epoch in range(settings.learner.epochs + 1) if due(settings, TASK, epoch))
 
     def exchange() -> int:
@@ -117,9 +117,9 @@ def measure(case: Case, agents: int, turns: int, quick: bool, tested: int, clock
     epochs, exchanges, messages = [], [], 0
     for turn in range(1, turns + 1):
         epochs.append(timed(partial(learn_epoch, [(fleet, stack)], turn)))
-        begun = clocked()
+        watch = clocked()
         messages = exchange()
-        exchanges.append(clocked() - begun)
+        exchanges.append(watch())
     peak_trained = peak()
     zero_shot = timed(partial(others, [(fleet, stack)])) if agents <= tested else None
     exchanged = statistics.median(exchanges)

@@ -202,7 +202,9 @@ if __name__ == "__main__":
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 8, 64, 1024])
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: for one core, where others work too")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="where others work too: cpu for one core, busiest for several"
+    )
     parser.add_argument("--csv", type=Path, help="also write the rows there, in the place of others of the same case")
     given = parser.parse_args()
     if given.clock == "cpu" and given.cores > 1:
