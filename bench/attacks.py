@@ -66,6 +66,7 @@ LIES: dict[str, tuple[Callable[[Post, Lane, Weights], Weights], int]] = {
     "sign-flipped weights": (flipped, 1),
     "sign-flipped weights times ten": (flipped_tenfold, 1),
     "noise": (noise, 1),
+    "zero weights": (zero, 1),
     "fifty copies of zero weights": (zero, COPIES),
     "weights of 1e30": (giant, 1),
 }

@@ -180,9 +180,9 @@ class Federated(Compressing):
         if not whole_models(post, bundle):
             return False
         count = body_units(post.world.model)
-        found = size({name: bundle.content[name].unflatten(0, (-1, count)) for name in post.world.model.body})
+        largest_module = size({name: bundle.content[name] for name in post.world.model.body}).view(-1, count).amax(1)
         rows = torch.from_numpy(post.rows(bundle.links.receivers))
-        return bool((found[torch.from_numpy(bundle.first // count)] <= largest(post)[rows]).all())
+        return bool((largest_module[torch.from_numpy(bundle.first // count)] <= largest(post)[rows]).all())
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         count, agents = body_units(world.model), world.fleet.agents
