@@ -348,18 +348,16 @@ def hardest_all(mode: Recv, post: Post) -> dict[Lane, Hard]:
     rule = partial(score, mode.scorer, rng=None)
     with torch.inference_mode():
         found = ranked(world, post.stack, tasks, rule, None if policy else mode.queries)
+    rows = world.validates[np.arange(len(world.lanes))[:, None], found.task, found.place]
+    known = world.bank.labels[world.bank.base(rows)]
     hard = {}
-    for row, lane in enumerate(world.lanes):
-        if not (others := post.out(lane)):
-            hard[lane] = NONE
-            continue
-        count, own = found.counts[row], [world.streams[row][task].validation for task in tasks]
-        which, place, local = (one[row, :count] for one in found[:3])
-        starts = np.cumsum([0, *map(len, own)])
-        rows = np.concatenate(own)[starts[which - tasks[0]] + place]
-        known = world.bank.labels[world.bank.base(rows)]
-        may = np.flatnonzero(post.permitted(lane, others, "question", known))[: mode.queries]
-        hard[lane] = Hard(rows[may], known[may], which[may], local[may])
+    for row, (lane, count) in enumerate(zip(world.lanes, found.counts.tolist(), strict=True)):
+        others = post.out(lane)
+        mine = Hard(*(one[row, : count if others else 0] for one in (rows, known, found.task, found.local)))
+        if policy and others:
+            may = np.flatnonzero(post.permitted(lane, others, "question", mine.labels))[: mode.queries]
+            mine = Hard(*(one[may] for one in mine))
+        hard[lane] = mine
     return hard
 
 
