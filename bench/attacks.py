@@ -213,10 +213,11 @@ def lasted(started: float) -> dict[str, float]:
 
 def table(rows: Sequence[results.Row]) -> str:
     """The rows of docs/attacks.csv as a markdown table: final accuracy of the other seven agents in %, a column for
-    each commit, in the order of the file."""
+    each commit, in the order of the file, and a line for each attack, in the order of trials."""
     commits = list(dict.fromkeys(row["commit"] for row in rows))
     held = {(row["commit"], row["model"], row["mode"], row["attack"]): row for row in rows}
-    names = list(dict.fromkeys((row["mode"], row["attack"]) for row in rows))
+    known = {(row["mode"], row["attack"]) for row in rows}
+    names = [name for name in dict.fromkeys((trial.mode, trial.attack) for trial in TRIALS) if name in known]
     lines = []
     for mode, attack in names:
         cells = [said(held.get((commit, model, mode, attack))) for commit in commits for model in MODELS]

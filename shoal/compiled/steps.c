@@ -890,8 +890,8 @@ typedef struct {
 INLINE void unit(i64 H, const float *in, float *out) {
     float square = 0;
     for (i64 k = 0; k < H; k++) square += in[k] * in[k];
-    float length = sqrtf(square), factor = 1 / (length < 1e-12f ? 1e-12f : length);
-    for (i64 k = 0; k < H; k++) out[k] = in[k] * factor;
+    float length = sqrtf(square) < 1e-12f ? 1e-12f : sqrtf(square);
+    for (i64 k = 0; k < H; k++) out[k] = in[k] / length;
 }
 
 /* For every query its `most` nearest images by the cosine of features, of tasks that are wanted[query][tasks]: into

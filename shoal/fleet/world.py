@@ -128,6 +128,16 @@ class World:
         return {lane: first_of(self.fleet, lane) for lane in self.peers}
 
     @cached_property
+    def validates(self) -> np.ndarray:
+        """Which rows of the bank the validation images of all tasks of all lanes are: int64 [L, T, n], as in
+        `validation`."""
+        found = np.zeros(self.validation.rows.shape, np.int64)
+        for row, stream in enumerate(self.streams):
+            for at, task in enumerate(stream):
+                found[row, at, : len(task.validation)] = task.validation
+        return found
+
+    @cached_property
     def outputs(self) -> np.ndarray:
         """Which output stands for each class in each task of each lane, int16 [L, T, classes]; -1: it has no such
         class."""

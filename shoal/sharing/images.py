@@ -122,8 +122,9 @@ def put(
     """`store` of images[at], of which all may come again, for lanes in `rows`, which are in order, with tasks and local
     labels, all at once."""
     here, counts = np.unique(rows, return_counts=True)
-    who = ((*post.world.lanes[row], "shared", post.mode.mode, post.stack.task, post.stack.epoch) for row in here)
-    luck = [key(*one).random(count) for one, count in zip(who, counts.tolist(), strict=True)]
+    now = "shared", post.mode.mode, post.stack.task, post.stack.epoch
+    who = (post.world.lanes[row] for row in here.tolist())
+    luck = [key(*lane, *now).random(count) for lane, count in zip(who, counts.tolist(), strict=True)]
 
     def encode(some: np.ndarray, which: np.ndarray) -> Tensor:
         x, place = seen(post.world, images, some, at[which])

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.evaluate import Trained, nets, together
+from shoal.fleet.evaluate import Trained, nets
 from shoal.fleet.world import World
 from shoal.learners import received
 from shoal.learners.received import Arrived
@@ -27,7 +27,7 @@ from shoal.settings.groups import Settings
 from shoal.sharing.accept import NO_HELP, Accept, accepting, helps
 from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, put, replies, store
-from shoal.sharing.search import NOTHING_NEAR, Near, Queries, closest, joined, ranked
+from shoal.sharing.search import NOTHING_NEAR, Near, Queries, at_once, closest, joined, ranked
 
 Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
 
@@ -130,7 +130,7 @@ class Recv(Sharing):
     def ask(self, post: Post) -> Sequence[Mail]:
         """Every lane's hardest validation images, to all its neighbours."""
         world = post.world
-        if together(world) and self.scorer != "random":
+        if at_once(world) and self.scorer != "random":
             found = hardest_all(self, post)
         else:
             net = nets(world, post.stack)
@@ -160,7 +160,7 @@ class Recv(Sharing):
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """For every question the sender's own images that are nearest to its images."""
-        net = [] if together(post.world) else nets(post.world, post.stack)
+        net = [] if at_once(post.world) else nets(post.world, post.stack)
         back = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
         if isinstance(questions, Bundle) and back is not None:
             return self.answer_all(post, questions, *back, net)
@@ -202,7 +202,7 @@ class Recv(Sharing):
             asked = {name: tensor[torch.from_numpy(held)] for name, tensor in questions.content.items()}
             return self.nearest_to(post, lane, asked, questions.items[here], net)
 
-        if together(world):
+        if at_once(world):
             asked = Queries(who, questions.first[order], questions.items[order])
             near = closest(world, post.stack, questions.content, asked, self.oldest, self.nearest)
         else:
@@ -219,7 +219,7 @@ class Recv(Sharing):
     ) -> Near:
         """A lane's own images that are nearest to what questions with so many images ask for, one after the other."""
         world, stack, row = post.world, post.stack, post.world.row[lane]
-        if together(world):
+        if at_once(world):
             mine = Queries(np.full(len(counts), row), counts.cumsum() - counts, counts)
             return closest(world, stack, asked, mine, self.oldest, self.nearest)
         own = held(world, stack, row)
@@ -348,18 +348,16 @@ def hardest_all(mode: Recv, post: Post) -> dict[Lane, Hard]:
     rule = partial(score, mode.scorer, rng=None)
     with torch.inference_mode():
         found = ranked(world, post.stack, tasks, rule, None if policy else mode.queries)
+    rows = world.validates[np.arange(len(world.lanes))[:, None], found.task, found.place]
+    known = world.bank.labels[world.bank.base(rows)]
     hard = {}
-    for row, lane in enumerate(world.lanes):
-        if not (others := post.out(lane)):
-            hard[lane] = NONE
-            continue
-        count, own = found.counts[row], [world.streams[row][task].validation for task in tasks]
-        which, place, local = (one[row, :count] for one in found[:3])
-        starts = np.cumsum([0, *map(len, own)])
-        rows = np.concatenate(own)[starts[which - tasks[0]] + place]
-        known = world.bank.labels[world.bank.base(rows)]
-        may = np.flatnonzero(post.permitted(lane, others, "question", known))[: mode.queries]
-        hard[lane] = Hard(rows[may], known[may], which[may], local[may])
+    for row, (lane, count) in enumerate(zip(world.lanes, found.counts.tolist(), strict=True)):
+        others = post.out(lane)
+        mine = Hard(*(one[row, : count if others else 0] for one in (rows, known, found.task, found.local)))
+        if policy and others:
+            may = np.flatnonzero(post.permitted(lane, others, "question", mine.labels))[: mode.queries]
+            mine = Hard(*(one[may] for one in mine))
+        hard[lane] = mine
     return hard
 
 
@@ -419,5 +417,5 @@ def nearness(count: int, net: Trained, x: Tensor, own: Held, admissible: Tensor)
             column = torch.from_numpy(np.searchsorted(tasks, own.task[here]))
             found.masked_fill_(~wanted[asked][:, column], -torch.inf)
         similar[asked[:, None], torch.from_numpy(here)] = found
-    best = similar.topk(min(count, similar.shape[1]), 1)
-    return best.values, best.indices
+    best = similar.sort(dim=1, descending=True, stable=True)  # of images that are as near, the first
+    return best.values[:, :count], best.indices[:, :count]

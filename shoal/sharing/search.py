@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shoal.compiled.many import Asks, Searches, nearest
 from shoal.fleet.engine import THREADS, crew
-from shoal.fleet.evaluate import read_all
+from shoal.fleet.evaluate import read_all, together
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners import memory
@@ -22,6 +22,12 @@ from shoal.learners.batches import filled
 from shoal.sharing.images import seen
 
 AT_ONCE = 16384  # queries: what a thread computes with at a time stays small
+
+
+def at_once(world: World) -> bool:
+    """Are all lanes searched at once? Modular nets are not yet: small ones have features that differ in rounding alone,
+    and which image is then the nearer must not depend on the engine."""
+    return together(world) and bool(getattr(world.model, "agnostic", False))
 
 
 class Harder(NamedTuple):
