@@ -175,7 +175,8 @@ class Federated(Compressing):
 
     def welcomes(self, post: Post, bundle: Bundle) -> bool:
         """Bundles are of whole models."""
-        if type(self).objects is not Federated.objects or bundle.kind != "model" or self.way != NONE:
+        plain = self.way == NONE and self.weights == MEAN
+        if type(self).objects is not Federated.objects or bundle.kind != "model" or not plain:
             return False
         if not whole_models(post, bundle):
             return False
