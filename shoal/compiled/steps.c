@@ -713,6 +713,30 @@ static void descend(const Net *net, const Step *step, Lane *s, i64 lane, float *
     }
 }
 
+/* ---- means of models -------------------------------------------------------------------------------------------- */
+
+#define SUMMED 1024 /* numbers that are summed at once */
+
+/* The mean of those rows of a table [rows][size] that each of some sets [count][most] names, the first `many` of it, one
+   row after the other and in double precision. */
+void shoal_means(const float *table, i64 size, const i64 *sets, i64 most, const i64 *many, i64 count, float *means) {
+    double sum[SUMMED];
+    for (i64 from = 0; from < size; from += SUMMED) {
+        i64 n = size - from < SUMMED ? size - from : SUMMED;
+        for (i64 at = 0; at < count; at++) {
+            const i64 *set = sets + at * most;
+            const float *first = table + set[0] * size + from;
+            for (i64 k = 0; k < n; k++) sum[k] = first[k];
+            for (i64 i = 1; i < many[at]; i++) {
+                const float *row = table + set[i] * size + from;
+                for (i64 k = 0; k < n; k++) sum[k] += row[k];
+            }
+            double divisor = (double)many[at];
+            for (i64 k = 0; k < n; k++) means[at * size + from + k] = (float)(sum[k] / divisor);
+        }
+    }
+}
+
 /* ---- a step of a lane ------------------------------------------------------------------------------------------- */
 
 /* The images of the batch, both ways round, and how much each counts; 0, if none does. */

@@ -36,7 +36,10 @@ class Net(ctypes.Structure):
     """The nets of a stack, as `Net` in steps.c."""
 
     _fields_ = (
-        *((name, Int) for name in ("lanes", "apart", "width", "depth", "batch", "classes", "tasks", "initial", "basis")),
+        *(
+            (name, Int)
+            for name in ("lanes", "apart", "width", "depth", "batch", "classes", "tasks", "initial", "basis")
+        ),
         *((name, Float) for name in ("rate", "beta1", "beta2", "epsilon")),
         *((name, Pointers) for name in ("value", "mean", "var", "steps")),
         *((name, Ints) for name in ("units", "size")),

@@ -143,7 +143,9 @@ class Here:
             yield [
                 lease.enter_context(stack.lent(here, rows))
                 for here, stack in self.fleet
-                for (_, epoch), rows in events.together(events.acting(here.settings, stack.clock, now, phase), stack.clock).items()
+                for (_, epoch), rows in events.together(
+                    events.acting(here.settings, stack.clock, now, phase), stack.clock
+                ).items()
                 if done in (None, epoch)
             ]
 
@@ -209,7 +211,10 @@ class Here:
                 self.lasted = lasting(pieces, before)
                 for here, stack in pieces:
                     clock, lasted = stack.clock, [self.lasted[lane] if own else 1.0 for lane in stack.lanes]
-                    begun = [max(at, self.waits.get(lane, at)) for at, lane in zip(clock["moment"].tolist(), stack.lanes, strict=True)]
+                    begun = [
+                        max(at, self.waits.get(lane, at))
+                        for at, lane in zip(clock["moment"].tolist(), stack.lanes, strict=True)
+                    ]
                     clock["moment"].copy_(torch.tensor([begun, lasted], dtype=torch.float64).sum(0))
                     if own:
                         clock["seconds"].copy_(clock["moment"])
@@ -268,7 +273,9 @@ class Here:
         posts = []
         for here, stack in self.fleet:
             settings = here.settings
-            for point, rows in events.together(events.acting(here.settings, stack.clock, now, phase), stack.clock).items():
+            for point, rows in events.together(
+                events.acting(here.settings, stack.clock, now, phase), stack.clock
+            ).items():
                 if events.is_due(settings, settings.sharing[mode], *point, phase):
                     piece = self.lease.enter_context(stack.lent(here, rows))
                     posts.append(Post(*piece, settings.sharing[mode], time=now))

@@ -228,7 +228,9 @@ def gathered(mails: Sequence[Mail], place: Mapping[Lane, int]) -> Gathered | Non
     for key in mails[0].payload:
         content[key] = torch.cat([mail.payload[key] for mail in payloads.values()])
     ends = np.array([(place[mail.sender], place[mail.receiver]) for mail in mails], np.int64).T.copy()
-    start, items = (np.array(one, np.int64) for one in zip(*((first[id(m.payload)], m.items) for m in mails), strict=True))
+    start, items = (
+        np.array(one, np.int64) for one in zip(*((first[id(m.payload)], m.items) for m in mails), strict=True)
+    )
     links = Links(tuple(place), *ends)
     return Gathered(links, mails[0].mode, mails[0].kind, 0, 0, content, start, items, parts=(mails,))
 
@@ -251,7 +253,9 @@ def beside(bundles: Sequence[Bundle]) -> Sequence[Mail]:
     lengths = np.cumsum([0, *(len(next(iter(each.content.values()))) for each in some)])
     content = {name: torch.cat([each.content[name] for each in some]) for name in one.content}
     first = np.concatenate([each.first + start for each, start in zip(some, lengths, strict=False)])
-    senders, receivers = (np.concatenate([getattr(each.links, name) for each in some]) for name in ("senders", "receivers"))
+    senders, receivers = (
+        np.concatenate([getattr(each.links, name) for each in some]) for name in ("senders", "receivers")
+    )
     links, items = Links(one.links.peers, senders, receivers), np.concatenate([each.items for each in some])
     return Gathered(links, one.mode, one.kind, 0, 0, content, first, items, parts=some)
 

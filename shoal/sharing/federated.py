@@ -564,7 +564,7 @@ def combined_of(post: Post, bundle: Bundle) -> tuple[Tensor, Tensors]:
     _, alike = np.unique(group, return_index=True)
     at = torch.from_numpy(group)
     if rule is RULES["mean"]:
-        found = {name: averaged(table, sets[alike], sizes[alike]) for name, table in tables.items()}
+        found = {name: averaged(one, sets[alike], sizes[alike], world.compiled) for name, one in tables.items()}
     else:
         each = [
             made_one(post, {name: table[who[:size]] for name, table in tables.items()}, int(place))
