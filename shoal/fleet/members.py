@@ -204,6 +204,7 @@ class Here:
         """One epoch, or several between which nothing comes. Who has learned them acts again when they have taken their
         time."""
         own = self.whole[0].fleet.clock.pace == "asynchronous"
+        self.lasted = {}
         with self.pieces(now, events.BEFORE) as pieces:
             while pieces:
                 before = steps(pieces)
