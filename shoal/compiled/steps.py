@@ -229,9 +229,10 @@ def net(world: "World", stack: Stack, batch: int) -> Net:
         made.units[at], made.size[at] = params[name].shape[1], params[name][0, 0].numel()
         for field, owner in ((made.value, PARAMS), (made.mean, MEAN), (made.var, VAR), (made.steps, STEPS)):
             tensor = stack.of(owner)[name]
-            if not tensor[0].is_contiguous():
-                raise ValueError(f"`{name}` of `{owner}` must lie in one piece in every lane")
-            made.apart = max(1, tensor.stride(0) // max(1, tensor[0].numel()))
+            if not tensor.is_contiguous():
+                if not tensor[0].is_contiguous():
+                    raise ValueError(f"`{name}` of `{owner}` must lie in one piece in every lane")
+                made.apart = max(1, tensor.stride(0) // tensor[0].numel())
             field[at] = tensor.data_ptr()
     return made
 

@@ -81,6 +81,8 @@ def init(world: "World") -> dict[str, Tensor]:
 
 def acting(settings: Settings, clock: Mapping[str, Tensor], now: float, phase: str) -> list[int]:
     """The rows of lanes that act at a moment."""
+    if phase == SHORT and (settings.tasks.common or settings.tasks.initial == 1):
+        return []
     moment, rests, task, epoch = (clock[name].numpy() for name in ("moment", "rests", "task", "epoch"))
     here = np.flatnonzero((moment == now) & ~rests)
     short = task[here] < settings.tasks.initial - 1

@@ -222,7 +222,8 @@ class Here:
                     learned(here, stack)
                 pieces = [one for one in pieces if own and events.quiet(one[0].settings, one[1].task, one[1].epoch)]
         for _, stack in self.fleet:
-            stack.clock["moment"][stack.gone] = inf
+            if stack.gone.any():
+                stack.clock["moment"][stack.gone] = inf
         self.waits.clear()
         return self.health()
 
@@ -289,8 +290,6 @@ class Here:
 
     def called(self, asked: Collection[Lane]) -> None:
         """A post for lanes that do not act now but are asked something, where that is answered at once."""
-        if self.now is None or not self.whole[0].settings.sharing[self.mode].both_ways:
-            return
         known = {lane for post in self.posts for lane in post.world.lanes}
         for here, stack in self.fleet:
             rows = [row for row, lane in enumerate(stack.lanes) if lane in asked and lane not in known]
@@ -324,7 +323,8 @@ class Here:
             return self.posts[0].receive(mails)
         asking = self.whole[0].settings.sharing[self.mode].asking
         ended, over = self.closed()
-        self.called({mail.receiver for mail in mails if mail.kind in asking} - ended.keys())
+        if self.now is not None and self.whole[0].settings.sharing[self.mode].both_ways:
+            self.called({mail.receiver for mail in mails if mail.kind in asking} - ended.keys())
         posts = {lane: post for post in self.posts for lane in post.world.lanes}
         boxes = {lane: stack.inbox for _, stack in self.fleet for lane in stack.lanes}
         verdicts, taken = [UNDER_WAY] * len(mails), list[tuple[Post, list[int]]]()

@@ -1,6 +1,6 @@
 """State by owner: what a learner, a memory, a buffer or a sharing mode keeps, as tensors with a row for every lane."""
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, MutableMapping, Sequence, ValuesView
 from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -50,6 +50,12 @@ class State(MutableMapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self.tensors)
+
+    def items(self) -> ItemsView[str, Tensor]:
+        return self.tensors.items()  # much quicker than what a mapping has by itself
+
+    def values(self) -> ValuesView[Tensor]:
+        return self.tensors.values()
 
     def written(self, name: str, tensor: Tensor, rows: slice) -> Tensor:
         """A piece's tensor as it lies in some rows of the whole; where there was none, room is made for all."""

@@ -76,6 +76,16 @@ def test_a_piece_of_a_piece_writes_to_the_stack_too() -> None:
     assert whole["x"].tolist() == [0, 1, 1, 0]
 
 
+def test_rows_equally_far_apart_are_a_view() -> None:
+    whole = plain(6)
+    whole["x"] = torch.zeros(6)
+    piece = whole.cut(slice(1, 6, 2))
+    piece["x"] += 1
+    piece["y"] = torch.ones(3, 2)
+    assert piece.lanes == 3
+    assert whole["x"].tolist() == whole["y"][:, 0].tolist() == [0, 1, 0, 1, 0, 1]
+
+
 def test_pieces_in_threads_give_the_stack_new_names_at_the_same_time() -> None:
     for _ in range(20):
         whole = plain(8)
