@@ -717,18 +717,17 @@ static void descend(const Net *net, const Step *step, Lane *s, i64 lane, float *
 
 #define SUMMED 1024 /* numbers that are summed at once */
 
-/* The mean of those rows of a table [rows][size] that each of some sets [count][most] names, the first `many` of it, one
-   row after the other and in double precision. */
-void shoal_means(const float *table, i64 size, const i64 *sets, i64 most, const i64 *many, i64 count, float *means) {
+/* The mean of each of some sets [count][most] of rows of a size, of the first `many` in it, one row after the other and
+   in double precision. */
+void shoal_means(const float *const *sets, const i64 *many, i64 size, i64 most, i64 count, float *means) {
     double sum[SUMMED];
     for (i64 from = 0; from < size; from += SUMMED) {
         i64 n = size - from < SUMMED ? size - from : SUMMED;
         for (i64 at = 0; at < count; at++) {
-            const i64 *set = sets + at * most;
-            const float *first = table + set[0] * size + from;
+            const float *const *set = sets + at * most, *first = set[0] + from;
             for (i64 k = 0; k < n; k++) sum[k] = first[k];
             for (i64 i = 1; i < many[at]; i++) {
-                const float *row = table + set[i] * size + from;
+                const float *row = set[i] + from;
                 for (i64 k = 0; k < n; k++) sum[k] += row[k];
             }
             double divisor = (double)many[at];

@@ -190,6 +190,7 @@ class Gathered(Bundle):
     what is said of all of it at once. Each mail is as it came; task and epoch are nobody's."""
 
     parts: Sequence[Sequence[Mail]] = ()
+    whole: Sequence[Mapping[str, Tensor]] = ()  # the payloads that lie one after the other in `content`
 
     def take(self, at: Numbers) -> "Gathered":
         some = self.links.take(at), self.first[at], self.items[at], ([self[one] for one in at.tolist()],)
@@ -222,17 +223,17 @@ def gathered(mails: Sequence[Mail], place: Mapping[Lane, int]) -> Gathered | Non
     looks = {look_of(mail) for mail in payloads.values()}
     if len(looks) != 1 or None in looks:
         return None
-    content, first, total = dict[str, Tensor](), dict[int, int](), 0
+    first, total = dict[int, int](), 0
     for name, mail in payloads.items():
         first[name], total = total, total + mail.items
-    for key in mails[0].payload:
-        content[key] = torch.cat([mail.payload[key] for mail in payloads.values()])
+    whole = [mail.payload for mail in payloads.values()]
+    content = {name: torch.cat([one[name] for one in whole]) for name in whole[0]}
     ends = np.array([(place[mail.sender], place[mail.receiver]) for mail in mails], np.int64).T.copy()
     start, items = (
         np.array(one, np.int64) for one in zip(*((first[id(m.payload)], m.items) for m in mails), strict=True)
     )
     links = Links(tuple(place), *ends)
-    return Gathered(links, mails[0].mode, mails[0].kind, 0, 0, content, start, items, parts=(mails,))
+    return Gathered(links, mails[0].mode, mails[0].kind, 0, 0, content, start, items, parts=(mails,), whole=whole)
 
 
 def look_of(mail: Mail) -> tuple[tuple[str, torch.dtype, torch.Size], ...] | None:

@@ -19,7 +19,7 @@ from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, moment
-from shoal.mail.bundle import Bundle, Links, Lot, beside, gathered
+from shoal.mail.bundle import Bundle, Gathered, Links, Lot, beside, gathered
 from shoal.mail.filters import Way, left, open_to_all, sent, stopped, usual
 from shoal.mail.ledger import Settled
 from shoal.mail.lies import lied
@@ -49,6 +49,7 @@ from shoal.mail.mail import (
     fault,
     frozen,
     identify,
+    noted,
     packable,
 )
 from shoal.mail.policy import given, note, permitted
@@ -549,7 +550,10 @@ class Post:
         """Does all in a bundle look as expected, and do its receivers welcome it?"""
         expected = self.look(bundle.kind, bundle.ends(0)[0])
         free = all(want.shape[:1] == (None,) for want in expected.values())
-        if not self.known(bundle.kind) or not free or fault(bundle.content, expected) != ACCEPTED:
+        if not self.known(bundle.kind) or not free:
+            return False
+        look, parts = tuple(expected.items()), bundle.whole if isinstance(bundle, Gathered) else [bundle.content]
+        if any(noted(one, look, lambda one=one: fault(one, expected)) != ACCEPTED for one in parts):  # type: ignore[misc]
             return False
         try:
             return self.mode.welcomes(self, bundle)

@@ -5,7 +5,7 @@ nothing else. It is numpy, which sums in the same order on any number of threads
 that model, bit for bit. A new one is a function and a line in `BUILT_IN`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -146,22 +146,14 @@ BUILT_IN: dict[str, Rule] = {
 RULES: Table[Rule] = Table("rule", BUILT_IN, "shoal.rules", lambda entry: isinstance(entry, Rule))
 
 
-def averaged(table: Tensor, sets: np.ndarray, sizes: np.ndarray, compiled: bool = False) -> Tensor:
-    """`mean` of many agents at once: of the first so many rows of a table[N, ...] that each of some sets names, one row
-    after the other; by the kernel, which gives the same bits, or by torch."""
+def averaged(tables: Sequence[Tensor], sets: np.ndarray, sizes: np.ndarray, compiled: bool = False) -> Tensor:
+    """`mean` of many agents at once: of the first so many rows of tables [N, ...], one table after the other, that each
+    of some sets names, one row after the other; by the kernel, which gives the same bits, or by torch."""
+    if compiled and all(one.dtype == torch.float32 for one in tables):
+        return by_kernel(tables, sets, sizes)
+    table = torch.cat(list(tables))
     flat = table.flatten(1)
     found = flat.new_empty(len(sets), flat.shape[1])
-    library = kernel().library if compiled and flat.dtype == torch.float32 else None
-    if library is not None:
-        flat, sets, sizes = (
-            flat.contiguous(),
-            np.ascontiguousarray(sets, np.int64),
-            np.ascontiguousarray(sizes, np.int64),
-        )
-        where = flat.data_ptr(), sets.ctypes.data, sizes.ctypes.data
-        lengths = flat.shape[1], sets.shape[1], len(sets)
-        library.shoal_means(*(one for pair in zip(where, lengths, strict=True) for one in pair), found.data_ptr())
-        return found.view(len(sets), *table.shape[1:])
     order = np.argsort(-sizes, kind="stable")  # the largest first: those that go on are always the first
     step = max(1, CHUNK // max(1, flat.shape[1]))
     for start in range(0, len(sets), step):
@@ -173,3 +165,16 @@ def averaged(table: Tensor, sets: np.ndarray, sizes: np.ndarray, compiled: bool 
             total[:on] += flat[at[turn, :on]]
         found[torch.from_numpy(here)] = (total / torch.from_numpy(many)[:, None]).float()
     return found.view(len(sets), *table.shape[1:])
+
+
+def by_kernel(tables: Sequence[Tensor], sets: np.ndarray, sizes: np.ndarray) -> Tensor:
+    """The same by the kernel, which is told where rows lie."""
+    library = kernel().library
+    assert library is not None
+    shape, held = tables[0].shape[1:], [one if one[0].is_contiguous() else one.contiguous() for one in tables]
+    rows = np.concatenate([one.data_ptr() + 4 * one.stride(0) * np.arange(len(one)) for one in held])
+    where = np.ascontiguousarray(rows[sets], np.int64)
+    many, found = np.ascontiguousarray(sizes, np.int64), torch.empty(len(sets), *shape)
+    lengths = shape.numel(), sets.shape[1], len(sets)
+    library.shoal_means(where.ctypes.data, many.ctypes.data, *lengths, found.data_ptr())
+    return found
