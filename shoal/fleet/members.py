@@ -350,8 +350,10 @@ class Here:
         who go on answering."""
         ended = {lane: ENDED for _, stack in self.fleet for lane in stack.silent}
         over: set[Lane] = set()
-        for here, stack in self.fleet if self.now is not None else ():
-            ended |= {lane: NO_TASK for lane in stack.lanes if here.begins[lane] > self.now and lane not in ended}
+        if (now := self.now) is None:
+            return ended, over
+        for here, stack in self.fleet:
+            ended |= {lane: NO_TASK for lane in stack.lanes if here.begins[lane] > now and lane not in ended}
             over |= {stack.lanes[row] for row in stack.clock["moment"].isinf().nonzero().flatten().tolist()}
         return ended, over
 

@@ -172,7 +172,10 @@ class Bundle(Sequence[Mail]):
             return [self[one] for one in range(*at.indices(len(self)))]
         if not -len(self) <= at < len(self):
             raise IndexError(at)
-        at %= len(self)
+        return self.one(at % len(self))
+
+    def one(self, at: int) -> Mail:
+        """The mail at a place."""
         sender, receiver = self.ends(at)
         reply = identify(receiver, sender, self.mode, self.replies, self.task, self.epoch) if self.replies else ""
         name, items, due = self.id(at), int(self.items[at]), 0 if self.due is None else self.due[at].item()
@@ -202,12 +205,7 @@ class Gathered(Bundle):
     def answered(self, links: Links) -> None:
         return None
 
-    def __getitem__(self, at: int | slice) -> Mail | list[Mail]:  # type: ignore[override]
-        if isinstance(at, slice):
-            return [self[one] for one in range(*at.indices(len(self)))]
-        if not -len(self) <= at < len(self):
-            raise IndexError(at)
-        at %= len(self)
+    def one(self, at: int) -> Mail:
         for part in self.parts:
             if at < len(part):
                 return part[at]

@@ -54,7 +54,8 @@ def sizes_of(bundle: Bundle, names: tuple[str, ...], count: int) -> Tensor:
     """The size of the largest module of every model in a bundle, each of so many modules: [N]."""
 
     def find(content: Mapping[str, Tensor]) -> Tensor:
-        return size({name: content[name] for name in names}).unflatten(0, (-1, count)).amax(1)
+        found: Tensor = size({name: content[name] for name in names}).unflatten(0, (-1, count)).amax(1)
+        return found
 
     parts = bundle.whole if isinstance(bundle, Gathered) else [bundle.content]
     return torch.cat([noted(one, ("size", names, count), lambda one=one: find(one)) for one in parts])  # type: ignore[misc]
