@@ -165,8 +165,12 @@ def main() -> None:
     parser.add_argument("--liars", type=int, help="runs with so many liars alone")
     parser.add_argument("--table", action="store_true", help="print the tables, measure nothing")
     parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/liars.csv)")
+    parser.add_argument("--more", type=Path, nargs="+", default=[], help="take over what other such files have")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = [{**row} for row in results.read(given.out)]
+    for file in given.more:
+        rows += [{**row} for row in results.read(file) if not found_in([row]).keys() & found_in(rows).keys()]
+        results.write(given.out, rows)
     done = found_in(rows)
     for trial in () if given.table else trials(given.protocol):
         if trial in done or (given.only and not set(given.only) & set(trial)):
