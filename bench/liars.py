@@ -5,12 +5,15 @@ liars of eight. What counts is the final test accuracy of the agents that are ho
 six. Every run is a row of docs/liars.csv, so that what is there already is not measured again; `--table` prints the
 tables of docs/guides/liars.md of what is there.
 
-There are two protocols (PROTOCOLS). In the short one averaging has no gain over learning alone; the long one is there
-because it has: it was chosen by agents alone and by averaging without liars, and by nothing else.
+There are three protocols (PROTOCOLS). `alike`: all agents learn the same classes at the same time from few images, so
+that averaging has a gain to keep. `long`: every agent has classes of its own, and averaging gains little. `short`: the
+same in fewer epochs, and averaging gains nothing. Protocols were chosen by agents alone and by averaging without liars,
+on other seeds than the table's, and by nothing else.
 
 The gain of sharing is what the same six agents have over learning alone. The harm of a lie is what they lose under the
 plain mean; a rule undoes so much of it: (accuracy under the lie - mean under the lie) / (mean without liars - mean
-under the lie). It keeps so much of the gain: (accuracy under the lie - alone) / (mean without liars - alone).
+under the lie). It keeps so much of the gain: (accuracy under the lie - alone) / (mean without liars - alone). What no
+rule can be expected to beat is the mean where the liars are absent: the row `absent`.
 """
 
 import argparse
@@ -26,11 +29,29 @@ from bench import results
 from shoal.sharing.combine import BUILT_IN
 
 FILE = results.ROOT / "docs" / "liars.csv"
-AGENTS, HONEST, SEEDS = 8, 6, 2
+AGENTS, HONEST = 8, 6
 RULE_NAMES = tuple(BUILT_IN)
 ABOUT_WEIGHTS = ("sign-flip", "scaled", "random", "constant", "stale")
-# Tasks, epochs of each, and how many epochs are between two exchanges.
-PROTOCOLS = {"short": (6, 10, 2), "long": (10, 40, 10)}
+ABSENT = "absent"  # liars that are not there: they send nothing
+
+
+class Protocol(NamedTuple):
+    """How many seeds, tasks and epochs of each there are, how many epochs are between two exchanges, and what else is
+    said in the settings."""
+
+    seeds: int
+    tasks: dict[str, Any]
+    epochs: int
+    every: int
+    more: dict[str, Any]
+
+
+SAME = {"scenario": "overlap", "overlap": 1.0, "initial": 1, "count": 6, "train": 16}
+PROTOCOLS = {
+    "alike": Protocol(4, SAME, 40, 5, {"net": {"dropout": 0.0}}),
+    "long": Protocol(2, {"count": 10}, 40, 10, {}),
+    "short": Protocol(2, {"count": 6}, 10, 2, {}),
+}
 
 
 class Trial(NamedTuple):
@@ -44,25 +65,32 @@ class Trial(NamedTuple):
     liars: int
 
     def settings(self, quick: bool = False) -> shoal.Settings:
-        raw: dict[str, Any] = {"dataset": "digits" if quick else "mnist", "model": self.model, "agents": AGENTS}
-        tasks, epochs, every = PROTOCOLS[self.protocol]
-        raw |= {"seeds": 1 if quick else SEEDS, "tasks": {"count": tasks}, "learner": {"epochs": epochs}}
+        seeds, tasks, epochs, every, more = PROTOCOLS[self.protocol]
+        raw: dict[str, Any] = {"dataset": "mnist", "model": self.model, "agents": AGENTS, "seeds": seeds, **more}
+        raw |= {"tasks": tasks, "learner": {"epochs": epochs}}
         if quick:
             raw |= {
-                "tasks": {"count": 6, "train": 8, "validation": 8},
+                "dataset": "digits",
+                "seeds": 1,
+                "tasks": {**tasks, "count": 6, "train": 8, "validation": 8},
                 "learner": {"epochs": every, "memory": 4},
-                "net": {"width": 8},
+                "net": {**more.get("net", {}), "width": 8},
             }
         if self.mode == "fedavg":
             raw["sharing"] = [{"mode": "fedavg", "every": every, "combine": self.defence, "tolerates": 2}]
-        if self.liars:
-            raw["faulty"] = {"agents": list(range(AGENTS - self.liars, AGENTS)), "does": self.lie}
+        liars = list(range(AGENTS - self.liars, AGENTS))
+        if self.lie == ABSENT:
+            raw["presence"] = {"absent": [{"agents": liars, "tasks": list(range(raw["tasks"]["count"]))}]}
+        elif liars:
+            raw["faulty"] = {"agents": liars, "does": self.lie}
         return shoal.Settings(**raw)
 
 
 def trials(protocol: str) -> Iterator[Trial]:
     """All runs, those that others are compared with first."""
     yield Trial(protocol, "mlp", "alone", "", "", 0)
+    for liars in (1, 2):
+        yield Trial(protocol, "mlp", "fedavg", "mean", ABSENT, liars)
     for lie, liars in [("", 0), *((lie, liars) for lie in ABOUT_WEIGHTS for liars in (1, 2))]:
         for rule in RULE_NAMES:
             yield Trial(protocol, "mlp", "fedavg", rule, lie, liars)
@@ -111,7 +139,7 @@ def table(found: Found, protocol: str) -> str:
     best = found[Trial(protocol, "mlp", "fedavg", "mean", "", 0)]
     gains = best > alone
     lines = []
-    for liars, lie in [(0, ""), *((liars, lie) for lie in ABOUT_WEIGHTS for liars in (1, 2))]:
+    for liars, lie in [(0, ""), *((liars, lie) for lie in (ABSENT, *ABOUT_WEIGHTS) for liars in (1, 2))]:
         cells = {rule: found.get(Trial(protocol, "mlp", "fedavg", rule, lie, liars)) for rule in RULE_NAMES}
         known = {rule: one for rule, one in cells.items() if one is not None}
         if not known:
@@ -119,7 +147,7 @@ def table(found: Found, protocol: str) -> str:
         top = max(known, key=lambda rule: known[rule])
         harm = best - known.get("mean", best)
         undone = f"{(known[top] - known['mean']) / harm:.0%}" if harm > 0 and len(known) > 1 else ""
-        kept = f"{(known[top] - alone) / (best - alone):.0%}" if gains and len(known) > 1 else ""
+        kept = f"{(known[top] - alone) / (best - alone):.0%}" if gains and (len(known) > 1 or lie == ABSENT) else ""
         top = top if len(known) > 1 else ""
         who = f"{liars}: {lie}" if liars else "nobody lies"
         told = ["" if one is None else f"{one:.1f}" for one in cells.values()]
@@ -132,15 +160,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.liars", description=__doc__)
     parser.add_argument("--data", type=Path, help="where MNIST is")
     parser.add_argument("--quick", action="store_true", help="tiny fleets on digits, to see that it works")
-    parser.add_argument("--protocol", choices=tuple(PROTOCOLS), default="long", help="which of the two (%(default)s)")
+    parser.add_argument("--protocol", choices=tuple(PROTOCOLS), default="alike", help="which (%(default)s)")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="runs with one of these as mode, rule or lie")
+    parser.add_argument("--liars", type=int, help="runs with so many liars alone")
     parser.add_argument("--table", action="store_true", help="print the tables, measure nothing")
     parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/liars.csv)")
+    parser.add_argument("--more", type=Path, nargs="+", default=[], help="take over what other such files have")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = [{**row} for row in results.read(given.out)]
+    for file in given.more:
+        rows += [{**row} for row in results.read(file) if not found_in([row]).keys() & found_in(rows).keys()]
+        results.write(given.out, rows)
     done = found_in(rows)
     for trial in () if given.table else trials(given.protocol):
         if trial in done or (given.only and not set(given.only) & set(trial)):
+            continue
+        if given.liars not in (None, trial.liars):
             continue
         stamp = {name: one for name, one in results.stamp().items() if name != "commit"}
         rows.append(measured(trial, given.quick, given.data) | stamp)

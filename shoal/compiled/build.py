@@ -53,6 +53,8 @@ def kernel() -> Kernel:
     except (OSError, subprocess.SubprocessError, IndexError) as error:
         why = getattr(error, "stderr", None) or getattr(error, "strerror", None) or error
         return Kernel(None, f"{Path(compiler).name} could not compile it: {' '.join(str(why).split())[:200]}")
+    library.shoal_means.argtypes = [*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3, ctypes.c_void_p]
+    library.shoal_means.restype = None
     library.shoal_steps.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int]
     library.shoal_answers.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     number, place = ctypes.c_int64, ctypes.c_void_p

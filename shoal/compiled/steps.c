@@ -37,9 +37,9 @@ enum { FORTH = 1, MOVE = 2 };                 /* find gradients; take the step *
 enum { NO_DROPOUT, BITS, UNIFORM, GIVEN };    /* where dropout masks come from */
 
 typedef struct {
-    i64 lanes, width, depth, batch, classes, tasks, initial, basis;
+    i64 lanes, apart, width, depth, batch, classes, tasks, initial, basis;
     double rate, beta1, beta2, epsilon;
-    float *value[TENSORS], *mean[TENSORS], *var[TENSORS]; /* [L][units][size] */
+    float *value[TENSORS], *mean[TENSORS], *var[TENSORS]; /* [L][units][size]; a lane is every `apart`-th row */
     i64 *steps[TENSORS];                                  /* [L][units] */
     i64 units[TENSORS], size[TENSORS];
 } Net;
@@ -408,8 +408,8 @@ static void look(const Net *net, const Step *step, Lane *s, i64 lane) {
 static void answer(const Net *net, const Step *step, Lane *s, i64 lane, const float *h, float *const g[TENSORS]) {
     i64 H = net->width, P = s->P, B = net->batch, K = net->classes, F = s->F, one = net->units[HEAD] == 1;
     i64 heads = one ? 1 : s->present, R = heads * K;
-    const float *weight = net->value[HEAD] + lane * net->units[HEAD] * net->size[HEAD];
-    const float *bias = net->value[HEAD_BIAS] + lane * net->units[HEAD] * K;
+    const float *weight = net->value[HEAD] + lane * net->apart * net->units[HEAD] * net->size[HEAD];
+    const float *bias = net->value[HEAD_BIAS] + lane * net->apart * net->units[HEAD] * K;
     for (i64 r = 0; r < heads; r++) {
         i64 t = one ? 0 : s->here[r];
         memcpy(s->rows + r * K * H, weight + t * K * H, 4 * K * H);
@@ -513,8 +513,8 @@ INLINE int trains(const Step *step, i64 module) { return step->first[WEIGHT] <= 
 /* One module after the other. */
 static void chain(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS]) {
     i64 H = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F;
-    const float *weight = net->value[WEIGHT] + lane * net->units[WEIGHT] * H * H;
-    const float *bias = net->value[BIAS] + lane * net->units[BIAS] * H;
+    const float *weight = net->value[WEIGHT] + lane * net->apart * net->units[WEIGHT] * H * H;
+    const float *bias = net->value[BIAS] + lane * net->apart * net->units[BIAS] * H;
     const i64 *choice = step->choice ? step->choice + lane * step->choice_lane + step->whole * D : 0;
     const float *h = s->x;
     for (i64 k = 0; k < D; k++) {
@@ -551,7 +551,7 @@ static void shares(const Net *net, const Step *step, Lane *s, i64 lane) {
     i64 D = net->depth, P = s->P, C = step->counted, M = step->modules;
     const i64 *place = step->place + lane * step->place_lane;
     const uint8_t *takes = step->takes + lane * step->takes_lane, *shows = step->shows + lane * step->shows_lane;
-    const float *structure = net->value[STRUCTURE] + lane * net->units[STRUCTURE] * net->size[STRUCTURE];
+    const float *structure = net->value[STRUCTURE] + lane * net->apart * net->units[STRUCTURE] * net->size[STRUCTURE];
     memset(s->runs, 0, D * M);
     for (i64 r = 0; r < s->present; r++) {
         i64 t = s->here[r], youngest = net->basis + t - net->initial;
@@ -611,8 +611,8 @@ static void restructure(const Net *net, const Step *step, Lane *s, i64 lane, flo
 /* Every depth mixes modules. */
 static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS]) {
     i64 H = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F, M = step->modules, C = step->counted;
-    const float *weight = net->value[WEIGHT] + lane * net->units[WEIGHT] * H * H;
-    const float *bias = net->value[BIAS] + lane * net->units[BIAS] * H;
+    const float *weight = net->value[WEIGHT] + lane * net->apart * net->units[WEIGHT] * H * H;
+    const float *bias = net->value[BIAS] + lane * net->apart * net->units[BIAS] * H;
     shares(net, step, s, lane);
     const float *h = s->x;
     for (i64 k = 0; k < D; k++) {
@@ -699,7 +699,7 @@ static void descend(const Net *net, const Step *step, Lane *s, i64 lane, float *
             if (step->active[t] && !step->active[t][lane * step->active_lane[t] + at]) continue;
             if (found && step->present && t >= HEAD && !s->touched[t][at]) continue;
             if (found && !s->touched[t][at]) memset(g[t] + at * cut, 0, 4 * cut);
-            i64 *steps = net->steps[t] + lane * units + u, from = (lane * units + u) * size;
+            i64 row = lane * net->apart * units + u, from = row * size, *steps = net->steps[t] + row;
             if (*steps + 1 != pace.count) {
                 pace.count = *steps + 1;
                 pace.root = (float)(1 / sqrt(1 - pow(net->beta2, (double)pace.count)));
@@ -709,6 +709,29 @@ static void descend(const Net *net, const Step *step, Lane *s, i64 lane, float *
                  (float)(1 - net->beta1), (float)net->beta2, (float)(1 - net->beta2), pace.root, pace.size,
                  (float)net->epsilon);
             ++*steps;
+        }
+    }
+}
+
+/* ---- means of models -------------------------------------------------------------------------------------------- */
+
+#define SUMMED 1024 /* numbers that are summed at once */
+
+/* The mean of each of some sets [count][most] of rows of a size, of the first `many` in it, one row after the other and
+   in double precision. */
+void shoal_means(const float *const *sets, const i64 *many, i64 size, i64 most, i64 count, float *means) {
+    double sum[SUMMED];
+    for (i64 from = 0; from < size; from += SUMMED) {
+        i64 n = size - from < SUMMED ? size - from : SUMMED;
+        for (i64 at = 0; at < count; at++) {
+            const float *const *set = sets + at * most, *first = set[0] + from;
+            for (i64 k = 0; k < n; k++) sum[k] = first[k];
+            for (i64 i = 1; i < many[at]; i++) {
+                const float *row = set[i] + from;
+                for (i64 k = 0; k < n; k++) sum[k] += row[k];
+            }
+            double divisor = (double)many[at];
+            for (i64 k = 0; k < n; k++) means[at * size + from + k] = (float)(sum[k] / divisor);
         }
     }
 }

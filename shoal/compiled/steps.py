@@ -36,7 +36,10 @@ class Net(ctypes.Structure):
     """The nets of a stack, as `Net` in steps.c."""
 
     _fields_ = (
-        *((name, Int) for name in ("lanes", "width", "depth", "batch", "classes", "tasks", "initial", "basis")),
+        *(
+            (name, Int)
+            for name in ("lanes", "apart", "width", "depth", "batch", "classes", "tasks", "initial", "basis")
+        ),
         *((name, Float) for name in ("rate", "beta1", "beta2", "epsilon")),
         *((name, Pointers) for name in ("value", "mean", "var", "steps")),
         *((name, Ints) for name in ("units", "size")),
@@ -150,7 +153,7 @@ def dropped(step: Step, masks: Undrawn | Sequence[Tensor] | None, plain: int, ev
     if isinstance(masks, Undrawn):
         step.drops, step.dropout = BITS if masks.dropout == 0.5 else UNIFORM, masks.dropout
         step.key, step.word, step.own = masks.source.address, masks.word, masks.shapes[0][0]
-        step.off = pointer(masks.off, held)
+        step.off = pointer(masks.off.contiguous(), held)
         held.append(masks)
         more = masks.further
         if more is not None:
@@ -217,7 +220,7 @@ def net(world: "World", stack: Stack, batch: int) -> Net:
     model, params = world.model, stack.params
     assert isinstance(model, Monolithic | Modular)
     made = Net(
-        len(stack.lanes), model.read, model.depth, batch, model.classes, world.settings.tasks.count,
+        len(stack.lanes), 1, model.read, model.depth, batch, model.classes, world.settings.tasks.count,
         getattr(model, "initial", 0), getattr(model, "basis", 0), world.settings.learner.rate, *BETAS, EPSILON,
     )  # fmt: skip
     for at, name in enumerate(TENSORS):
@@ -227,7 +230,9 @@ def net(world: "World", stack: Stack, batch: int) -> Net:
         for field, owner in ((made.value, PARAMS), (made.mean, MEAN), (made.var, VAR), (made.steps, STEPS)):
             tensor = stack.of(owner)[name]
             if not tensor.is_contiguous():
-                raise ValueError(f"`{name}` of `{owner}` must lie in one piece")
+                if not tensor[0].is_contiguous():
+                    raise ValueError(f"`{name}` of `{owner}` must lie in one piece in every lane")
+                made.apart = max(1, tensor.stride(0) // tensor[0].numel())
             field[at] = tensor.data_ptr()
     return made
 

@@ -79,13 +79,29 @@ def init(world: "World") -> dict[str, Tensor]:
     return found
 
 
-def acting(settings: Settings, clock: Mapping[str, Tensor], now: float, phase: str) -> Tensor:
-    """Which lanes act at a moment: bool [L]."""
-    here = (clock["moment"] == now) & ~clock["rests"]
-    short = clock["task"] < settings.tasks.initial - 1
-    if phase == SHORT:
-        return here & short
-    return here & ~short & (clock["epoch"] > 0 if phase == AFTER else clock["epoch"] < settings.learner.epochs)
+def acting(settings: Settings, clock: Mapping[str, Tensor], now: float, phase: str) -> list[int]:
+    """The rows of lanes that act at a moment."""
+    if phase == SHORT and (settings.tasks.common or settings.tasks.initial == 1):
+        return []
+    moment, rests, task, epoch = (clock[name].numpy() for name in ("moment", "rests", "task", "epoch"))
+    here = np.flatnonzero((moment == now) & ~rests)
+    short = task[here] < settings.tasks.initial - 1
+    done = epoch[here]
+    found: list[int] = here[short if phase == SHORT else ~short & within(done, settings, phase)].tolist()
+    return found
+
+
+def within(done: np.ndarray, settings: Settings, phase: str) -> np.ndarray:
+    """Is it the end of an epoch, or the beginning of one, after so many [n] of a task? bool [n]."""
+    return done > 0 if phase == AFTER else done < settings.learner.epochs
+
+
+def quiet(settings: Settings, task: int, epoch: int) -> bool:
+    """Does nothing come between two epochs of a task, so that a lane that goes on by its own clock can learn the second
+    right after the first? Where agents ask each other, any moment can bring a question."""
+    if epoch >= settings.learner.epochs or any(mode.both_ways for mode in settings.sharing):
+        return False
+    return not due(settings, task, epoch)
 
 
 def is_due(settings: Settings, mode: "Sharing", task: int, epoch: int, phase: str) -> bool:
@@ -104,8 +120,8 @@ def turned(world: "World", stack: "Stack", row: int, now: float) -> float:
 
 def together(rows: Sequence[int], clock: Mapping[str, Tensor]) -> dict[tuple[int, int], list[int]]:
     """Some rows by the task and epoch that they are at."""
-    tasks, epochs = clock["task"].tolist(), clock["epoch"].tolist()
+    tasks, epochs = clock["task"].numpy(), clock["epoch"].numpy()
     found: dict[tuple[int, int], list[int]] = {}
     for row in rows:
-        found.setdefault((tasks[row], epochs[row]), []).append(row)
+        found.setdefault((int(tasks[row]), int(epochs[row])), []).append(row)
     return dict(sorted(found.items()))

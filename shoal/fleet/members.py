@@ -5,7 +5,7 @@ which runs a `Here` of its own: the same verbs, the same mail, the same ledger, 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +25,7 @@ from shoal.fleet.world import World, joint_lanes, world
 from shoal.learners import memory
 from shoal.mail.bundle import Bundle
 from shoal.mail.ledger import Ledger, Settled
-from shoal.mail.mail import NO_TASK, Mail
+from shoal.mail.mail import NO_TASK, UNDER_WAY, Mail
 from shoal.mail.post import Post
 from shoal.study.health import End
 
@@ -63,6 +63,8 @@ class Here:
         self.ledger = self.fleet[0][1].ledger
         self.bind()
         self.result: Any = None
+        self.mode = 0  # that acts, by its place in the settings,
+        self.now: float | None = None  # and the moment, by the clocks of lanes
         self.posts: list[Post] = []
         self.questions: list[Sequence[Mail]] = []
         self.lasted: dict[Lane, float] = {}  # how many seconds the last epoch took each lane, where they are counted
@@ -134,13 +136,17 @@ class Here:
     # The verbs of lanes with clocks of their own (shoal/fleet/events.py), for those whose moment is now
 
     @contextmanager
-    def pieces(self, now: float, phase: str) -> Iterator[list[tuple[World, Stack]]]:
-        """The lanes that act at a moment, those at the same point of their streams together."""
+    def pieces(self, now: float, phase: str, done: int | None = None) -> Iterator[list[tuple[World, Stack]]]:
+        """The lanes that act at a moment, or those of them that have done so many epochs of their task; those at the
+        same point of their streams together."""
         with ExitStack() as lease:
             yield [
                 lease.enter_context(stack.lent(here, rows))
                 for here, stack in self.fleet
-                for rows in events.together(acting(here, stack, now, phase), stack.clock).values()
+                for (_, epoch), rows in events.together(
+                    events.acting(here.settings, stack.clock, now, phase), stack.clock
+                ).items()
+                if done in (None, epoch)
             ]
 
     def soonest(self) -> float:
@@ -158,10 +164,9 @@ class Here:
 
     def end_some(self, now: float) -> None:
         """The end of tasks whose last epoch is learned."""
-        with self.pieces(now, events.AFTER) as pieces:
+        with self.pieces(now, events.AFTER, self.whole[0].settings.learner.epochs) as pieces:
             for here, stack in pieces:
-                if stack.epoch == here.settings.learner.epochs:
-                    end(here, stack)
+                end(here, stack)
 
     def turn(self, now: float) -> "Health":
         """Who has learned a task goes on to the next if it is there, and else rests until it comes."""
@@ -181,10 +186,9 @@ class Here:
 
     def begin_some(self, now: float) -> None:
         """The beginning of tasks."""
-        with self.pieces(now, events.BEFORE) as pieces:
+        with self.pieces(now, events.BEFORE, 0) as pieces:
             for here, stack in pieces:
-                if stack.epoch == 0:
-                    begin(here, stack)
+                begin(here, stack)
 
     def skip(self, now: float) -> bool:
         """Initial tasks before the last of them are only met. Are there any?"""
@@ -197,21 +201,29 @@ class Here:
         return bool(pieces)
 
     def learn_some(self, now: float) -> "Health":
-        """One epoch. Who has learned it acts again when it has taken its time."""
+        """One epoch, or several between which nothing comes. Who has learned them acts again when they have taken their
+        time."""
         own = self.whole[0].fleet.clock.pace == "asynchronous"
+        self.lasted = {}
         with self.pieces(now, events.BEFORE) as pieces:
-            before = steps(pieces)
-            learn_epoch(pieces)
-            self.lasted = lasting(pieces, before)
-            for here, stack in pieces:
-                clock, lasted = stack.clock, [self.lasted[lane] if own else 1.0 for lane in stack.lanes]
-                begun = [max(now, self.waits.get(lane, now)) for lane in stack.lanes]
-                clock["moment"].copy_(torch.tensor([begun, lasted], dtype=torch.float64).sum(0))
-                if own:
-                    clock["seconds"].copy_(clock["moment"])
-                learned(here, stack)
+            while pieces:
+                before = steps(pieces)
+                learn_epoch(pieces)
+                self.lasted = lasting(pieces, before)
+                for here, stack in pieces:
+                    clock, lasted = stack.clock, [self.lasted[lane] if own else 1.0 for lane in stack.lanes]
+                    begun = [
+                        max(at, self.waits.get(lane, at))
+                        for at, lane in zip(clock["moment"].tolist(), stack.lanes, strict=True)
+                    ]
+                    clock["moment"].copy_(torch.tensor([begun, lasted], dtype=torch.float64).sum(0))
+                    if own:
+                        clock["seconds"].copy_(clock["moment"])
+                    learned(here, stack)
+                pieces = [one for one in pieces if own and events.quiet(one[0].settings, one[1].task, one[1].epoch)]
         for _, stack in self.fleet:
-            stack.clock["moment"][stack.gone] = inf
+            if stack.gone.any():
+                stack.clock["moment"][stack.gone] = inf
         self.waits.clear()
         return self.health()
 
@@ -253,34 +265,41 @@ class Here:
         """The modes, by their places in the settings, that act for any lane at a moment."""
         found = set()
         for here, stack in self.fleet:
-            for point in events.together(acting(here, stack, now, phase), stack.clock):
+            for point in events.together(events.acting(here.settings, stack.clock, now, phase), stack.clock):
                 modes = enumerate(here.settings.sharing)
                 found |= {at for at, mode in modes if events.is_due(here.settings, mode, *point, phase)}
         return found
 
     def opened(self, mode: int, now: float, phase: str) -> list[Post]:
-        """A post for lanes at the same point of their streams: those that act now, and those that only receive and
-        answer. Who has not begun has none."""
+        """A post for the lanes that act now, those at the same point of their streams together."""
         posts = []
         for here, stack in self.fleet:
-            ready, settings = set(acting(here, stack, now, phase)), here.settings
-            there = [row for row, lane in enumerate(stack.lanes) if here.begins[lane] <= now]
-            for point, rows in events.together(there, stack.clock).items():
-                due = events.is_due(settings, settings.sharing[mode], *point, phase)
-                for acts in (True, False):
-                    mine = [row for row in rows if (due and row in ready) == acts]
-                    if mine:
-                        piece = self.lease.enter_context(stack.lent(here, mine))
-                        posts.append(Post(*piece, settings.sharing[mode], time=now, acts=acts))
-        # Where all lanes act, they can send bundles.
+            settings = here.settings
+            for point, rows in events.together(
+                events.acting(here.settings, stack.clock, now, phase), stack.clock
+            ).items():
+                if events.is_due(settings, settings.sharing[mode], *point, phase):
+                    piece = self.lease.enter_context(stack.lent(here, rows))
+                    posts.append(Post(*piece, settings.sharing[mode], time=now))
+        # Where all lanes act, their questions and answers can be bundles too.
         every = sum(len(post.world.lanes) for post in posts) == len(self.whole[0].peers)
         every &= not any(stack.inbox for _, stack in self.fleet)
         for post in posts:
-            post.whole = every and post.acts and post.world.instant and len(posts) == len(self.fleet)
+            post.whole = every and post.world.instant and len(posts) == len(self.fleet)
         return posts
+
+    def called(self, asked: Collection[Lane]) -> None:
+        """A post for lanes that do not act now but are asked something, where that is answered at once."""
+        known = {lane for post in self.posts for lane in post.world.lanes}
+        for here, stack in self.fleet:
+            rows = [row for row, lane in enumerate(stack.lanes) if lane in asked and lane not in known]
+            for mine in events.together(rows, stack.clock).values():
+                piece = self.lease.enter_context(stack.lent(here, mine))
+                self.posts.append(Post(*piece, here.settings.sharing[self.mode], time=self.now, acts=False))
 
     def ask(self, mode: int, now: float | None = None, phase: str = "") -> Sequence[Posted]:
         """What leaves as questions, by the mode at a place in the settings."""
+        self.mode, self.now = mode, now
         if now is None:
             self.posts = [
                 Post(here.at(stack.task, stack.epoch), stack, here.settings.sharing[mode]) for here, stack in self.fleet
@@ -300,19 +319,43 @@ class Here:
 
     def receive(self, mails: Sequence[Mail]) -> list[str]:
         """What receivers say of the mail that has come for them; of a bundle that all accept as it is, nothing."""
-        if isinstance(mails, Bundle):
+        if isinstance(mails, Bundle) and (self.now is None or self.posts[0].whole):
             return self.posts[0].receive(mails)
-        verdicts: dict[int, str] = {}
-        for post in self.posts:
-            mine = [at for at, mail in enumerate(mails) if mail.receiver in post.world.row]
-            verdicts |= {at: ENDED for at in mine if mails[at].receiver in post.silent}
-            mine = [at for at in mine if at not in verdicts]
-            over = learned_all(post)
-            sent = [at for at in mine if mails[at].kind not in post.mode.asking]
-            verdicts |= {at: NO_TASK for at in sent if mails[at].receiver in over}
-            mine = [at for at in mine if at not in verdicts]
-            verdicts |= zip(mine, post.receive([mails[at] for at in mine]), strict=True)
-        return [verdicts.get(at, NO_TASK) for at in range(len(mails))]
+        asking = self.whole[0].settings.sharing[self.mode].asking
+        ended, over = self.closed()
+        if self.now is not None and self.whole[0].settings.sharing[self.mode].both_ways:
+            self.called({mail.receiver for mail in mails if mail.kind in asking} - ended.keys())
+        posts = {lane: post for post in self.posts for lane in post.world.lanes}
+        boxes = {lane: stack.inbox for _, stack in self.fleet for lane in stack.lanes}
+        verdicts, taken = [UNDER_WAY] * len(mails), list[tuple[Post, list[int]]]()
+        for at, mail in enumerate(mails):
+            post = posts.get(mail.receiver)
+            if mail.receiver in ended:
+                verdicts[at] = ended[mail.receiver]
+            elif mail.receiver in over and mail.kind not in asking:
+                verdicts[at] = NO_TASK
+            elif post is None:
+                boxes[mail.receiver].append(mail)
+            elif taken and taken[-1][0] is post:
+                taken[-1][1].append(at)
+            else:
+                taken.append((post, [at]))
+        for post, mine in taken:
+            for at, verdict in zip(mine, post.receive([mails[at] for at in mine]), strict=True):
+                verdicts[at] = verdict
+        return verdicts
+
+    def closed(self) -> tuple[dict[Lane, str], set[Lane]]:
+        """The lanes that take no mail now, and why; and those that have learned all their tasks by their own clocks,
+        who go on answering."""
+        ended = {lane: ENDED for _, stack in self.fleet for lane in stack.silent}
+        over: set[Lane] = set()
+        if (now := self.now) is None:
+            return ended, over
+        for here, stack in self.fleet:
+            ended |= {lane: NO_TASK for lane in stack.lanes if here.begins[lane] > now and lane not in ended}
+            over |= {stack.lanes[row] for row in stack.clock["moment"].isinf().nonzero().flatten().tolist()}
+        return ended, over
 
     def answer(self) -> Sequence[Posted]:
         """What leaves as answers."""
@@ -338,20 +381,6 @@ class Here:
             self.waits |= {lane: max(until, self.waits.get(lane, until)) for lane, until in post.waits.items()}
         self.lease.close()
         return [one for post in self.posts for one in post.settled], silent
-
-
-def acting(world: World, stack: Stack, now: float, phase: str) -> list[int]:
-    """The rows of lanes that act at a moment."""
-    found: list[int] = events.acting(world.settings, stack.clock, now, phase).nonzero().flatten().tolist()
-    return found
-
-
-def learned_all(post: Post) -> set[Lane]:
-    """The lanes of a post that have learned all their tasks by their own clocks; they go on answering."""
-    if post.time is None:
-        return set()
-    over = post.stack.clock["moment"].isinf().tolist()
-    return {lane for lane, done in zip(post.stack.lanes, over, strict=True) if done}
 
 
 def steps(fleet: Sequence[tuple[World, Stack]]) -> dict[Lane, int]:

@@ -142,13 +142,19 @@ class Stack:
 
     def pieces(self, world: World) -> list[tuple[World, "Stack"]]:
         """The world's pieces, each with its rows of this stack; what is written to a piece is written here."""
+        if len(world.pieces) == 1:
+            return [(world, self)]
         found, first = [], 0
         for piece in world.pieces:
             count = len(piece.lanes)
-            cut = {owner: state.cut(first, count) for owner, state in self.states.items()}
-            found.append((piece, Stack(piece.lanes, Cut(cut, self, first), self.ledger, self.inbox)))
+            found.append((piece, self.cut(piece, slice(first, first + count))))
             first += count
         return found
+
+    def cut(self, piece: World, rows: slice) -> "Stack":
+        """The rows of a piece of the world; what is written to them is written here."""
+        cut = {owner: state.cut(rows) for owner, state in self.states.items()}
+        return Stack(piece.lanes, Cut(cut, self, rows), self.ledger, self.inbox)
 
     @contextmanager
     def lent(self, world: World, rows: Sequence[int]) -> Iterator[tuple[World, "Stack"]]:
@@ -158,9 +164,9 @@ class Stack:
         if piece is world:
             yield world, self
             return
-        if list(rows) == list(range(rows[0], rows[0] + len(rows))):
-            cut = {owner: state.cut(rows[0], len(rows)) for owner, state in self.states.items()}
-            yield piece, Stack(piece.lanes, Cut(cut, self, rows[0]), self.ledger, self.inbox)
+        apart = rows[1] - rows[0] if len(rows) > 1 else 1
+        if apart > 0 and list(rows) == list(range(rows[0], rows[-1] + 1, apart)):  # such as one agent of every seed
+            yield piece, self.cut(piece, slice(rows[0], rows[-1] + 1, apart))
             return
         made = Stack(piece.lanes, {owner: state.take(rows) for owner, state in self.states.items()})
         made.ledger, made.inbox = self.ledger, self.inbox
@@ -186,12 +192,12 @@ class Stack:
 class Cut(dict[str, State]):
     """The states of a piece: an owner that is new to it is new to the stack that it was cut from."""
 
-    def __init__(self, states: Mapping[str, State], whole: Stack, first: int) -> None:
+    def __init__(self, states: Mapping[str, State], whole: Stack, rows: slice) -> None:
         super().__init__(states)
-        self.whole, self.first = whole, first
+        self.whole, self.rows = whole, rows
 
     def __setitem__(self, owner: str, state: State) -> None:
-        super().__setitem__(owner, State(state.lanes, {}, self.whole.of(owner), self.first))
+        super().__setitem__(owner, State(state.lanes, {}, self.whole.of(owner), self.rows))
 
 
 def joined(parts: Sequence[Stack], lanes: Sequence[Lane]) -> Stack:

@@ -1,6 +1,6 @@
 """State by owner: what a learner, a memory, a buffer or a sharing mode keeps, as tensors with a row for every lane."""
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, MutableMapping, Sequence, ValuesView
 from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -24,18 +24,22 @@ class State(MutableMapping[str, Tensor]):
     """
 
     def __init__(
-        self, lanes: int, tensors: Mapping[str, Tensor] | None = None, whole: "State | None" = None, first: int = 0
+        self,
+        lanes: int,
+        tensors: Mapping[str, Tensor] | None = None,
+        whole: "State | None" = None,
+        rows: slice = slice(None),
     ) -> None:
         self.lanes = lanes
         self.tensors = dict(tensors or {})
-        self.whole, self.first = whole, first
+        self.whole, self.rows = whole, rows
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
 
     def __setitem__(self, name: str, tensor: Tensor) -> None:
         if self.whole is not None:
-            tensor = self.whole.written(name, tensor, self.first)
+            tensor = self.whole.written(name, tensor, self.rows)
         self.tensors[name] = tensor
 
     def __delitem__(self, name: str) -> None:
@@ -47,15 +51,21 @@ class State(MutableMapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.tensors)
 
-    def written(self, name: str, tensor: Tensor, first: int) -> Tensor:
-        """A piece's tensor as it lies in the whole, from row `first` on; where there was none, room is made for all."""
+    def items(self) -> ItemsView[str, Tensor]:
+        return self.tensors.items()  # much quicker than what a mapping has by itself
+
+    def values(self) -> ValuesView[Tensor]:
+        return self.tensors.values()
+
+    def written(self, name: str, tensor: Tensor, rows: slice) -> Tensor:
+        """A piece's tensor as it lies in some rows of the whole; where there was none, room is made for all."""
         with GROWS:
             old = self.tensors.get(name)
             if old is None or (old.shape[1:], old.dtype) != (tensor.shape[1:], tensor.dtype):
                 self[name] = tensor.new_zeros(self.lanes, *tensor.shape[1:])
-        rows = rows_of(self[name], first, len(tensor))
-        rows.copy_(tensor)
-        return rows
+        found = rows_of(self[name], rows)
+        found.copy_(tensor)
+        return found
 
     def put(self, name: str, tensor: Tensor, rows: Sequence[int]) -> None:
         """Write a tensor of some lanes into their rows; where there was none, room is made for all."""
@@ -64,10 +74,10 @@ class State(MutableMapping[str, Tensor]):
             self[name] = tensor.new_zeros(self.lanes, *tensor.shape[1:])
         self[name][torch.tensor(rows, device=tensor.device)] = tensor
 
-    def cut(self, first: int, lanes: int) -> "State":
-        """A view of some lanes that lie together."""
-        views = {name: rows_of(tensor, first, lanes) for name, tensor in self.tensors.items()}
-        return State(lanes, views, self, first)
+    def cut(self, rows: slice) -> "State":
+        """A view of some lanes that lie together, or equally far apart."""
+        views = {name: rows_of(tensor, rows) for name, tensor in self.tensors.items()}
+        return State(len(range(*rows.indices(self.lanes))), views, self, rows)
 
     def take(self, rows: Sequence[int]) -> "State":
         """A copy of some rows."""
@@ -75,9 +85,9 @@ class State(MutableMapping[str, Tensor]):
         return State(len(rows), {name: tensor[index.to(tensor.device)] for name, tensor in self.tensors.items()})
 
 
-def rows_of(tensor: Tensor, first: int, count: int) -> Tensor:
+def rows_of(tensor: Tensor, rows: slice) -> Tensor:
     """Some rows as `data`, because autograd would take what another thread writes to its rows for a change of these."""
-    return tensor.data[first : first + count]
+    return tensor.data[rows]
 
 
 @contextmanager

@@ -212,6 +212,11 @@ class World:
         return {lane: row for row, lane in enumerate(self.lanes)}
 
     @cached_property
+    def places(self) -> dict[Lane, int]:
+        """Where each lane of the fleet is among all of them."""
+        return {lane: at for at, lane in enumerate(self.peers)}
+
+    @cached_property
     def agents(self) -> dict[int, Settings]:
         """The settings of every agent of the fleet."""
         kinds = ((self.fleet.of(name), agents) for name, agents in self.fleet.members().items())
@@ -255,7 +260,7 @@ class World:
     def links(self, mode: "Sharing") -> Links:
         """The edges from each lane that is here to its `neighbours` by a mode, as arrays."""
         if mode not in self.arrays:
-            place = {lane: at for at, lane in enumerate(self.peers)}
+            place = self.places
             pairs = [(place[lane], place[other]) for lane, others in self.neighbours(mode).items() for other in others]
             found = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
             self.arrays[mode] = Links(self.peers, *found)
@@ -378,7 +383,7 @@ class World:
             if len(self.picked) >= PICKED:
                 self.picked.clear()
             found = self.piece(rows)
-            shared = ("edges", "receivers", "agents", "begins", "far_ends", "free", "instant", "even")
+            shared = ("places", "edges", "receivers", "agents", "begins", "far_ends", "free", "instant", "even")
             vars(found).update({name: getattr(self, name) for name in shared})
             self.picked[name] = found
         return self.picked[name]

@@ -80,8 +80,10 @@ class Steps:
     """
 
     def __init__(self, world: World, stack: Stack, watched: bool = False) -> None:
-        self.world, self.stack, self.watched = world, stack, watched
+        self.world, self.stack = world, stack
         self.waiting: list[kernel.Described] = []
+        steered = any(hasattr(mode, word) for mode in world.settings.sharing for word in ("bends", "rests"))
+        self.may_wait = world.compiled and not watched and not steered and adam_steps(world)
 
     def take(
         self,
@@ -97,10 +99,7 @@ class Steps:
     ) -> None:
         """One step, as `step` takes it, now or at the end."""
         world, stack = self.world, self.stack
-        bends = any(hasattr(mode, "bends") for mode in world.settings.sharing)
-        watched = self.watched or bends or not adam_steps(world)
-        resting = any(hasattr(mode, "rests") for mode in world.settings.sharing)
-        if world.compiled and not watched and not resting and not terms_of(world, stack, parts):
+        if self.may_wait and not terms_of(world, stack, parts):
             found = kernel.described(world, stack, pick, parts, task, usage, cuts or {}, active, present)
             if found is not None:
                 count_steps(stack, pick.deal.weight[:, pick.places].any(1))

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import overload
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane
@@ -90,7 +91,7 @@ class Bundle(Sequence[Mail]):
     first: Numbers  # int64 [M]
     items: Numbers  # int64 [M]
     replies: str = ""  # the kind of mail that each replies to, over the edge back at the same moment
-    due: Numbers | None = None  # int64 [M]: when each can be absorbed; what is past, or None, is at once
+    due: Numbers | None = None  # [M]: when each can be absorbed; what is past, or None, is at once
 
     @cached_property
     def floats(self) -> Numbers:
@@ -171,16 +172,91 @@ class Bundle(Sequence[Mail]):
             return [self[one] for one in range(*at.indices(len(self)))]
         if not -len(self) <= at < len(self):
             raise IndexError(at)
-        at %= len(self)
+        return self.one(at % len(self))
+
+    def one(self, at: int) -> Mail:
+        """The mail at a place."""
         sender, receiver = self.ends(at)
         reply = identify(receiver, sender, self.mode, self.replies, self.task, self.epoch) if self.replies else ""
-        name, items, due = self.id(at), int(self.items[at]), 0 if self.due is None else int(self.due[at])
+        name, items, due = self.id(at), int(self.items[at]), 0 if self.due is None else self.due[at].item()
         return Mail(
             *(sender, receiver, self.mode, self.kind, self.payload(at), items, name, reply, self.task, self.epoch, due)
         )
 
     def __iter__(self) -> Iterator[Mail]:
         return (self[at] for at in range(len(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(Bundle):
+    """Mails of one mode and kind that left at different moments, and none of which replies to another, as a bundle:
+    what is said of all of it at once. Each mail is as it came; task and epoch are nobody's."""
+
+    parts: Sequence[Sequence[Mail]] = ()
+    whole: Sequence[Mapping[str, Tensor]] = ()  # the payloads that lie one after the other in `content`
+
+    def take(self, at: Numbers) -> "Gathered":
+        some = self.links.take(at), self.first[at], self.items[at], ([self[one] for one in at.tolist()],)
+        return replace(self, **dict(zip(("links", "first", "items", "parts"), some, strict=True)))
+
+    def id(self, at: int) -> str:
+        return self[at].id
+
+    def answered(self, links: Links) -> None:
+        return None
+
+    def one(self, at: int) -> Mail:
+        for part in self.parts:
+            if at < len(part):
+                return part[at]
+            at -= len(part)
+        raise IndexError(at)
+
+
+def gathered(mails: Sequence[Mail], place: Mapping[Lane, int]) -> Gathered | None:
+    """Mails between lanes at some places among all peers; None: they are not of one kind, or do not look alike."""
+    if not mails or any(mail.kind != mails[0].kind or mail.reply for mail in mails):
+        return None
+    payloads = {id(mail.payload): mail for mail in mails}
+    looks = {look_of(mail) for mail in payloads.values()}
+    if len(looks) != 1 or None in looks:
+        return None
+    first, total = dict[int, int](), 0
+    for name, mail in payloads.items():
+        first[name], total = total, total + mail.items
+    whole = [mail.payload for mail in payloads.values()]
+    content = {name: torch.cat([one[name] for one in whole]) for name in whole[0]}
+    ends = np.array([(place[mail.sender], place[mail.receiver]) for mail in mails], np.int64).T.copy()
+    start, items = (
+        np.array(one, np.int64) for one in zip(*((first[id(m.payload)], m.items) for m in mails), strict=True)
+    )
+    links = Links(tuple(place), *ends)
+    return Gathered(links, mails[0].mode, mails[0].kind, 0, 0, content, start, items, parts=(mails,), whole=whole)
+
+
+def look_of(mail: Mail) -> tuple[tuple[str, torch.dtype, torch.Size], ...] | None:
+    """Names, types and shapes of the items of a mail; None: its tensors do not hold an item in each row."""
+    if not mail.payload or any(one.shape[:1] != (mail.items,) for one in mail.payload.values()):
+        return None
+    return tuple((name, one.dtype, one.shape[1:]) for name, one in mail.payload.items())
+
+
+def beside(bundles: Sequence[Bundle]) -> Sequence[Mail]:
+    """Several bundles as one, where they are of one kind."""
+    some = [one for one in bundles if len(one)]
+    if len(some) <= 1:
+        return some[0] if some else []
+    one = some[0]
+    if any(other.kind != one.kind or other.replies or other.content.keys() != one.content.keys() for other in some):
+        return [mail for each in some for mail in each]
+    lengths = np.cumsum([0, *(len(next(iter(each.content.values()))) for each in some)])
+    content = {name: torch.cat([each.content[name] for each in some]) for name in one.content}
+    first = np.concatenate([each.first + start for each, start in zip(some, lengths, strict=False)])
+    senders, receivers = (
+        np.concatenate([getattr(each.links, name) for each in some]) for name in ("senders", "receivers")
+    )
+    links, items = Links(one.links.peers, senders, receivers), np.concatenate([each.items for each in some])
+    return Gathered(links, one.mode, one.kind, 0, 0, content, first, items, parts=some)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,10 @@
 """Mail: what agents send each other, what it costs, and what its receiver expects of it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from safetensors.torch import load, save
@@ -13,6 +13,8 @@ from torch.nn import Parameter
 
 from shoal.data.tasks import Lane
 from shoal.settings.policies import CONTENTS
+
+T = TypeVar("T")
 
 # The types of numbers that mail can hold.
 PACKED = (
@@ -191,11 +193,17 @@ def fault(payload: Mapping[str, Tensor], expected: Mapping[str, Expected]) -> st
         return WRONG_SHAPE
     for name, want in expected.items():
         tensor = payload[name]
-        if tensor.is_floating_point() and not tensor.isfinite().all():
+        if tensor.is_floating_point() and not finite(tensor):
             return NOT_FINITE
         if not want.holds(tensor):
             return OUT_OF_RANGE
     return ACCEPTED
+
+
+def finite(tensor: Tensor) -> bool:
+    """Are all numbers finite? A sum is quick, and not finite if anything in it is not; if large ones have made it so,
+    a second look tells."""
+    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 
 
 def plain(tensor: object) -> bool:
@@ -212,9 +220,28 @@ def packable(payload: object) -> bool:
     return all(isinstance(name, str) and plain(tensor) for name, tensor in payload.items())
 
 
-def frozen(payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
+class Frozen(dict[str, Tensor]):
+    """A payload that nobody can write any more. What was found out of it stays true, and is kept with it."""
+
+    def __init__(self, payload: Mapping[str, Tensor]) -> None:
+        super().__init__(payload)
+        self.found: dict[object, Any] = {}
+
+
+def noted(payload: Mapping[str, Tensor], what: object, find: Callable[[], T]) -> T:
+    """What is found out of a payload, but once if it is frozen; `what` says all else that it depends on."""
+    if not isinstance(payload, Frozen):
+        return find()
+    if what not in payload.found:
+        payload.found[what] = find()
+    found: T = payload.found[what]
+    return found
+
+
+def frozen(payload: Mapping[str, Tensor]) -> Frozen:
     """A copy of a payload that nobody else can write, without gradients."""
-    return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in payload.items()}
+    copied = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in payload.items()}
+    return Frozen(copied)
 
 
 def counted(payload: Mapping[str, Tensor], expected: Mapping[str, Expected]) -> int | None:

@@ -19,7 +19,7 @@ from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, moment
-from shoal.mail.bundle import Bundle, Links, Lot
+from shoal.mail.bundle import Bundle, Gathered, Links, Lot, beside, gathered
 from shoal.mail.filters import Way, left, open_to_all, sent, stopped, usual
 from shoal.mail.ledger import Settled
 from shoal.mail.lies import lied
@@ -49,6 +49,7 @@ from shoal.mail.mail import (
     fault,
     frozen,
     identify,
+    noted,
     packable,
 )
 from shoal.mail.policy import given, note, permitted
@@ -172,11 +173,14 @@ class Post:
     @cached_property
     def free(self) -> bool:
         """May all lanes that are here send all they like to all that they are linked with? Then mail can be bundled."""
-        links = self.world.even and self.world.free and open_to_all(self.mode) and self.whole
-        # What is not sent over a link that is down would be written as larger than by single mails.
-        timely = self.prompt or (self.time is None and not self.world.weather(self.mode).breaks)
+        links = self.world.free and open_to_all(self.mode)
         ours = not self.world.fleet.faulty and not self.world.fleet.policy and not self.silent
-        return links and ours and timely and self.world.device.type == "cpu"
+        if not links or not ours or self.world.device.type != "cpu":
+            return False
+        if self.time is not None and not self.whole:  # who is asked by its own clock is at another point of its stream
+            return self.acts and not self.mode.both_ways
+        # What is not sent over a link that is down would be written as larger than by single mails.
+        return self.world.even and (self.prompt or not self.world.weather(self.mode).breaks)
 
     def bundle(
         self,
@@ -196,11 +200,15 @@ class Post:
     def links(self) -> Links:
         """The edges over which lanes that are here send by this mode now, sender after sender, as arrays."""
         links = self.world.links(self.mode)
+        if self.time is not None:
+            begun = np.array([self.world.begins[lane] <= self.time for lane in self.world.peers])[links.receivers]
+            return links if begun.all() else links.take(np.flatnonzero(begun))
         return links.take(np.flatnonzero(~self.gone_at(links.senders))) if self.away else links
 
     def gone_at(self, places: np.ndarray) -> np.ndarray:
         """Which of some lanes, by their places among all peers, are absent now: bool."""
-        absent = np.array([lane in self.away for lane in self.world.peers])
+        absent = np.zeros(len(self.world.peers), bool)
+        absent[[self.world.places[lane] for lane in self.away]] = True
         found: np.ndarray = absent[places]
         return found
 
@@ -216,8 +224,7 @@ class Post:
     @cached_property
     def rows_here(self) -> np.ndarray:
         """The place of every lane that is here among all peers."""
-        place = {lane: at for at, lane in enumerate(self.world.peers)}
-        return np.array([place[lane] for lane in self.world.lanes], np.int64)
+        return np.array([self.world.places[lane] for lane in self.world.lanes], np.int64)
 
     # For senders
 
@@ -248,7 +255,7 @@ class Post:
         under way. What is under way is a copy, one for all that hold the same payload: nobody can change it any more.
         """
         if isinstance(mails, Bundle) and (copy := self.sealed(mails)) is not None:
-            verdicts, due = self.fates(copy.links)
+            verdicts, due = self.fates(copy)
             gone = copy if DOWN not in verdicts else copy.take(np.flatnonzero([one != DOWN for one in verdicts]))
             self.lots[copy.kind] = gone
             self.stack.ledger.carry_all(gone, self.now)
@@ -258,10 +265,14 @@ class Post:
             return Lot(replace(copy, due=due), verdicts)
         return [self.send_one(mail) for mail in mails]
 
-    def fates(self, links: Links) -> tuple[list[str], np.ndarray | None]:
-        """What becomes of mail over each of some links that have no limits, as filters and `met` would say of each;
-        empty: all of it is accepted, as far as its sender can know. And when it is due; None: all of it at once."""
-        weather = self.world.weather(self.mode)
+    def fates(self, bundle: Bundle) -> tuple[list[str], np.ndarray | None]:
+        """What becomes of each mail of a bundle over links that have no limits, as filters, `carried` and `met` would
+        say of each; empty: all of it is accepted, as far as its sender can know. And when it is due; None: all of it at
+        once."""
+        weather, links = self.world.weather(self.mode), bundle.links
+        if self.time is not None:
+            lost = weather.lost(self.when)[links.places] if weather.lossy else np.zeros(0, bool)
+            return np.where(lost, LOST, ACCEPTED).tolist() if lost.any() else [], self.carried_all(bundle)
         if not (weather.lossy or weather.breaks or weather.slow or self.world.gaps):
             return [], None
         found, late = np.full(len(links), ACCEPTED, dtype=object), np.zeros(len(links), np.int64)
@@ -297,14 +308,14 @@ class Post:
         length = next(iter(content.values())).shape[:1]
         if start.shape != (len(bundle),) or count.shape != start.shape or min(start.min(), count.min()) < 0:
             return None
-        quote = self.quotes.get(bundle.kind)
-        if (
-            not length
-            or int((start + count).max()) > length[0]
-            or (quote is not None and int(count.max()) > quote.items)
-        ):
+        if not length or int((start + count).max()) > length[0] or self.crowded(bundle):
             return None
         return replace(bundle, content=content, first=start, items=count)
+
+    def crowded(self, bundle: Bundle) -> bool:
+        """Has a mail of a bundle more items than the mode ever sends?"""
+        quote = self.quotes.get(bundle.kind)
+        return quote is not None and int(np.max(bundle.items)) > quote.items
 
     def send_one(self, mail: Mail) -> tuple[Mail, str]:
         """Let one mail leave, if it may."""
@@ -368,14 +379,32 @@ class Post:
         if not self.asynchronous or self.world.instant:
             return mail
         assert self.time is not None
-        row, edge = self.world.row[mail.sender], self.world.edges[mail.sender, mail.receiver]
-        leaves = max(self.time, self.asked_at.get(mail.reply, self.time))
+        ends = mail.sender, mail.receiver
+        edge, leaves = self.world.edges[ends], max(self.time, self.asked_at.get(mail.reply, self.time))
         if edge.bandwidth is not None:
-            busy = self.stack.clock["busy"][row]
-            place = self.world.receivers[mail.sender].index(mail.receiver)
-            leaves = max(leaves, float(busy[place])) + mail.bytes / edge.bandwidth
-            busy[place] = leaves
+            leaves = self.through(*ends, leaves, mail.bytes / edge.bandwidth)
         return replace(mail, due=leaves + edge.latency)
+
+    def carried_all(self, bundle: Bundle) -> np.ndarray | None:
+        """When links have carried each mail of a bundle, none of which replies to another, as `carried` says."""
+        if not self.asynchronous or self.world.instant:
+            return None
+        assert self.time is not None
+        found = np.empty(len(bundle))
+        for at, weight in enumerate(bundle.bytes.tolist()):
+            ends = bundle.ends(at)
+            edge, leaves = self.world.edges[ends], self.time
+            if edge.bandwidth is not None:
+                leaves = self.through(*ends, leaves, weight / edge.bandwidth)
+            found[at] = leaves + edge.latency
+        return found
+
+    def through(self, sender: Lane, receiver: Lane, leaves: float, seconds: float) -> float:
+        """When what would leave at a moment has gone through a link that it keeps busy for some seconds."""
+        busy = self.stack.clock["busy"][self.world.row[sender]]
+        place = self.world.receivers[sender].index(receiver)
+        busy[place] = max(leaves, float(busy[place])) + seconds
+        return float(busy[place])
 
     @cached_property
     def asked_at(self) -> dict[str, float]:
@@ -474,9 +503,9 @@ class Post:
         asked = mail.kind in self.mode.asking
         return (self.acts or (asked and self.mode.both_ways)) and mail.due <= self.until(asked)
 
-    def seen(self, mail: Mail) -> str:
+    def seen(self, mail: Mail, sound: bool = False) -> str:
         """A receiver's verdict on a mail that is there, which it remembers."""
-        verdict = self.judged(mail)
+        verdict = ACCEPTED if sound else self.judged(mail)
         if verdict in UNSENT:
             raise ValueError(
                 f"mode `{self.mode.mode}` refuses mail that has arrived as `{verdict}`, which says that it never left; "
@@ -498,8 +527,9 @@ class Post:
         """Was a mail under way before this exchange?"""
         return mail.id in self.waited
 
-    def late(self, mail: Mail) -> str:
-        """The verdict on a mail that has been under way: it must still be of use, and is then judged as any other."""
+    def late(self, mail: Mail, sound: bool = False) -> str:
+        """The verdict on a mail that has been under way: it must still be of use, and is then judged as any other, if
+        it is not known to be `sound`."""
         good, age = self.mode.late.get(mail.kind, "newest"), self.now - self.sent_at(mail)
         old = self.time is None and age > self.mode.period(self.world.settings)
         if good == "never" or (mail.kind in self.mode.asking and old):
@@ -508,15 +538,22 @@ class Post:
             newest = self.stack.ledger.latest.get((mail.sender, mail.receiver, mail.mode, mail.kind), -1)
             if newest >= self.sent_at(mail):
                 return OVERTAKEN
-        return self.seen(mail)
+        return self.seen(mail, sound)
 
     def all_right(self, bundle: Bundle) -> bool:
-        """Does nobody refuse anything in a bundle?"""
+        """Does nobody refuse anything in a bundle that has just come?"""
         if bundle.kind in self.arrived or any(kind == bundle.kind for *_, kind in self.heard):
             return False
+        return self.sound(bundle)
+
+    def sound(self, bundle: Bundle) -> bool:
+        """Does all in a bundle look as expected, and do its receivers welcome it?"""
         expected = self.look(bundle.kind, bundle.ends(0)[0])
         free = all(want.shape[:1] == (None,) for want in expected.values())
-        if not self.known(bundle.kind) or not free or fault(bundle.content, expected) != ACCEPTED:
+        if not self.known(bundle.kind) or not free:
+            return False
+        look, parts = tuple(expected.items()), bundle.whole if isinstance(bundle, Gathered) else [bundle.content]
+        if any(noted(one, look, lambda one=one: fault(one, expected)) != ACCEPTED for one in parts):  # type: ignore[misc]
             return False
         try:
             return self.mode.welcomes(self, bundle)
@@ -568,21 +605,29 @@ class Post:
         until = self.until(asked)
 
         def mine(mail: Mail) -> bool:
-            ours = mail.mode == self.mode.mode and mail.receiver in self.world.row and mail.receiver not in self.away
+            ours = mail.receiver in self.world.row and mail.mode == self.mode.mode and mail.receiver not in self.away
             return ours and mail.due <= until and (mail.kind in self.mode.asking) == asked
 
-        found = [mail for mail in self.stack.inbox if mine(mail)]
+        found, rest = list[Mail](), list[Mail]()
+        for mail in self.stack.inbox:
+            (found if mine(mail) else rest).append(mail)
         if not found and len(bundles) == 1:
             return bundles[0]
-        self.stack.inbox[:] = [mail for mail in self.stack.inbox if not mine(mail)]
+        self.stack.inbox[:] = rest
         # Of those that have been under way the newest is judged first: what it has overtaken is of no use.
         said: dict[str, str] = {}
         late = [mail for mail in found if mail.id not in self.fresh]
         self.waited |= {mail.id for mail in late}
+        packed = None if asked or self.mode.both_ways else gathered(late, self.world.places)
+        sound = packed is not None and not self.crowded(packed) and self.sound(packed)
         for mail in sorted(late, key=self.sent_at, reverse=True):
-            said[mail.id] = self.late(mail)
+            said[mail.id] = self.late(mail, sound)
             age = self.now - self.sent_at(mail) if self.time is None else 0  # two clocks say nothing of it
             self.settled.append(Settled(mail.id, said[mail.id], age))
+        if sound and len(late) == len(found):
+            assert packed is not None
+            good = np.flatnonzero([said[mail.id] == ACCEPTED for mail in late])
+            return beside([packed.take(good) if len(good) < len(late) else packed, *bundles])
         found = [mail for mail in found if said.get(mail.id, ACCEPTED) == ACCEPTED]
         for mail in found if self.asynchronous else []:
             if asked:

@@ -96,18 +96,23 @@ class Weather:
             odd[left] ^= turns[left]
         return found ^ odd
 
-    def delays(self, when: int) -> Numbers:
-        """How many epochs what leaves at a moment is under way: int64 [M]."""
+    @cached_property
+    def spans(self) -> Numbers:
+        """[3, M]: the least and the most epochs for which mail is under way, and how many beyond the least it is on
+        average, where that is drawn geometrically."""
         rows = [
             (one.least, one.least if one.most is None else one.most, one.mean or 0)
             if isinstance(one, Drawn)
             else (one, one, 0)
             for one in (edge.delay for _, edge in self.edges)
         ]
-        least, most, mean = np.array(rows, np.float64).reshape(-1, 3).T
-        if (least == most).all() and not mean.any():
-            return least.astype(np.int64)
-        luck = self.luck("delay", when)
+        found: Numbers = np.array(rows, np.float64).reshape(-1, 3).T
+        return found
+
+    def delays(self, when: int) -> Numbers:
+        """How many epochs what leaves at a moment is under way: int64 [M]."""
+        least, most, mean = self.spans
+        luck = self.luck("delay", when) if (least != most).any() or mean.any() else np.zeros(len(least))
         even = np.floor(luck * (most - least + 1))
         rare = np.floor(np.log1p(-luck) / np.log(np.where(mean > 0, mean / (1 + mean), 0.5)))
         found: Numbers = (least + np.where(mean > 0, rare, even)).astype(np.int64)

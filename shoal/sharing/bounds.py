@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from shoal.data.bank import Bank
-from shoal.mail.mail import Mail
+from shoal.mail.bundle import Bundle, Gathered
+from shoal.mail.mail import Mail, noted
 from shoal.mail.post import Post
 from shoal.models.contract import Model
 
@@ -47,6 +48,17 @@ def too_large(post: Post, mail: Mail, names: Iterable[str]) -> bool:
     """Are the weights in a mail, tensors [n, ...] by name, far larger than its receiver's own?"""
     found = post.once(("size",), mail.payload, lambda: float(size({name: mail.payload[name] for name in names}).max()))
     return found > float(largest(post)[post.world.row[mail.receiver]])
+
+
+def sizes_of(bundle: Bundle, names: tuple[str, ...], count: int) -> Tensor:
+    """The size of the largest module of every model in a bundle, each of so many modules: [N]."""
+
+    def find(content: Mapping[str, Tensor]) -> Tensor:
+        found: Tensor = size({name: content[name] for name in names}).unflatten(0, (-1, count)).amax(1)
+        return found
+
+    parts = bundle.whole if isinstance(bundle, Gathered) else [bundle.content]
+    return torch.cat([noted(one, ("size", names, count), lambda one=one: find(one)) for one in parts])  # type: ignore[misc]
 
 
 @lru_cache(maxsize=8)

@@ -5,7 +5,7 @@ nothing else. It is numpy, which sums in the same order on any number of threads
 that model, bit for bit. A new one is a function and a line in `BUILT_IN`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shoal.compiled.build import kernel
 from shoal.doors import Table
 
 CHUNK = 2**17  # numbers that are summed at once: they should stay in a core's cache
@@ -145,9 +146,12 @@ BUILT_IN: dict[str, Rule] = {
 RULES: Table[Rule] = Table("rule", BUILT_IN, "shoal.rules", lambda entry: isinstance(entry, Rule))
 
 
-def averaged(table: Tensor, sets: np.ndarray, sizes: np.ndarray) -> Tensor:
-    """`mean` of many agents at once: of the first so many rows of a table[N, ...] that each of some sets names, one row
-    after the other."""
+def averaged(tables: Sequence[Tensor], sets: np.ndarray, sizes: np.ndarray, compiled: bool = False) -> Tensor:
+    """`mean` of many agents at once: of the first so many rows of tables [N, ...], one table after the other, that each
+    of some sets names, one row after the other; by the kernel, which gives the same bits, or by torch."""
+    if compiled and all(one.dtype == torch.float32 for one in tables):
+        return by_kernel(tables, sets, sizes)
+    table = torch.cat(list(tables))
     flat = table.flatten(1)
     found = flat.new_empty(len(sets), flat.shape[1])
     order = np.argsort(-sizes, kind="stable")  # the largest first: those that go on are always the first
@@ -161,3 +165,16 @@ def averaged(table: Tensor, sets: np.ndarray, sizes: np.ndarray) -> Tensor:
             total[:on] += flat[at[turn, :on]]
         found[torch.from_numpy(here)] = (total / torch.from_numpy(many)[:, None]).float()
     return found.view(len(sets), *table.shape[1:])
+
+
+def by_kernel(tables: Sequence[Tensor], sets: np.ndarray, sizes: np.ndarray) -> Tensor:
+    """The same by the kernel, which is told where rows lie."""
+    library = kernel().library
+    assert library is not None
+    shape, held = tables[0].shape[1:], [one if one[0].is_contiguous() else one.contiguous() for one in tables]
+    rows = np.concatenate([one.data_ptr() + 4 * one.stride(0) * np.arange(len(one)) for one in held])
+    where = np.ascontiguousarray(rows[sets], np.int64)
+    many, found = np.ascontiguousarray(sizes, np.int64), torch.empty(len(sets), *shape)
+    lengths = shape.numel(), sets.shape[1], len(sets)
+    library.shoal_means(where.ctypes.data, many.ctypes.data, *lengths, found.data_ptr())
+    return found

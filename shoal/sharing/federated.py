@@ -28,7 +28,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.contract import body_shapes, body_units
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
-from shoal.sharing.bounds import WEIGHTIEST, largest, size, too_large
+from shoal.sharing.bounds import WEIGHTIEST, largest, sizes_of, too_large
 from shoal.sharing.combine import RULES, Heard, averaged
 from shoal.sharing.compress import (
     COPIES,
@@ -175,12 +175,13 @@ class Federated(Compressing):
 
     def welcomes(self, post: Post, bundle: Bundle) -> bool:
         """Bundles are of whole models."""
-        if type(self).objects is not Federated.objects or bundle.kind != "model" or self.way != NONE:
+        plain = self.way == NONE and self.weights == MEAN
+        if type(self).objects is not Federated.objects or bundle.kind != "model" or not plain:
             return False
         if not whole_models(post, bundle):
             return False
         count = body_units(post.world.model)
-        largest_module = size({name: bundle.content[name] for name in post.world.model.body}).view(-1, count).amax(1)
+        largest_module = sizes_of(bundle, tuple(post.world.model.body), count)
         rows = torch.from_numpy(post.rows(bundle.links.receivers))
         return bool((largest_module[torch.from_numpy(bundle.first // count)] <= largest(post)[rows]).all())
 
@@ -543,7 +544,7 @@ def combined_of(post: Post, bundle: Bundle) -> tuple[Tensor, Tensors]:
         for name, tensor in theirs.items():
             same &= (tensor == own[name]).flatten(1).all(1)
     mine = np.where(same.numpy(), 0, sent) + np.arange(lanes)
-    tables = theirs if bool(same.all()) else {name: torch.cat([theirs[name], own[name]]) for name in theirs}
+    tables = {name: (theirs[name],) if bool(same.all()) else (theirs[name], own[name]) for name in theirs}
     receivers = post.rows(bundle.links.receivers)
     rows = np.unique(receivers)
     agents, alone = bundle.links.lanes[:, 1], post.rows_here
@@ -563,10 +564,10 @@ def combined_of(post: Post, bundle: Bundle) -> tuple[Tensor, Tensors]:
     _, alike = np.unique(group, return_index=True)
     at = torch.from_numpy(group)
     if rule is RULES["mean"]:
-        found = {name: averaged(table, sets[alike], sizes[alike]) for name, table in tables.items()}
+        found = {name: averaged(one, sets[alike], sizes[alike], world.compiled) for name, one in tables.items()}
     else:
         each = [
-            made_one(post, {name: table[who[:size]] for name, table in tables.items()}, int(place))
+            made_one(post, {name: torch.cat(table)[who[:size]] for name, table in tables.items()}, int(place))
             for who, size, place in zip(
                 torch.from_numpy(sets[alike]), sizes[alike].tolist(), places[alike], strict=True
             )

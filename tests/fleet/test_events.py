@@ -12,11 +12,12 @@ from shoal.contracts.fleets import difference
 from shoal.data import load
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.events import arrivals
+from shoal.fleet import events
+from shoal.fleet.events import arrivals, quiet
 from shoal.fleet.run import train
 from shoal.fleet.stack import RECORD, Stack
 from shoal.fleet.world import worlds
-from shoal.mail.mail import ACCEPTED, Mail
+from shoal.mail.mail import ACCEPTED, Mail, pack
 from shoal.mail.post import Post
 from shoal.settings.groups import Settings
 from shoal.sharing.modes import MODES
@@ -107,6 +108,40 @@ def test_where_all_is_a_common_start_nothing_is_left_to_the_clocks(clock: dict[s
     assert not end.accuracy[:, -1, -1].isnan().any()
     if "seconds" in end.clock:
         assert end.clock["seconds"].isfinite().all()
+
+
+@pytest.mark.parametrize("mode", ["fedavg", "fedcurv"])
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_bundles_come_to_the_same_as_single_mails(mode: str, loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some agents have the speed of others, so that lanes act together that lie next to each other, equally far apart,
+    or neither; some mail is there when it is sent."""
+    changes: dict[str, Any] = {
+        "agents": 5,
+        "clock": {**APART, "speed": [100.0, 37.0, 100.0, 100.0, 53.0]},
+        "network": {"edges": [{"sender": 0, "receiver": 1, **WIRES}], "loss": loss},
+        "sharing": [{"mode": mode, **MODES[mode].example, "every": 2}],
+    }
+    bundled = ended(**changes)
+    assert ACCEPTED in bundled.ledger.column("verdict")
+    monkeypatch.setattr(Post, "free", False)
+    letters = ended(**changes)
+    same(bundled, letters)
+    for name in ("uses", "shares", "latest", "open"):
+        assert getattr(bundled.ledger, name) == getattr(letters.ledger, name)
+    assert [pack(mail) for mail in bundled.inbox] == [pack(mail) for mail in letters.inbox]
+
+
+def test_epochs_between_which_nothing_comes_are_learned_at_once_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes: dict[str, Any] = {"clock": APART, "network": WIRES, "sharing": [{"mode": "fedavg", "every": 2}]}
+    assert [quiet(settings_of(**changes), 2, epoch) for epoch in range(1, 5)] == [True, False, True, False]
+    assert not quiet(settings_of(clock=APART), 2, 1)  # recv asks
+    moments: list[int] = []
+    at_once = train(worlds(settings_of(**changes), load("digits")), None, lambda moment: moments.append(1))[0]
+    monkeypatch.setattr(events, "quiet", lambda *point: False)
+    one_by_one: list[int] = []
+    each = train(worlds(settings_of(**changes), load("digits")), None, lambda moment: one_by_one.append(1))[0]
+    same(at_once, each)
+    assert len(moments) < len(one_by_one)
 
 
 def test_mail_that_is_late_is_absorbed_once_and_not_before_it_has_come(monkeypatch: pytest.MonkeyPatch) -> None:

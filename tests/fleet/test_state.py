@@ -39,7 +39,7 @@ def plain(lanes: int, **tensors: Tensor) -> State:
 
 def test_what_is_written_to_a_piece_is_in_the_stack() -> None:
     whole = plain(4, known=torch.zeros(4, 2))
-    piece = whole.cut(1, 2)
+    piece = whole.cut(slice(1, 3))
     piece["known"][0] += 1  # in place
     piece["known"] = piece["known"] + 1  # anew
     assert whole["known"][:, 0].tolist() == [0, 2, 1, 0]
@@ -49,7 +49,7 @@ def test_what_is_written_to_a_piece_is_in_the_stack() -> None:
 
 def test_a_new_name_in_a_piece_is_new_in_the_stack_and_zero_for_the_others() -> None:
     whole = plain(4)
-    first, second = whole.cut(0, 2), whole.cut(2, 2)
+    first, second = whole.cut(slice(2)), whole.cut(slice(2, 4))
     second["count"] = torch.tensor([7, 8])
     assert whole["count"].tolist() == [0, 0, 7, 8]
     first["count"] = torch.tensor([5, 6])
@@ -72,18 +72,28 @@ def test_a_new_owner_in_a_piece_is_new_in_the_stack() -> None:
 
 def test_a_piece_of_a_piece_writes_to_the_stack_too() -> None:
     whole = plain(4)
-    whole.cut(0, 3).cut(1, 2)["x"] = torch.ones(2)
+    whole.cut(slice(3)).cut(slice(1, 3))["x"] = torch.ones(2)
     assert whole["x"].tolist() == [0, 1, 1, 0]
+
+
+def test_rows_equally_far_apart_are_a_view() -> None:
+    whole = plain(6)
+    whole["x"] = torch.zeros(6)
+    piece = whole.cut(slice(1, 6, 2))
+    piece["x"] += 1
+    piece["y"] = torch.ones(3, 2)
+    assert piece.lanes == 3
+    assert whole["x"].tolist() == whole["y"][:, 0].tolist() == [0, 1, 0, 1, 0, 1]
 
 
 def test_pieces_in_threads_give_the_stack_new_names_at_the_same_time() -> None:
     for _ in range(20):
         whole = plain(8)
-        pieces = [whole.cut(2 * at, 2) for at in range(4)]
+        pieces = [whole.cut(slice(2 * at, 2 * at + 2)) for at in range(4)]
 
         def work(piece: State) -> None:
             for name in "abcdef":
-                piece[name] = torch.full((2, 3), float(piece.first))
+                piece[name] = torch.full((2, 3), float(piece.rows.start))
 
         crew(pieces, work)
         assert set(whole) == set("abcdef")

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
+from shoal.compiled.build import kernel
 from shoal.contracts.fleets import difference
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.sharing.combine import RULES, Heard
+from shoal.sharing.combine import RULES, Heard, averaged
 from shoal.sharing.contract import Sharing
 from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
 from tests.fleets import FEW
@@ -74,3 +76,15 @@ def test_a_rule_that_is_none_is_said_in_a_sentence() -> None:
         small("mlp", sharing=[{"mode": "fedavg", "tolerates": -1}])
     with pytest.raises(SettingsError, match=r"`sharing\.fedavg\.radius` cannot be 0"):
         small("mlp", sharing=[{"mode": "fedavg", "radius": 0.0}])
+
+
+@pytest.mark.skipif(kernel().library is None, reason="there is no C compiler here")
+def test_the_kernel_averages_as_torch_does() -> None:
+    drawn = np.random.default_rng(0)
+    table = torch.from_numpy(drawn.normal(size=(9, 5, 300)).astype(np.float32))
+    sizes = drawn.integers(1, 8, 12)
+    sets = np.stack([drawn.permutation(9)[:7] for _ in sizes])
+    parts = table[:4], table.repeat(1, 2, 1)[4:, :5]  # rows of the second do not lie next to each other
+    found = averaged(parts, sets, sizes, compiled=True)
+    assert torch.equal(found, averaged(parts, sets, sizes))
+    assert torch.equal(found[0], (table[sets[0, : sizes[0]]].double().sum(0) / sizes[0]).float())
