@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from shoal.errors import UserError
 from shoal.files import save
-from shoal.reproduce import benchmarks, dropout, grid, mixed, results
+from shoal.reproduce import benchmarks, compression, dropout, grid, mixed, results
 from shoal.reproduce.results import lines_of as table
 from shoal.runs.cells import Row, read_csv
 from shoal.study.paired import chance
@@ -131,6 +131,18 @@ def by_sharing(rows: list[Row]) -> list[str]:
     return table(["dataset", "learner", "alone, %", *grid.METHODS[1:]], lines)
 
 
+def by_codec(rows: list[Row]) -> list[str]:
+    """Final accuracy of FedAvg by how models are sent, how far that is from FedAvg, and what it costs."""
+    lines = []
+    for row in rows:
+        gap = "" if row["method"] == compression.WHOLE else spread(row, "to_fedavg", end="_se")
+        share = f"{100 * row['of_fedavg']:.1f} %" if row["of_fedavg"] else ""
+        sent = f"{row['bytes_per_link_task']:,.0f}"
+        name = "agents alone" if row["method"] == "vanilla" else row["method"]
+        lines.append([name, spread(row, "final_accuracy", end="_se"), gap, sent, share])
+    return table(["sent", "final accuracy, %", "less FedAvg, paired", "bytes per link and task", "of FedAvg's"], lines)
+
+
 def by_learner(rows: list[Row]) -> list[str]:
     """Learners on sequential MNIST beside what was published; the spread is the standard deviation over seeds."""
     lines = [
@@ -178,6 +190,7 @@ class Table(NamedTuple):
 
 
 TABLES = {
+    compression.COMPRESSION: Table(by_codec, compression.COMPRESSION),
     dropout.NAME: Table(by_dropout, dropout.NAME),
     grid.NAME: Table(by_sharing, grid.NAME),
     mixed.NAME: Table(by_kind, mixed.NAME),
