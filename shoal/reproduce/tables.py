@@ -143,6 +143,35 @@ def by_codec(rows: list[Row]) -> list[str]:
     return table(["sent", "final accuracy, %", "less FedAvg, paired", "bytes per link and task", "of FedAvg's"], lines)
 
 
+def by_network(rows: list[Row]) -> list[str]:
+    """Final accuracy of dictionaries, and what that is more than single fits, by who agrees with whom."""
+    networks = list(dict.fromkeys(row["network"] for row in rows))
+    found = {(row["images"], row["tasks"], row["network"]): row for row in rows}
+    lines = []
+    for images, tasks in dict.fromkeys((row["images"], row["tasks"]) for row in rows):
+        own = [found[images, tasks, network] for network in networks]
+        cells = (f"{spread(row, 'final', end='_se')} ({row['gain']:+.2f} ± {row['gain_se']:.2f})" for row in own)
+        lines.append([f"{images}, {tasks}", spread(own[0], "single", end="_sd"), *cells])
+    return table(["images per class", "single fits", *networks], lines)
+
+
+def by_backbone(rows: list[Row]) -> list[str]:
+    """Nets on a frozen backbone: accuracy on one's own tasks, on those of others, and where no task is told."""
+    lines = [
+        [
+            row["case"],
+            spread(row, "own", end="_se"),
+            number(row["while_learned"]),
+            spread(row, "zero_shot", end="_se"),
+            *("" if row[name] is None else number(row[name]) for name in ("mapped", "free")),
+            f"{row['bytes_per_link']:,}",
+        ]
+        for row in rows
+    ]
+    head = ["", "own tasks, %", "while learned", "others' tasks", "task found", "right without a task told"]
+    return table([*head, "bytes per link and task"], lines)
+
+
 def by_learner(rows: list[Row]) -> list[str]:
     """Learners on sequential MNIST beside what was published; the spread is the standard deviation over seeds."""
     lines = [
@@ -195,6 +224,8 @@ TABLES = {
     grid.NAME: Table(by_sharing, grid.NAME),
     mixed.NAME: Table(by_kind, mixed.NAME),
     "parts": Table(by_part, "parts"),
+    "dictionaries": Table(by_network, "dictionaries"),
+    "backbone": Table(by_backbone, "backbone"),
     benchmarks.SEQUENTIAL: Table(by_learner, benchmarks.SEQUENTIAL),
     benchmarks.SCENARIOS: Table(by_scenario, benchmarks.SCENARIOS),
     "table1-paper": Table(results.at_a_glance("paper"), "table1", "seeds"),

@@ -140,6 +140,26 @@ def test_codecs_are_set_beside_whole_models() -> None:
     ]
 
 
+def test_dictionaries_have_a_line_for_each_number_of_images_and_a_column_for_each_network() -> None:
+    rows = [
+        {"images": images, "tasks": "even", "network": network, "final": 95.0, "final_se": 0.25, "single": 94.5,
+         "single_sd": 0.75, "gain": 0.5, "gain_se": 0.125}
+        for images in (4, 10) for network in ("alone", "ring")
+    ]  # fmt: skip
+    cell = "95.00 ± 0.25 (+0.50 ± 0.12)"
+    assert tables.by_network(rows) == [
+        "| images per class | single fits | alone | ring |",
+        "| --- | --- | --- | --- |",
+        *(f"| {images}, even | 94.50 ± 0.75 | {cell} | {cell} |" for images in (4, 10)),
+    ]
+
+
+def test_masks_and_heads_are_set_side_by_side() -> None:
+    row = {"case": "masks as bits", "own": 99.0, "own_se": 0.5, "while_learned": 98.0, "zero_shot": 80.25}
+    row |= {"zero_shot_se": None, "mapped": None, "free": None, "bytes_per_link": 2900}
+    assert tables.by_backbone([row])[2] == "| masks as bits | 99.00 ± 0.50 | 98.00 | 80.25 |  |  | 2,900 |"
+
+
 def test_a_table_that_nobody_makes_and_one_without_its_csv(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no table `nonsense`; allowed: compression, dropout, "):
         tables.filled(PAGE.format("nonsense"), tmp_path)
