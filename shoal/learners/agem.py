@@ -13,7 +13,8 @@ from shoal.fleet.world import World
 from shoal.learners.batches import Batch, generators, remembered
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only, remembering
-from shoal.learners.step import Part, Tensors, common_units, gradients, objective, unwritten
+from shoal.learners.rehearsal import relearned
+from shoal.learners.step import Part, Tensors, common_units, unwritten
 from shoal.learners.usual import Turn, usage_of, usual_epoch
 from shoal.settings.groups import Settings
 
@@ -43,9 +44,8 @@ class AGEM(Learner):
             return Turn()
         past = remembered(stack, self.reference, generators(stack, self.method, stack.task, epoch, number))
         parts: dict[str, Part] = {name: (slice(0, units),) for name, units in common_units(world).items()}
-        function = partial(objective, world.model, parts, None, world.engine == "loop", (), True)
-        with unwritten(stack, ~(batch.weight.any(1) & past.weight.any(1))):
-            wanted = gradients(world, stack, function, (past, usage_of(world, stack), []), parts, {})
+        with unwritten(stack, ~batch.weight.any(1)):
+            wanted = relearned(world, stack, parts, past, usage_of(world, stack))
         return Turn(lambda found: projected(found, wanted))
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 OWNER = "ella"
 DEAD = 1e-10  # an atom of a squared length below is drawn again
+ALIKE = 0.01  # atoms are, if some direction of theirs is so much shorter than the longest
 DOUBLE = 8  # bytes
 
 
@@ -117,9 +118,9 @@ class Ella(Learner):
                 codes[output] = torch.nn.functional.one_hot(torch.tensor(begun), model.read)
                 state["begun"][row] += 1
             else:
-                # Fewer fits than atoms leave some atoms alike, and codes in such atoms are huge.
-                early = not begun and int(state["count"][row]) < model.read
-                gram, target = posed(start if early else atoms, theta[None], weight[None])
+                # Fewer fits than atoms, of the agent and of those it has agreed with, leave some atoms alike, and codes
+                # in such atoms are huge.
+                gram, target = posed(start if not begun and alike(atoms) else atoms, theta[None], weight[None])
                 codes[output] = sparse(gram, target, self.sparse)[0]
             code = codes[output]
             state["gram"][row] += torch.kron(torch.outer(code, code), weight)
@@ -155,6 +156,12 @@ class Ella(Learner):
             targets.append(target)
         there = state["fitted"].flatten()
         codes[state["fitted"]] = sparse(torch.cat(grams)[there], torch.cat(targets)[there], self.sparse)
+
+
+def alike(atoms: Tensor) -> bool:
+    """Are some atoms of a dictionary [k, D] nearly sums of others?"""
+    lengths = torch.linalg.svdvals(atoms)
+    return bool(lengths[-1] < ALIKE * lengths[0])
 
 
 def factored(world: World) -> Factor:

@@ -8,25 +8,35 @@ from torch import Tensor
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners.batches import Batch
-from shoal.learners.step import Part, Tensors, gradients, objective, together, unwritten
+from shoal.learners.step import Part, Tensors, forth, gradients, slopes, together, unwritten
 from shoal.models import heads
 from shoal.models.contract import Model, Usage
 
 
 def relearned(world: World, stack: Stack, parts: Mapping[str, Part], batch: Batch, usage: Usage) -> Tensors:
     """Every lane's gradients of its mean loss on a batch of memories, each by the head of its task."""
-    function = partial(objective, world.model, parts, None, world.engine == "loop", (), True)
     with unwritten(stack, ~batch.weight.any(1)):
-        return gradients(world, stack, function, (batch, usage, []), parts, {})
+        return slopes(world, stack, batch, parts, None, usage, {}, (), ())
 
 
 def repeated(
     world: World, stack: Stack, parts: Mapping[str, Part], batch: Batch, usage: Usage, said: Tensor
 ) -> Tensors:
     """Every lane's gradients of the mean squared distance between what its net says of a batch and what it `said`."""
+    if (way := forth(world, stack, batch, parts, None, usage, {})) is not None:
+        known, _ = heads.parted(usage)
+        return way.back(2 * (way.logits - said) * shares(batch, known, way.logits))
     function = partial(distance, world.model, parts, world.engine == "loop")
     with unwritten(stack, ~batch.weight.any(1)):
         return gradients(world, stack, function, (batch, usage, said), parts, {})
+
+
+def shares(batch: Batch, known: Tensor | None, logits: Tensor) -> Tensor:
+    """How much each output of each image counts in a mean over those that count, all lanes: [L, B, K]."""
+    counts = batch.weight[..., None].expand_as(logits)
+    if known is not None:
+        counts = counts * known.take_along_dim(batch.task[..., None], 1)
+    return counts / counts.sum((1, 2), keepdim=True).clamp(min=1)
 
 
 def distance(

@@ -246,16 +246,32 @@ def by_hand(
     cuts: Mapping[str, Part],
 ) -> Tensors | None:
     """Every lane's gradients of its loss, without autograd; None, where the model has no such way."""
+    way = forth(world, stack, batch, parts, task, usage, cuts)
+    if way is None:
+        return None
+    known, _ = heads.parted(usage)
+    share = batch.weight / batch.weight.sum(1, keepdim=True).clamp(min=1)
+    logits = heads.all_closed(way.logits, known, batch.task if task is None else task)
+    return way.back(pull(logits, batch.y, share))
+
+
+@torch.no_grad()
+def forth(
+    world: World,
+    stack: Stack,
+    batch: Batch,
+    parts: Mapping[str, Part],
+    task: int | None,
+    usage: Usage,
+    cuts: Mapping[str, Part],
+) -> Forth | None:
+    """All lanes' logits and the way back by hand; None, where the model has no such way."""
     way = getattr(world.model, "by_hand", None) if world.engine == "vmap" else None
     if way is None:
         return None
-    known, usage = heads.parted(usage)
-    which = batch.task if task is None else task
-    forth: Forth | None = way(read(stack, cuts), batch.x, which, parts, **usage)
-    if forth is None:
-        return None
-    share = batch.weight / batch.weight.sum(1, keepdim=True).clamp(min=1)
-    return forth.back(pull(heads.all_closed(forth.logits, known, which), batch.y, share))
+    _, usage = heads.parted(usage)
+    found: Forth | None = way(read(stack, cuts), batch.x, batch.task if task is None else task, parts, **usage)
+    return found
 
 
 @contextmanager

@@ -74,6 +74,42 @@ def monolithic(
     return Forth(logits, back)
 
 
+def layered(
+    names: Sequence[tuple[str, str]],
+    peak: float,
+    params: Mapping[str, Tensor],
+    x: Tensor,
+    task: int | Tensor,
+    parts: Mapping[str, Part],
+    masks: Sequence[Tensor] | None = None,
+) -> Forth:
+    """A net of linear layers of any sizes, each a weight [L, 1, out, in] and a bias [L, 1, out] of these `names` with a
+    ReLU behind it, on rows x[L, B, ...]; dropout acts on what the head reads."""
+    hidden = [(x.flatten(2).float() / peak).mT]
+    for weight, bias in names:
+        hidden.append(run(params[weight][:, 0], params[bias][:, 0, :, None], hidden[-1]))
+    drop = None if masks is None else masks[0].mT
+    logits, from_head = head(params, hidden[-1] if drop is None else hidden[-1] * drop, task, parts)
+
+    def back(pull: Tensor) -> Tensors:
+        found, slope = from_head(pull)
+        if drop is not None:
+            slope.mul_(drop)
+        for k, (weight, bias) in reversed(list(enumerate(names))):
+            if not any(name in parts for layer in names[: k + 1] for name in layer):
+                break
+            behind_relu(slope, hidden[k + 1])
+            if weight in parts:
+                found[weight] = torch.bmm(slope, hidden[k].mT)[:, None]
+            if bias in parts:
+                found[bias] = slope.sum(-1)[:, None]
+            if k:
+                slope = torch.bmm(params[weight][:, 0].mT, slope)
+        return found
+
+    return Forth(logits, back)
+
+
 def behind_relu(slope: Tensor, out: Tensor) -> None:
     """Turn the gradient after a ReLU into that before it, in place; `out` is what came out of it, dropped or not."""
     THRESHOLD(slope, out, 0, grad_input=slope)

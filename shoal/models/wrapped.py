@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
+from math import prod
 from threading import local
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +14,8 @@ from torch import Tensor, nn
 from shoal.data import Bank
 from shoal.doors import line
 from shoal.errors import SettingsError
-from shoal.models import heads
-from shoal.models.contract import Usage
+from shoal.models import by_hand, heads
+from shoal.models.contract import ByHand, Usage
 from shoal.models.foreign import ROWS, complains, made, suited, without_chance, words
 from shoal.models.params import Params, whole
 from shoal.models.table import Entry
@@ -65,6 +67,7 @@ class Wrapped:
         self.kept = {name: tensor.clone() for name, tensor in self.first.named_buffers()}
         self.kept |= {name: one.detach().clone() for name, one in weights.items() if not one.requires_grad}
         self.engine, self.why, self.bound = suited(self.first, x)
+        self.layers = layers_of(self.first, prod(self.shape))
 
     def reads(self, bank: Bank) -> tuple[bool, nn.Module]:
         """Does the net want a channel axis where the bank has none? And the net, with some weights.
@@ -125,6 +128,11 @@ class Wrapped:
     def work(self) -> int:
         return sum(one.numel() for one in self.first.parameters())
 
+    @property
+    def by_hand(self) -> ByHand | None:
+        names = [(f"net.{name}.weight", f"net.{name}.bias") for name in self.layers]
+        return partial(by_hand.layered, names, self.peak) if names else None
+
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         weights = dict(self.fresh(rng).named_parameters())
         drawn = {full: weights[name].detach()[None] for name, full in self.names.items()}
@@ -177,6 +185,17 @@ class Wrapped:
         buffers: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         return heads.read(params, self.features(params, x, task, training, masks, buffers), task)
+
+
+def layers_of(module: nn.Module, inputs: int) -> list[str]:
+    """The names of its linear layers, if a module is nothing but these, from so many `inputs` on, with a ReLU behind
+    each; none, if it is anything else."""
+    parts = [(name, one) for name, one in module.named_children() if not isinstance(one, nn.Flatten)]
+    layers = [(name, one) for name, one in parts[::2] if type(one) is nn.Linear and one.bias is not None]
+    if not isinstance(module, nn.Sequential) or not layers or 2 * len(layers) != len(parts):
+        return []
+    plain = all(type(one) is nn.ReLU for _, one in parts[1::2]) and layers[0][1].in_features == inputs
+    return [name for name, _ in layers] if plain and all(one.requires_grad for one in module.parameters()) else []
 
 
 def without_last(module: nn.Module) -> nn.Module:

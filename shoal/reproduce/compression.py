@@ -12,10 +12,11 @@ from shoal.runs.cells import Row, place_of, scores, summary_of
 from shoal.study.paired import paired
 
 COMPRESSION = "compression"
+WHOLE = "fedavg"  # what the others are set beside
 LEARNER: Row = {"epochs": 40}
 # What FedAvg is told.
 CODED: dict[str, Row] = {
-    "fedavg": {},
+    WHOLE: {},
     "int8": {"compress": "int8"},
     "int4": {"compress": "int4"},
     "sign": {"compress": "sign"},
@@ -44,7 +45,7 @@ def row(cell: Cell, folder: Path) -> Row:
     """A finished cell beside FedAvg, paired over seeds."""
     place = place_of(cell, folder)
     summary = summary_of(place)
-    (whole,) = (one for one in cells(cell.dataset, cell.model, "fair", summary["seeds"]) if one.method == "fedavg")
+    (whole,) = (one for one in cells(cell.dataset, cell.model, "fair", summary["seeds"]) if one.method == WHOLE)
     there = place_of(whole, folder)
     gap = paired(scores(place), scores(there), "final_accuracy") if (there / "summary.json").exists() else None
     sent, most = summary["bytes_per_link_task"] or 0, summary_of(there)["bytes_per_link_task"] if gap else None

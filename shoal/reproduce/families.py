@@ -37,6 +37,7 @@ class Family(NamedTuple):
     methods: tuple[str, ...] = METHODS
     seeds: int = 8
     paper: bool = True  # is it in the paper?
+    base: tuple[str, ...] = ()  # methods that rows are set beside; none: agents alone, where something is varied
 
 
 FAMILIES = {
@@ -53,6 +54,7 @@ FAMILIES = {
         ("vanilla", *compression.CODED),
         4,
         False,
+        (compression.WHOLE,),
     ),
     benchmarks.SEQUENTIAL: Family(
         benchmarks.sequential,
@@ -78,10 +80,12 @@ FAMILIES = {
     links.NAME: Family(
         links.cells, links.records, as_they_are(links.NAME), links.row, links.METHODS, seeds=2, paper=False
     ),
-    grid.NAME: Family(grid.cells, grid.records, as_they_are(grid.NAME), grid.row, grid.METHODS, seeds=4, paper=False),
+    grid.NAME: Family(
+        grid.cells, grid.records, as_they_are(grid.NAME), grid.row, grid.METHODS, 4, paper=False, base=(grid.ALONE,)
+    ),
     mixed.NAME: Family(mixed.cells, mixed.records, as_they_are(mixed.NAME), mixed.row, mixed.METHODS, paper=False),
 }
-FIGURED = ("curves", "budget", "topology", links.NAME, compression.COMPRESSION)  # families with a figure
+FIGURED = ("curves", "budget", "topology", links.NAME, compression.COMPRESSION, grid.NAME)  # families with a figure
 # What tells rows of a CSV apart, and their order.
 RANKS: dict[str, tuple[str, ...]] = {
     "protocol": ("paper", "fair"),
@@ -144,7 +148,7 @@ def choose(
         for family in wanted
         for dataset in datasets or MLP
         for model in models or MODELS
-        for cell in chosen(FAMILIES[family].cells(dataset, model, protocol, seeds_of(family, seeds)), methods)
+        for cell in chosen(FAMILIES[family], dataset, model, protocol, seeds_of(family, seeds), methods)
     ]
     if not found:
         words = " ".join("/".join(some) for some in (datasets, models, methods) if some)
@@ -165,8 +169,11 @@ def row(cell: Cell, folder: Path) -> Row:
     return FAMILIES[cell.what].row(cell, folder)
 
 
-def chosen(cells: list[Cell], methods: list[str] | None) -> list[Cell]:
-    """Cells of these methods, with the agents alone that their gains need."""
+def chosen(
+    family: Family, dataset: str, model: str, protocol: str, seeds: int, methods: list[str] | None
+) -> list[Cell]:
+    """Cells of these methods, with those that their gains need."""
+    cells = family.cells(dataset, model, protocol, seeds)
     if not methods:
         return cells
     # Where figures say "federated", fedprox stands for fedavg in some panels.
@@ -175,8 +182,8 @@ def chosen(cells: list[Cell], methods: list[str] | None) -> list[Cell]:
         for cell in cells
         if cell.method in methods or ("fedavg" in methods and cell.varied.get("mode") == "federated")
     ]
-    varied = any(cell.varied for cell in wanted)
-    return [cell for cell in cells if cell in wanted or (varied and cell.method in ("vanilla", ALONE))]
+    needed = family.base or (("vanilla", ALONE) if any(cell.varied for cell in wanted) else ())
+    return [cell for cell in cells if cell in wanted or (wanted and cell.method in needed)]
 
 
 def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Tables]:

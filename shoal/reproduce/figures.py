@@ -1,7 +1,7 @@
 """The paper's figures, drawn from the CSVs: learning curves, gain against budget, gain by graph."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from shoal.errors import UserError
 from shoal.report.export import export
 from shoal.report.style import DASHES, FLAT, SHAPES, Style, finish, upright
 from shoal.reproduce import budget, links, topology
+from shoal.reproduce import grid as learners
 from shoal.reproduce.table1 import DATASETS, METHODS, MODELS, alike
 from shoal.runs.cells import Row, read_csv
 
@@ -20,6 +21,11 @@ COLOURS = {
     "vanilla": "#000000", "alone": "#5a5a5a", "data": "#0072b2", "fedavg": "#d55e00", "fedprox": "#b97f00",
     "fedcurv": "#7a5230", "fedfish": "#8a8a8a", "modmod": "#009e73", "hybrid": "#b8578c", "federated": "#d55e00",
     "recv": "#0072b2",
+}  # fmt: skip
+# Of learners, in figures where they are what is told apart.
+LEARNERS = {
+    "none": "#000000", "ewc": "#d55e00", "replay": "#0072b2", "derpp": "#009e73", "modular": "#b8578c",
+    "frozen": "#b97f00",
 }  # fmt: skip
 STYLE = Style(page=False, order=())
 
@@ -49,6 +55,7 @@ TITLES = {
     "topology": "Gain over agents alone, %, on eight graphs",
     links.NAME: "Gain in final accuracy over agents alone, points, when mail is lost or agents are gone",
     "compression": "Final accuracy, %, of FedAvg by how models are sent; dashed: agents alone",
+    learners.NAME: "Gain in final accuracy over agents alone with the same learner, points",
 }
 
 
@@ -61,7 +68,7 @@ def subtitle(protocol: str, rows: Sequence[Row]) -> str:
 
 def most(rows: Sequence[Row]) -> list[Row]:
     """Of every cell the run with most seeds; of a dataset and a model, cells of one draw."""
-    names = ("dataset", "model", "method", "mode", "graph", "p", "loss", "absent", *budget.VARIED)
+    names = ("dataset", "model", "learner", "method", "mode", "graph", "p", "loss", "absent", *budget.VARIED)
     found = []
     for same in budget.grouped(alike(rows), names).values():
         top = max(row["seeds"] for row in same)
@@ -216,13 +223,45 @@ def codecs(rows: Sequence[Row]) -> Any:
     ).properties(width=520, height=300)
 
 
-FIGURES = {"curves": curves, "budget": budgets, "topology": graphs, links.NAME: conditions, "compression": codecs}
+def by_learner(rows: Sequence[Row]) -> Any:
+    """Gain with its error by what is shared, a panel for each dataset, a line for each learner: where lines cross, the
+    order of two ways of sharing depends on the learner."""
+    kept = [
+        {**row, "gain": row["final_accuracy_difference"],
+         "low": row["final_accuracy_difference"] - (row["final_accuracy_difference_se"] or 0),
+         "high": row["final_accuracy_difference"] + (row["final_accuracy_difference_se"] or 0)}
+        for row in rows if row["final_accuracy_difference"] is not None
+    ]  # fmt: skip
+    if not kept:
+        return None
+    names = [name for name in LEARNERS if any(row["learner"] == name for row in kept)]
+    methods = [name for name in learners.METHODS if any(row["method"] == name for row in kept)]
+    colour = coloured("learner", names, LEARNERS)
+    x = alt.X("method:N", title=None, sort=methods, axis=alt.Axis(labelAngle=0))
+    offset = alt.XOffset("learner:N", sort=names)
+
+    def panel(dataset: str) -> Any:
+        base = alt.Chart(alt.InlineData(values=[row for row in kept if row["dataset"] == dataset]))
+        low, y = (alt.Y(f"{name}:Q", title=None, axis=upright()) for name in ("low", "gain"))
+        line = base.mark_line(strokeWidth=1, opacity=0.5).encode(x=x, xOffset=offset, y=y, color=colour)
+        error = base.mark_rule(strokeWidth=1.6).encode(x=x, xOffset=offset, y=low, y2="high:Q", color=colour)
+        point = base.mark_point(size=60, filled=True, opacity=1).encode(x=x, xOffset=offset, y=y, color=colour)
+        return alt.layer(zero(), line, error, point).properties(width=430, height=260, title=heading(dataset))
+
+    shown = [panel(name) for name in DATASETS if any(row["dataset"] == name for row in kept)]
+    return alt.hconcat(*shown).resolve_scale(y="shared")
 
 
-def coloured(field: str, names: Sequence[str]) -> alt.Color:
-    """A method or mode has the same colour in all figures, whichever are there."""
+FIGURES = {
+    "curves": curves, "budget": budgets, "topology": graphs, links.NAME: conditions, "compression": codecs,
+    learners.NAME: by_learner,
+}  # fmt: skip
+
+
+def coloured(field: str, names: Sequence[str], colours: Mapping[str, str] = COLOURS) -> alt.Color:
+    """A method, mode or learner has the same colour in all figures, whichever are there."""
     legend = alt.Legend(title=None, symbolType="stroke", symbolOpacity=1, symbolStrokeWidth=3)
-    return alt.Color(f"{field}:N", legend=legend, scale=alt.Scale(domain=names, range=[COLOURS[one] for one in names]))
+    return alt.Color(f"{field}:N", legend=legend, scale=alt.Scale(domain=names, range=[colours[one] for one in names]))
 
 
 def modes_look(rows: Sequence[Row]) -> tuple[alt.Color, alt.Shape]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from shoal.errors import UserError
 from shoal.files import save
-from shoal.reproduce import benchmarks, dropout, grid, mixed, results
+from shoal.reproduce import benchmarks, compression, dropout, grid, mixed, results
 from shoal.reproduce.results import lines_of as table
 from shoal.runs.cells import Row, read_csv
 from shoal.study.paired import chance
@@ -131,6 +131,47 @@ def by_sharing(rows: list[Row]) -> list[str]:
     return table(["dataset", "learner", "alone, %", *grid.METHODS[1:]], lines)
 
 
+def by_codec(rows: list[Row]) -> list[str]:
+    """Final accuracy of FedAvg by how models are sent, how far that is from FedAvg, and what it costs."""
+    lines = []
+    for row in rows:
+        gap = "" if row["method"] == compression.WHOLE else spread(row, "to_fedavg", end="_se")
+        share = f"{100 * row['of_fedavg']:.1f} %" if row["of_fedavg"] else ""
+        sent = f"{row['bytes_per_link_task']:,.0f}"
+        name = "agents alone" if row["method"] == "vanilla" else row["method"]
+        lines.append([name, spread(row, "final_accuracy", end="_se"), gap, sent, share])
+    return table(["sent", "final accuracy, %", "less FedAvg, paired", "bytes per link and task", "of FedAvg's"], lines)
+
+
+def by_network(rows: list[Row]) -> list[str]:
+    """Final accuracy of dictionaries, and what that is more than single fits, by who agrees with whom."""
+    networks = list(dict.fromkeys(row["network"] for row in rows))
+    found = {(row["images"], row["tasks"], row["network"]): row for row in rows}
+    lines = []
+    for images, tasks in dict.fromkeys((row["images"], row["tasks"]) for row in rows):
+        own = [found[images, tasks, network] for network in networks]
+        cells = (f"{spread(row, 'final', end='_se')} ({row['gain']:+.2f} ± {row['gain_se']:.2f})" for row in own)
+        lines.append([f"{images}, {tasks}", spread(own[0], "single", end="_sd"), *cells])
+    return table(["images per class", "single fits", *networks], lines)
+
+
+def by_backbone(rows: list[Row]) -> list[str]:
+    """Nets on a frozen backbone: accuracy on one's own tasks, on those of others, and where no task is told."""
+    lines = [
+        [
+            row["case"],
+            spread(row, "own", end="_se"),
+            number(row["while_learned"]),
+            spread(row, "zero_shot", end="_se"),
+            *("" if row[name] is None else number(row[name]) for name in ("mapped", "free")),
+            f"{row['bytes_per_link']:,}",
+        ]
+        for row in rows
+    ]
+    head = ["", "own tasks, %", "while learned", "others' tasks", "task found", "right without a task told"]
+    return table([*head, "bytes per link and task"], lines)
+
+
 def by_learner(rows: list[Row]) -> list[str]:
     """Learners on sequential MNIST beside what was published; the spread is the standard deviation over seeds."""
     lines = [
@@ -178,10 +219,13 @@ class Table(NamedTuple):
 
 
 TABLES = {
+    compression.COMPRESSION: Table(by_codec, compression.COMPRESSION),
     dropout.NAME: Table(by_dropout, dropout.NAME),
     grid.NAME: Table(by_sharing, grid.NAME),
     mixed.NAME: Table(by_kind, mixed.NAME),
     "parts": Table(by_part, "parts"),
+    "dictionaries": Table(by_network, "dictionaries"),
+    "backbone": Table(by_backbone, "backbone"),
     benchmarks.SEQUENTIAL: Table(by_learner, benchmarks.SEQUENTIAL),
     benchmarks.SCENARIOS: Table(by_scenario, benchmarks.SCENARIOS),
     "table1-paper": Table(results.at_a_glance("paper"), "table1", "seeds"),

@@ -39,7 +39,7 @@ def test_gains_of_the_grid_are_over_agents_alone_with_the_same_learner(monkeypat
 
     monkeypatch.setattr(grid, "made", small)
     monkeypatch.setattr(grid, "LEARNERS", ("none", "replay"))
-    words = ("--dataset", "mnist", "--model", "monolithic", "--method", "none", "--method", "fedavg")
+    words = ("--dataset", "mnist", "--model", "monolithic", "--method", "fedavg")  # agents alone come along
     done = call("reproduce", "grid", *words, "--seeds", "2", "--out", "out")
     assert done.code == 0, done.err
     rows = {(row["learner"], row["method"]): row for row in read_csv(Path("out/grid.csv"))}
@@ -56,6 +56,8 @@ def test_gains_of_the_grid_are_over_agents_alone_with_the_same_learner(monkeypat
     head, _, first, second = made(page.read_text(), "grid")
     assert head == "| dataset | learner | alone, % | data | fedavg | fedavg int8 | modules | masks |"
     assert (first.startswith("| mnist | none | "), second.startswith("| mnist | replay | ")) == (True, True)
+    (drawn,) = Path("out/figures").glob("grid-fair*.svg")
+    assert "replay" in drawn.read_text()
 
 
 def test_dropout_is_on_or_off_for_everyone_and_gains_are_over_agents_alone_with_the_same(
@@ -123,8 +125,43 @@ def test_parts_of_modules_are_set_side_by_side() -> None:
     ]
 
 
+def test_codecs_are_set_beside_whole_models() -> None:
+    rows = [
+        {"method": name, "final_accuracy": 92.0, "final_accuracy_se": 0.25, "bytes_per_link_task": sent,
+         "of_fedavg": share, "to_fedavg": gap, "to_fedavg_se": error}
+        for name, sent, share, gap, error in (
+            ("vanilla", 0, 0.0, 0.125, 0.5), ("fedavg", 2000.0, 1.0, 0.0, 0.0), ("int8", 500.0, 0.25, -0.125, 0.0625)
+        )
+    ]  # fmt: skip
+    assert tables.by_codec(rows)[2:] == [
+        "| agents alone | 92.00 ± 0.25 | 0.12 ± 0.50 | 0 |  |",
+        "| fedavg | 92.00 ± 0.25 |  | 2,000 | 100.0 % |",
+        "| int8 | 92.00 ± 0.25 | -0.12 ± 0.06 | 500 | 25.0 % |",
+    ]
+
+
+def test_dictionaries_have_a_line_for_each_number_of_images_and_a_column_for_each_network() -> None:
+    rows = [
+        {"images": images, "tasks": "even", "network": network, "final": 95.0, "final_se": 0.25, "single": 94.5,
+         "single_sd": 0.75, "gain": 0.5, "gain_se": 0.125}
+        for images in (4, 10) for network in ("alone", "ring")
+    ]  # fmt: skip
+    cell = "95.00 ± 0.25 (+0.50 ± 0.12)"
+    assert tables.by_network(rows) == [
+        "| images per class | single fits | alone | ring |",
+        "| --- | --- | --- | --- |",
+        *(f"| {images}, even | 94.50 ± 0.75 | {cell} | {cell} |" for images in (4, 10)),
+    ]
+
+
+def test_masks_and_heads_are_set_side_by_side() -> None:
+    row = {"case": "masks as bits", "own": 99.0, "own_se": 0.5, "while_learned": 98.0, "zero_shot": 80.25}
+    row |= {"zero_shot_se": None, "mapped": None, "free": None, "bytes_per_link": 2900}
+    assert tables.by_backbone([row])[2] == "| masks as bits | 99.00 ± 0.50 | 98.00 | 80.25 |  |  | 2,900 |"
+
+
 def test_a_table_that_nobody_makes_and_one_without_its_csv(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no table `nonsense`; allowed: dropout, "):
+    with pytest.raises(UserError, match="no table `nonsense`; allowed: compression, dropout, "):
         tables.filled(PAGE.format("nonsense"), tmp_path)
     assert made(tables.filled(PAGE.format("mixed"), tmp_path), "mixed") == ["Not measured yet: there is no mixed.csv."]
     (tmp_path / "plain.md").write_text("no marks")

@@ -131,8 +131,10 @@ def flying(folder: Path) -> int:
     return sum(len(stack.inbox) for stack in stacks or ())
 
 
-@pytest.mark.parametrize(("model", "mode"), [("frozen-mlp", "heads")])
-def test_agents_with_no_weights_in_common_have_no_distance(model: str, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "mode"), [("frozen-mlp", {"mode": "heads"}), ("masked-mlp", {"mode": "masks", "every": 1})]
+)
+def test_agents_with_no_weights_in_common_have_no_distance(model: str, mode: dict[str, Any]) -> None:
     settings = Settings(
         **SMALL | {"model": model, "learner": {"epochs": 2, "batch": 8, "memory": 0}, "sharing": [mode]}
     )

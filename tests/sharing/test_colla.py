@@ -13,7 +13,7 @@ from shoal.errors import SettingsError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners.closed import linear, logistic, sparse
-from shoal.learners.ella import Ella
+from shoal.learners.ella import Ella, alike
 from shoal.learners.table import LEARNERS
 from shoal.mail.mail import Mail
 from shoal.models.table import MODELS
@@ -68,6 +68,19 @@ def gap(world: World, stack: Stack) -> float:
 @pytest.mark.parametrize(("graph", "classes"), [("ring", False), ("ring", True), ("server", False), ("complete", True)])
 def test_agents_reach_the_dictionary_of_all(graph: str, classes: bool) -> None:
     assert gap(*ran(graph, classes=classes)) < 0.02
+
+
+def test_lost_mail_leaves_agents_near_the_dictionary_of_all_and_not_at_it() -> None:
+    whole, broken = (gap(*ran({"graph": "ring", "loss": loss}, epochs=20)) for loss in (0.0, 0.2))
+    assert whole < 0.02 < broken < 0.5
+
+
+def test_codes_are_found_in_common_atoms_until_those_of_the_agent_differ() -> None:
+    atoms = torch.eye(3, 5, dtype=torch.float64)
+    assert not alike(atoms)
+    atoms[2] = atoms[0] + 2 * atoms[1]
+    assert alike(atoms)
+    assert alike(torch.zeros_like(atoms)[:1]) is False  # one atom has no other to be like
 
 
 def test_a_message_is_the_shared_atoms_and_a_number() -> None:
