@@ -7,7 +7,20 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from shoal.errors import SettingsError, UserError
-from shoal.reproduce import benchmarks, budget, compression, curves, dropout, gaps, grid, links, mixed, table1, topology
+from shoal.reproduce import (
+    benchmarks,
+    budget,
+    compression,
+    curves,
+    dropout,
+    gaps,
+    grid,
+    leak,
+    links,
+    mixed,
+    table1,
+    topology,
+)
 from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, Cell, redrawn, settings
 from shoal.runs.cells import Row, read_csv, write_csv
 from shoal.settings.groups import Tasks
@@ -75,6 +88,7 @@ FAMILIES = {
     dropout.NAME: Family(
         dropout.cells, dropout.records, as_they_are(dropout.NAME), dropout.row, dropout.METHODS, paper=False
     ),
+    leak.NAME: Family(leak.cells, leak.records, as_they_are(leak.NAME), leak.row, leak.METHODS, seeds=4, paper=False),
     links.NAME: Family(
         links.cells, links.records, as_they_are(links.NAME), links.row, links.METHODS, seeds=2, paper=False
     ),
@@ -95,6 +109,7 @@ KEYS = (
     "learner",
     "kind",
     "dropout",
+    "own_validation",
     "mode",
     "graph",
     "p",

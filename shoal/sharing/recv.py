@@ -15,7 +15,7 @@ from shoal.errors import SettingsError
 from shoal.fleet.evaluate import Trained, nets
 from shoal.fleet.world import World
 from shoal.learners import received
-from shoal.learners.received import Arrived
+from shoal.learners.received import Arrived, digest
 from shoal.mail.bundle import Bundle
 from shoal.mail.mail import ACCEPTED, EXPIRED, OUT_OF_RANGE, TOO_MANY, Expected, Mail, by_receiver, identify
 from shoal.mail.post import Post
@@ -23,6 +23,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models import dropout
 from shoal.rng import key
 from shoal.settings.groups import Settings
+from shoal.settings.part import LATER
 from shoal.sharing.accept import NO_HELP, Accept, accepting, helps
 from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, put, replies, store
@@ -74,6 +75,11 @@ class Recv(Sharing):
     oldest: NonNegativeInt = Field(0, description="senders search their tasks from this one on")
     accept: Accept = accepting("the images of a sender that help")
     leak: bool = Field(False, description="after answering once, train without dropout for good (the paper's code did)")
+    own_validation: Literal["keep", "drop"] = Field(
+        "keep",
+        description="received images that are among the receiver's own validation images are learned, or left out",
+        json_schema_extra=LATER,
+    )
 
     @property
     def room(self) -> int:
@@ -253,15 +259,25 @@ class Recv(Sharing):
         queries = post.notes[lane] if post.asked(mail) is not None else remembered(post, mail) or NONE
         images, origin = mail.payload["images"], mail.payload["queries"].tolist()
         labels = mail.payload["labels"].tolist() if "labels" in mail.payload else [None] * len(origin)
+        usable = self.usable(post, lane, images).tolist()
         arrived = []
-        for image, at, label in zip(images, origin, labels, strict=True):
+        for image, at, label, new in zip(images, origin, labels, usable, strict=True):
             task = int(queries.task[at])
             wanted = world.streams[world.row[lane]][task]
-            if label is not None and label not in wanted.classes:
+            if not new or (label is not None and label not in wanted.classes):
                 continue
             local = int(queries.local[at]) if self.labels == "query" else wanted.outputs.index(label)
             arrived.append(Arrived(image, local, task))
         return arrived
+
+    def usable(self, post: Post, lane: Lane, images: Tensor) -> np.ndarray:
+        """Which of some received images a lane may learn: all, or those that it does not validate on."""
+        if self.own_validation == "keep":
+            return np.ones(len(images), bool)
+        stream = post.world.streams[post.world.row[lane]]
+        own = post.world.images(np.concatenate([one.validation for one in stream[: post.stack.task + 1]]))
+        held_out = {digest(image) for image in own}
+        return np.array([digest(image) not in held_out for image in images], bool)
 
     def absorb_all(self, post: Post, answers: Bundle) -> None:
         """`absorb` of a bundle of answers to what was asked just now."""
@@ -287,6 +303,9 @@ class Recv(Sharing):
                 known = true >= 0
                 task, at = task[known], at[known]
                 local = (local if self.labels == "query" else true)[known]
+            if self.own_validation == "drop":
+                new = self.usable(post, lane, answers.content["images"][torch.from_numpy(at)])
+                task, local, at = task[new], local[new], at[new]
             put(post, lane, answers.content["images"], at, local, task, self.buffer)
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
