@@ -50,13 +50,14 @@ class Family(NamedTuple):
     methods: tuple[str, ...] = METHODS
     seeds: int = 8
     paper: bool = True  # is it in the paper?
+    settle: Callable[[Tables], Tables] = nothing  # rows that have to be made anew when others come beside them
 
 
 FAMILIES = {
     "table1": Family(table1.cells, table1.records),
     "curves": Family(table1.cells, curves.records),
-    "budget": Family(budget.cells, budget.records, budget.conclude),
-    "topology": Family(topology.cells, budget.records, topology.conclude),
+    "budget": Family(budget.cells, budget.records, budget.conclude, settle=budget.settled("budget")),
+    "topology": Family(topology.cells, budget.records, topology.conclude, settle=budget.settled("topology")),
     "gaps": Family(table1.cells, table1.records, gaps.conclude),
     compression.COMPRESSION: Family(
         compression.cells,
@@ -209,6 +210,8 @@ def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Table
     found: dict[str, Tables] = {}
     for what in families:
         try:
+            for name, rows in FAMILIES[what].settle(kept).items():
+                kept[name] = read_csv(write_csv(files[name], rows))
             found[what] = {name: rows for name, rows in FAMILIES[what].conclude(kept).items() if rows}
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"cannot make sense of the CSVs in {place} ({error}); restore them") from None
