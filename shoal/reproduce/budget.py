@@ -196,7 +196,8 @@ def errors(rows: Sequence[Row], each: Sequence[Row]) -> Row:
     """Standard errors over seeds: each seed has a line of its own, and their mean is the line of the means. None, if
     some seeds do not have all the budgets."""
     slopes, values = [], []
-    for same in grouped([one for one in each if one["floats_per_edge_task"]], ("seed",)).values():
+    known = [one for one in each if one["floats_per_edge_task"] and one["gain"] is not None]
+    for same in grouped(known, ("seed",)).values():
         spots = points(same)
         gains, budgets = [spot.gain for spot in spots], [spot.setting for spot in spots]
         if len(same) == len(rows) and (slope := marginal(gains, budgets)) is not None:

@@ -40,6 +40,11 @@ def as_they_are(name: str) -> Callable[[Tables], Tables]:
     return lambda tables: {name: tables[name]}
 
 
+def of_table1(cell: Cell, folder: Path) -> Tables:
+    """All that is shown of a run of Table 1: its numbers, its seeds, its learning curve."""
+    return table1.records(cell, folder) | curves.records(cell, folder)
+
+
 class Family(NamedTuple):
     """A table or figure of the paper, or a published benchmark."""
 
@@ -50,11 +55,11 @@ class Family(NamedTuple):
     methods: tuple[str, ...] = METHODS
     seeds: int = 8
     paper: bool = True  # is it in the paper?
-    settle: Callable[[Tables], Tables] = nothing  # rows that have to be made anew when others come beside them
+    settle: Callable[[Tables], Tables] = nothing  # what is written beside the rows, and rows that depend on others
 
 
 FAMILIES = {
-    "table1": Family(table1.cells, table1.records),
+    "table1": Family(table1.cells, of_table1, settle=gaps.conclude),
     "curves": Family(table1.cells, curves.records),
     "budget": Family(budget.cells, budget.records, budget.conclude, settle=budget.settled("budget")),
     "topology": Family(topology.cells, budget.records, topology.conclude, settle=budget.settled("topology")),
@@ -211,7 +216,7 @@ def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Table
     for what in families:
         try:
             for name, rows in FAMILIES[what].settle(kept).items():
-                kept[name] = read_csv(write_csv(files[name], rows))
+                kept[name] = read_csv(write_csv(place / f"{name}.csv", rows))
             found[what] = {name: rows for name, rows in FAMILIES[what].conclude(kept).items() if rows}
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"cannot make sense of the CSVs in {place} ({error}); restore them") from None
