@@ -123,6 +123,22 @@ def test_parts_of_modules_are_set_side_by_side() -> None:
     ]
 
 
+def test_what_a_part_adds_is_what_is_lost_without_it() -> None:
+    rows = [
+        {"parts": parts, "routes": "all", "seeds": 4, "lost": lost, "lost_se": error}
+        for parts, lost, error in (
+            ("structure+head", 1.5, 0.25),
+            ("module+head", -0.5, 1.0),
+            ("module+structure", 1, None),
+        )
+    ]
+    assert tables.by_loss(rows)[2:] == [
+        "| module | +1.50 ± 0.25 (p 0.009) |",
+        "| structure | -0.50 ± 1.00 (p 0.651) |",
+        "| head | +1.00 (p -) |",
+    ]
+
+
 def test_a_table_that_nobody_makes_and_one_without_its_csv(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no table `nonsense`; allowed: dropout, "):
         tables.filled(PAGE.format("nonsense"), tmp_path)
