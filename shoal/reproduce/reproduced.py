@@ -216,9 +216,11 @@ def reduced(best: dict[Key, Row], each: dict[Key, Scores]) -> list[str]:
         "## CIFAR-100, reduced",
         "",
         f"**Not the paper's protocol:** `{SMALL}` has {reduction()}; images are asked for every {RHYTHM['simp']} "
-        "epochs, models averaged after each. Only gains over vanilla of the same model can be set beside the paper's, "
-        "with care. AUC in % of its maximum. In full it is `shoal reproduce table1 --dataset cifar100`, about three "
-        "months on two cores by the speed we measured.",
+        "epochs, models averaged after each. Only gains over agents alone with the same model and the same start can "
+        "be set beside the paper's, which are over vanilla, with care; without such agents there is no gain (images "
+        "are shared among agents with starts of their own, all else among agents that begin together). AUC in % of its "
+        "maximum. In full it is `shoal reproduce table1 --dataset cifar100`, about three months on two cores by the "
+        "speed we measured.",
         "",
         "| protocol | model | method | final | gain | the paper's, in full | AUC | gain | the paper's, in full "
         "| seeds | run | commit |",

@@ -118,6 +118,8 @@ def gained(row: Row, name: str = "gain") -> str:
 
 def by_loss(rows: list[Row]) -> list[str]:
     """What each part adds to the two others, paired over seeds: what is lost without it."""
+    if "lost" not in rows[0]:
+        return ["Not measured yet: parts.csv has no column `lost`."]
     found = {(row["parts"], row["routes"]): row for row in rows}
     groups = list(dict.fromkeys(row["routes"] for row in rows))
     lines = []

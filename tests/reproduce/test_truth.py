@@ -1,6 +1,7 @@
 """Rows of two draws in one table, what we got wrong, and pages whose numbers are those of the CSVs."""
 
 import re
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from shoal.errors import SettingsError
 from shoal.reproduce import best, claims, corrections, draws, families, given, results, tables
 from shoal.reproduce.overview import gain
-from shoal.reproduce.table1 import MLP, MODELS, alike, settings
+from shoal.reproduce.table1 import MLP, MODELS, alike, cells, settings
 from shoal.runs.cells import Row, read_csv
 from shoal.study.paired import paired
+from shoal.study.sweep import grid
 from tests.command import ROOT
 
 DOCS = ROOT / "docs"
@@ -204,6 +206,18 @@ def test_prices_and_speeds_of_the_readme_are_in_the_csvs() -> None:
     rates = [one["rate"] for one in bench if (one["cores"], one["lanes"], one["contender"]) == (1, 64, "shoal")]
     plain, modular = (f"{round(one, -2):,.0f}" for one in rates)
     assert f"learn {plain} (nets in one piece) or {modular} (modular) agent-steps per second" in text
+
+
+def test_the_commands_for_a_gpu_train_the_cells_of_table_1() -> None:
+    text = (DOCS / "results.md").read_text()
+    commands = [line.split() for line in text.splitlines() if line.startswith("    shoal sweep cifar100 ")]
+    found = {
+        cell.settings.identity()
+        for _, _, name, *words in commands
+        for cell in grid(Path(name), [word for word in words if "=" in word], ["seeds=8"])
+    }
+    wanted = {cell.settings.identity() for model in MODELS for cell in cells("cifar100", model, "paper", 8)}
+    assert found == wanted
 
 
 @pytest.mark.parametrize("name", ["budget", "topology"])
