@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from shoal.reproduce import budget, claims, draws, given, results
+from shoal.reproduce.best import by_cell, fullest
 from shoal.reproduce.claims import Key
 from shoal.reproduce.overview import CLOSE
 from shoal.reproduce.table1 import ALONE, FORMER, former, settings
@@ -30,7 +31,7 @@ def section(tables: Tables, each: Mapping[Key, Scores]) -> list[str]:
         slopes(tables),
         leak(tables),
         divergence(),
-        chances(each),
+        chances(tables, each),
         sources(),
     ]
     lines += [*(f"{at}. {words}" for at, words in enumerate(found, 1)), ""]
@@ -201,20 +202,32 @@ def divergence() -> str:
     )
 
 
-def chances(each: Mapping[Key, Scores]) -> str:
+def chances(tables: Tables, each: Mapping[Key, Scores]) -> str:
     said = (
         "**p-values as if each were the only one.** Before: a claim held if every rival was below with p < "
         f"{SURE}. Now p is corrected by Holm's rule for the number of rivals, and beside an undecided difference "
         "stands how many seeds would decide it. "
     )
+    then = by_cell(fullest(row for row in tables["table1"] if former(row)), tables["seeds"])
     counts = []
     for protocol in ("paper", "fair"):
-        found = claims.judged(protocol, each)
-        shown = [gap.p is not None and gap.p < SURE for one in found for gap in one.gaps.values()]
-        kept = [one.shows(rival) for one in found for rival in one.gaps]
-        if found:
-            counts.append(f"`{protocol}`: of {len(shown)} differences {sum(shown)} were shown before, {sum(kept)} now")
+        found = claims.judged(protocol, then)
+        raw = [gap.p is not None and gap.p < SURE for one in found for gap in one.gaps.values()]
+        if not found:
+            continue
+        words = f"`{protocol}`: of {len(raw)} differences {sum(raw)} were shown before, {holding(found)} with the rule"
+        now = claims.judged(protocol, each)
+        if {key: one for key, one in each.items() if key[0] == protocol} != {
+            key: one for key, one in then.items() if key[0] == protocol
+        }:
+            words += f", {holding(now)} of {sum(len(one.gaps) for one in now)} with the rows that this page has now"
+        counts.append(words)
     return (said + "; ".join(counts)).rstrip(" .") + "."
+
+
+def holding(found: Sequence[claims.Finding]) -> int:
+    """How many differences are shown by corrected p-values."""
+    return sum(one.shows(rival) for one in found for rival in one.gaps)
 
 
 def sources() -> str:
