@@ -35,7 +35,7 @@ def section(tables: Tables, each: Mapping[Key, Scores]) -> list[str]:
         sources(),
     ]
     lines += [*(f"{at}. {words}" for at, words in enumerate(found, 1)), ""]
-    return [*lines, *draws.section(tables["table1"])]
+    return [*lines, *draws.section(tables["table1"], tables.get("weights", ()))]
 
 
 def tasks(tables: Tables) -> str:

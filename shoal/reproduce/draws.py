@@ -101,8 +101,26 @@ def begins(row: Row) -> bool:
     return settings(row["dataset"], row["model"], row["method"], row["protocol"], 1).tasks.common
 
 
-def section(rows: Iterable[Row]) -> list[str]:
-    """The cells that were trained with both draws: by dataset and start beside what was expected, then one by one."""
+def luck(again: Iterable[Row]) -> list[str]:
+    """How far apart two runs with the same draws are."""
+    found = [
+        f"{row['model']} {row['method']} on {row['dataset']} {row['final_accuracy']:.2f} and "
+        f"{row['final_accuracy_again']:.2f} (± {row['final_accuracy_se_weights']:.2f})"
+        for row in again
+    ]
+    if not found:
+        return []
+    return [
+        "",
+        "Draws are repeated, weights, batches and dropout cannot be. Cells that were trained once more with the same "
+        f"draws and other weights (`shoal reproduce weights`), final accuracy: {', '.join(found)}; in brackets the "
+        "error that weights alone give each mean, and the paper's too: no draw explains what is smaller.",
+    ]
+
+
+def section(rows: Iterable[Row], again: Iterable[Row] = ()) -> list[str]:
+    """The cells that were trained with both draws: by dataset and start beside what was expected, then one by one; and
+    what other weights change (`again`)."""
     pairs = twice(rows)
     if not pairs:
         return []
@@ -134,6 +152,7 @@ def section(rows: Iterable[Row]) -> list[str]:
     if alike is not None:
         lines += ["", f"The last two columns are correlated with r = {alike:.2f} over {len(seen)} groups."]
     lines += [
+        *luck(again),
         "",
         f"Every cell, *final accuracy / AUC* ± error over seeds, bold where they are more than {CLOSE} from the "
         "paper's; last, what an independent implementation has with the authors' draws, where it was tried:",

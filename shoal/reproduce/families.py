@@ -20,6 +20,7 @@ from shoal.reproduce import (
     mixed,
     table1,
     topology,
+    weights,
 )
 from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, Cell, redrawn, settings
 from shoal.runs.cells import Row, read_csv, write_csv
@@ -99,6 +100,9 @@ FAMILIES = {
         links.cells, links.records, as_they_are(links.NAME), links.row, links.METHODS, seeds=2, paper=False
     ),
     grid.NAME: Family(grid.cells, grid.records, as_they_are(grid.NAME), grid.row, grid.METHODS, seeds=4, paper=False),
+    weights.NAME: Family(
+        weights.cells, weights.records, as_they_are(weights.NAME), weights.row, weights.METHODS, paper=False
+    ),
     mixed.NAME: Family(mixed.cells, mixed.records, as_they_are(mixed.NAME), mixed.row, mixed.METHODS, paper=False),
 }
 FIGURED = ("curves", "budget", "topology", links.NAME, compression.COMPRESSION)  # families with a figure
