@@ -58,10 +58,10 @@ def close(rows: Iterable[Row]) -> str:
         return f"{near(rows)} numbers are within {CLOSE} of the paper's, on the mean {fmean(gaps(rows)):+.2f} apart."
     said = (
         f"With the authors' own draws of tasks {near(now)} numbers are within {CLOSE} of the paper's; their mean "
-        f"difference from it is {fmean(gaps(now)):+.2f} (the goal: all of them, and {MEAN})."
+        f"difference is {fmean(gaps(now)):+.2f} (goal: all, and {MEAN})."
     )
     if old:
-        said += f" The others are still of the draws of shoal 0.1: {near(old)} are within {CLOSE}."
+        said += f" The others have the draws of shoal 0.1: {near(old)} are within {CLOSE}."
     return said
 
 

@@ -273,7 +273,9 @@ def sizes(fleet: Settings) -> dict[str, str]:
 
 def budgets(tables: Tables, pictures: Mapping[str, str]) -> list[str]:
     """What more communication brings."""
-    found = budget.conclude({"budget": alike(tables["budget"]), "budget_seeds": tables["budget_seeds"]})["slopes"]
+    found = budget.conclude({"budget": alike(tables["budget"]), "budget_seeds": tables.get("budget_seeds", [])})[
+        "slopes"
+    ]
     if not found:
         return []
     lines = [

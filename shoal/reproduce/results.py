@@ -113,15 +113,13 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     size = [results for results in (per_link(fit["fair", name, "monolithic", "data"]) for name in MLP) if results]
     most = " most" if fmean(plain.values()) > fmean(modular.values()) else ""
     lines = [
-        "Four datasets, both kinds of nets, protocol `fair` (one clean setting for all), seeds 0 to "
-        f"{' or 0 to '.join(str(count - 1) for count in counts)}, differences paired over seeds ± standard error"
+        "Four datasets, protocol `fair` (one clean setting for all), seeds 0 to "
+        f"{' or 0 to '.join(str(count - 1) for count in counts)}, over agents alone, paired over seeds ± standard error"
         + ("; tasks as shoal 0.1 drew them" if any(former(row) for row in here) else "")
-        + " ([docs/results.md](docs/results.md) has the tables, [REPRODUCED.md](REPRODUCED.md) every row beside the "
-        "paper's):",
+        + " ([tables](docs/results.md)):",
         "",
-        f"- **Images help nets that are one piece{most}**: {span(plain.values())} points of final accuracy over agents "
-        f"alone, for {min(size) / 1e6:.2f} to {max(size) / 1e6:.2f} MB per link and task; nets made of modules "
-        f"{span(modular.values())}.",
+        f"- **Images help nets in one piece{most}**: {span(plain.values())} points of final accuracy, for "
+        f"{min(size) / 1e6:.2f} to {max(size) / 1e6:.2f} MB per link and task; modular nets {span(modular.values())}.",
     ]
     ratio = [
         fit["fair", name, "modular", "data"]["bytes_total"] / fit["fair", name, "modular", "modmod"]["bytes_total"]
@@ -131,21 +129,18 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     against = race.gaps["data"]
     state = "is not decided yet" if not race.shows("data") else "is shown" if against.mean > 0 else "is refuted"
     lines.append(
-        "- **Modules are the cheapest help**: nets made of modules learn faster with received ones (AUC "
-        f"{span(gains('modular', 'modmod', 'auc').values())} over agents alone), for 1/{max(ratio):.0f} to "
-        f"1/{min(ratio):.0f} of the bytes that images take in a whole run on the MNISTs. That they learn faster than "
-        f"with images {state} ({tenths(against)})."
+        f"- **Modules are the cheapest help**: AUC {span(gains('modular', 'modmod', 'auc').values())}, for "
+        f"1/{max(ratio):.0f} to 1/{min(ratio):.0f} of the bytes that images take on the MNISTs. That nets learn faster "
+        f"with them than with images {state} ({tenths(against)})."
     )
     both = [findings["the hybrid ends above its parts", model] for model in ("modular", "monolithic")]
     said = []
-    for one, words in zip(both, ("modular nets", "nets in one piece"), strict=True):
+    for one, words in zip(both, ("modular nets", "one piece"), strict=True):
         parts = [
             f"{tenths(one.gaps[name])} over {NAMED[name]} alone" for name in ("data", "modmod") if name in one.gaps
         ]
-        said.append(f"{words}: {VERDICTS[one.verdict]} ({', '.join(parts)})")
-    lines.append(
-        f"- **All at once**, does it end above each of its parts? {said[0][0].upper()}{said[0][1:]}; {said[1]}."
-    )
+        said.append(f"in {words}: {VERDICTS[one.verdict]} ({', '.join(parts)})")
+    lines.append(f"- **All at once ends above each part** {'; '.join(said)}.")
     average = {model: gains(model, "fedavg", "final_accuracy") for model in ("monolithic", "modular")}
     every = [gain for one in average.values() for gain in one.values()]
     least = min(MLP, key=lambda name: fmean(one[name] for one in average.values()))

@@ -43,9 +43,8 @@ def test_rows_of_two_draws_stand_side_by_side_and_are_never_compared() -> None:
         "fedavg": "agent",
     }
     assert draws.close(best.printed(shown)) == (
-        "With the authors' own draws of tasks 4 of 4 numbers are within 1.0 of the paper's; their mean difference from "
-        "it is +0.50 (the goal: all of them, and 0.1). The others are still of the draws of shoal 0.1: 0 of 2 are "
-        "within 1.0."
+        "With the authors' own draws of tasks 4 of 4 numbers are within 1.0 of the paper's; their mean difference is "
+        "+0.50 (goal: all, and 0.1). The others have the draws of shoal 0.1: 0 of 2 are within 1.0."
     )
     assert draws.effect(every) == (
         "2 cells were trained with both draws: with those of shoal 0.1 0 of 4 numbers are within 1.0 of the paper's, "
@@ -146,11 +145,11 @@ def test_what_the_readme_found_is_in_the_csvs() -> None:
         return f"{min(values):+.1f}", f"{max(values):+.1f}"
 
     low, high = span(gains("monolithic", "data", "final_accuracy"))
-    assert f"{low} to {high} points of final accuracy over agents alone" in text
+    assert f"{low} to {high} points of final accuracy, for " in text
     low, high = span(gains("modular", "data", "final_accuracy"))
-    assert f"nets made of modules {low} to {high}." in text
+    assert f"modular nets {low} to {high}." in text
     low, high = span(gains("modular", "modmod", "auc"))
-    assert f"(AUC {low} to {high} over agents alone)" in text
+    assert f"AUC {low} to {high}, for " in text
     low, high = span([*gains("monolithic", "fedavg", "final_accuracy"), *gains("modular", "fedavg", "final_accuracy")])
     assert f"**Averaging models** brings {low} to {high} points of final accuracy" in text
 
@@ -197,7 +196,7 @@ def test_prices_and_speeds_of_the_readme_are_in_the_csvs() -> None:
         / fit["fair", dataset, "modular", "modmod"]["bytes_total"]
         for dataset in MLP[:3]
     ]
-    assert f"for 1/{max(sent):.0f} to 1/{min(sent):.0f} of the bytes that images take in a whole run" in text
+    assert f"for 1/{max(sent):.0f} to 1/{min(sent):.0f} of the bytes that images take on the MNISTs" in text
     images = [results.per_link(fit["fair", dataset, "monolithic", "data"]) or 0.0 for dataset in MLP]
     assert f"for {min(images) / 1e6:.2f} to {max(images) / 1e6:.2f} MB per link and task" in text
     free = {given.given(settings(name, model, "data", "fair", 1)).total for name in MLP[:3] for model in MODELS}
