@@ -46,8 +46,8 @@ def reproduce(
     seeds: Annotated[
         int | None,
         typer.Option(
-            help="Repetitions of the whole fleet (default: 8, as in the paper; 5 of sequential-mnist, 4 of compression, "
-            "grid and leak, 3 of three-scenarios, 2 of links).",
+            help="Repetitions of the whole fleet (default: 8, as in the paper; 5 of sequential-mnist, 4 of "
+            "compression, grid and leak, 3 of three-scenarios, 2 of links).",
             show_default=False,
         ),
     ] = None,
