@@ -155,7 +155,9 @@ def section(rows: Iterable[Row], again: Iterable[Row] = ()) -> list[str]:
         *luck(again),
         "",
         f"Every cell, *final accuracy / AUC* ± error over seeds, bold where they are more than {CLOSE} from the "
-        "paper's; last, what an independent implementation has with the authors' draws, where it was tried:",
+        "paper's; last, what an independent implementation has with the authors' draws, where it was tried. Cells of a "
+        "dataset and a model that begin together begin with the same nets, one for each seed, so that their "
+        "differences from the paper go together:",
         "",
         "| dataset | model | method | the paper | shoal 0.1's draws | the authors' draws | elsewhere |",
         "| --- " * 7 + "|",

@@ -65,7 +65,8 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
         "is a run: its identity names all its settings, its commit the code. The first error is pooled over agents and "
         "seeds, as the paper's; the second, in brackets, is over seeds; trust that one, because agents of one seed are "
         'not independent. "In errors" is the difference from the paper in standard errors over seeds, as if the number '
-        "in the paper had none. All numbers are final accuracy in % or AUC, whose maximum is 101.",
+        "in the paper had none; rows with the authors' draws meet the paper's own tasks, so that this error has the "
+        "luck of tasks and the difference has not. All numbers are final accuracy in % or AUC, whose maximum is 101.",
         "",
         *earlier(best.values()),
     ]
