@@ -17,7 +17,7 @@ def reproduce(
         str,
         typer.Argument(
             help="Of the paper: table1, curves, budget, topology, gaps, or all of these. Beside it: compression, "
-            "sequential-mnist, three-scenarios, dropout, links, grid, mixed. Or report."
+            "sequential-mnist, three-scenarios, dropout, leak, links, grid, mixed, weights. Or report."
         ),
     ],
     dataset: Annotated[
@@ -46,8 +46,8 @@ def reproduce(
     seeds: Annotated[
         int | None,
         typer.Option(
-            help="Repetitions of the whole fleet (default: 8, as in the paper; 5 of sequential-mnist, 4 of compression "
-            "and grid, 3 of three-scenarios, 2 of links).",
+            help="Repetitions of the whole fleet (default: 8, as in the paper; 5 of sequential-mnist, 4 of "
+            "compression, grid and leak, 3 of three-scenarios, 2 of links).",
             show_default=False,
         ),
     ] = None,
@@ -73,10 +73,10 @@ def reproduce(
 ) -> None:
     """Repeat the runs of the paper's tables and figures, and set them beside the printed numbers.
 
-    **table1**: every method. **curves**: accuracy while learning, of the same runs. **budget**: gain against the log
-    of what may be sent, marginal gain, value of budget. **topology**: gain on sparser and sparser graphs. **gaps**: how
-    far apart the rows of Table 1 are. **report** trains nothing: it draws the figures and writes the page from the CSVs
-    (to `--write`, or beside them).
+    **table1**: every method, with what **curves** (accuracy while learning) and **gaps** (how far apart the rows are)
+    show of the same runs. **budget**: gain against the log of what may be sent, marginal gain, value of budget.
+    **topology**: gain on sparser and sparser graphs. **report** trains nothing: it draws the figures and writes the
+    page from the CSVs (to `--write`, or beside them).
 
     Methods: **vanilla** agents share nothing; nor do agents **alone**, which begin as those that share do; **data**
     shares images (Recv; Simp on cifar100); **fedavg**, **fedprox**, **fedcurv**, **fedfish** average models with their
@@ -86,7 +86,8 @@ def reproduce(
     (van de Ven's) set single learners beside what their authors published. **compression**: accuracy against bytes
     of models that are sent compressed. **links**: what gains are left where mail is lost or agents are gone. **grid**:
     every learner with every way of sharing. **dropout**: does the paper's gain of images come from sharing, or from
-    dropout? **mixed**: what a fleet of three kinds of nets gains.
+    dropout? **leak**: does it matter that validation images come back as answers? **weights**: how far apart are runs
+    with the same tasks and other weights? **mixed**: what a fleet of three kinds of nets gains.
 
     All these commands add to the same CSVs. A run that several of them need is trained once.
     """
@@ -97,7 +98,8 @@ def reproduce(
 
     place = tables or out
     pictures = figures or place / "figures"
-    wanted = list(families.FAMILIES) if what in ("all", "report") else [what]
+    # A page shows all figures, so that it is written with all of them drawn anew.
+    wanted = list(families.FAMILIES) if write or what in ("all", "report") else [what]
     if what != "report":
         chosen = families.choose(what, dataset, model, method, protocol or PAPER, seeds, draw)
         if only:

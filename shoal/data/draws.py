@@ -72,10 +72,11 @@ def lots(bank: Bank, settings: Settings, choose: Choose) -> Callable[[Lane], Lot
             found[lane] = Lot(train, validation, choose(ids(source), tasks, lane, rng))
         return found
 
-    match tasks.draw:
-        case "agent":
-            return by_agent
-        case "fleet":
-            return by_fleet
-        case "authors":
-            return lambda lane: authors(lane.seed)[lane]
+    ways: dict[str, Callable[[Lane], Lot]] = {
+        "agent": by_agent,
+        "fleet": by_fleet,
+        "authors": lambda lane: authors(lane.seed)[lane],
+    }
+    by = ways[tasks.draw]
+    every = tasks.repeat
+    return by if every is None else lambda lane: by(lane._replace(seed=lane.seed % every))

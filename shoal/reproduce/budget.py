@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shoal.reproduce import table1
-from shoal.reproduce.table1 import SMALL, Cell, bases, row, settings
-from shoal.runs.cells import Row, finished, place_of, scores, summary_of
+from shoal.reproduce.table1 import SMALL, Cell, base_of, bases, row, settings
+from shoal.runs.cells import Row, place_of, scores
 from shoal.study import metrics
 
 # Marginal gain (% per unit of ln B) and value of budget (% per float) as printed.
@@ -44,6 +45,10 @@ NOTEBOOKS: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {
 QUERIES, IMAGES = (10, 20, 30), (20, 40, 80)  # of Recv, of Simp
 EXCHANGES = {9: 10, 16: 5, 50: 1}  # epochs between exchanges of images: how many the paper counts in a task
 VARIED = ("every", "queries", "images", "sent")
+GAINS = ("gain", "gain_se", "gain_se_pooled", "gain_vanilla", "base")
+OF_A_SEED = ("seed", "final_accuracy", "gain")
+Finals = dict[int, float]  # final accuracies, or gains, by seed
+Alone = dict[tuple[Any, ...], Finals]  # of agents alone, by problem and method
 
 
 def cells(dataset: str, model: str, protocol: str, seeds: int) -> list[Cell]:
@@ -78,7 +83,7 @@ def cells(dataset: str, model: str, protocol: str, seeds: int) -> list[Cell]:
             adapts: dict[str, Row] = {"learner": {"adaptation": "last"}} if paper and dataset == "cifar100" else {}
             choose: Row = {} if again else {"choose": "tryout"}
             found.append(cell("modmod", "modmod", {"sent": sent}, choose, **adapts))
-    return found[:1] + [replace(base, varied=found[0].varied) for base in bases(found)] + found[1:]
+    return found[:1] + [replace(one, varied=found[0].varied) for one in bases(found)] + found[1:]
 
 
 def federated(dataset: str, model: str, protocol: str, proximal: Iterable[str]) -> tuple[str, Row]:
@@ -89,51 +94,74 @@ def federated(dataset: str, model: str, protocol: str, proximal: Iterable[str]) 
 
 
 def records(cell: Cell, folder: Path) -> dict[str, list[Row]]:
-    """A row for the cell, with its gain, and one for each of its seeds."""
-    own = row(cell, folder)
+    """A row for the cell and one for each of its seeds; `settled` fills in their gains."""
+    own = {name: one for name, one in row(cell, folder).items() if "_gain" not in name and name != "out"}
     head = {name: own[name] for name in ("dataset", "model", "method", "protocol", "draw", *cell.varied, "seeds")}
+    sent = own["floats_per_edge_task"]
     return {
-        cell.what: [{**{name: one for name, one in own.items() if name != "out"}, **relative(own, cell, folder)}],
+        cell.what: [own | dict.fromkeys(GAINS)],
         f"{cell.what}_seeds": [
-            {**head, "seed": seed, "gain": gain, "floats_per_edge_task": own["floats_per_edge_task"]}
-            for seed, gain in by_seed(cell, folder).items()
+            {**head, "seed": seed, "final_accuracy": one["final_accuracy"], "gain": None, "floats_per_edge_task": sent}
+            for seed, one in scores(place_of(cell, folder)).items()
         ],
     }
 
 
-def by_seed(cell: Cell, folder: Path) -> dict[int, float]:
-    """Every seed's gain in % of what agents alone reach in the mean: the mean of these is the gain of the cell."""
-    if not finished(cell.base, folder):
-        return {}
-    here, there = scores(place_of(cell, folder)), scores(place_of(cell.base, folder))
-    base, name = final(cell.base, folder), "final_accuracy"
-    return {seed: 100 * (here[seed][name] - there[seed][name]) / base for seed in sorted(here.keys() & there.keys())}
+def settled(what: str) -> Callable[[dict[str, list[Row]]], dict[str, list[Row]]]:
+    """Fill in the gains of a table's rows and seeds over agents alone that begin with the same tasks, as its CSVs have
+    them: when these are trained, rows that were there before get their gains too."""
+
+    def made(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
+        rows, seeds = tables[what], tables[f"{what}_seeds"]
+        names = [name for name in seeds[0] if name not in (*OF_A_SEED, "floats_per_edge_task")]
+        each = {
+            run: {one["seed"]: one["final_accuracy"] for one in same} for run, same in grouped(seeds, names).items()
+        }
+
+        def finals(one: Row) -> Finals:
+            return each.get(tuple(one[name] for name in names), {})
+
+        alone = {(*problem(one), one["method"]): finals(one) for one in seeds if one["mode"] == "alone"}
+        return {
+            what: [{**one, **gained(one, finals(one), alone)} for one in rows],
+            f"{what}_seeds": [
+                {**one, "gain": over(one, finals(one), alone, base(one)).get(one["seed"])} for one in seeds
+            ],
+        }
+
+    return made
 
 
-def relative(own: Row, cell: Cell, folder: Path) -> Row:
+def gained(own: Row, here: Finals, alone: Alone) -> Row:
     """Gain in % of what agents alone reach that begin with the same tasks, its error paired over seeds, and the
     paper's: the run's own, pooled; and the gain over the paper's base."""
-    found: Row = dict.fromkeys(("gain", "gain_se", "gain_se_pooled", "gain_vanilla")) | {"base": cell.base.method}
-    if finished(cell.vanilla, folder):
-        found["gain_vanilla"] = metrics.gain(own["final_accuracy"], final(cell.vanilla, folder))
-    if not finished(cell.base, folder):
+    gains, before = (list(over(own, here, alone, name).values()) for name in (base(own), "vanilla"))
+    found: Row = dict.fromkeys(GAINS) | {"base": base(own), "gain_vanilla": fmean(before) if before else None}
+    if not gains:
         return found
-    base = final(cell.base, folder)
-
-    def share(value: float | None) -> float | None:
-        return None if value is None else 100 * value / base
-
+    level = fmean(alone[*problem(own), base(own)].values())
     return found | {
-        "gain": metrics.gain(own["final_accuracy"], base),
-        "gain_se": share(own["final_accuracy_gain_se"]),
-        "gain_se_pooled": share(own["final_accuracy_se"]),
+        "gain": fmean(gains),
+        "gain_se": float(metrics.error(np.array(gains))) if len(gains) > 1 else None,
+        "gain_se_pooled": None if own["final_accuracy_se"] is None else 100 * own["final_accuracy_se"] / level,
     }
 
 
-def final(cell: Cell, folder: Path) -> float:
-    """The final accuracy of a finished cell."""
-    found: float = summary_of(place_of(cell, folder))["final_accuracy"]
-    return found
+def over(own: Row, here: Finals, alone: Alone, method: str) -> Finals:
+    """Every seed's gain in % of what agents alone reach in the mean; nothing, if these have not been run."""
+    there = alone.get((*problem(own), method), {})
+    both = sorted(here.keys() & there.keys())
+    return {seed: 100 * (here[seed] - there[seed]) / fmean(there[one] for one in both) for seed in both}
+
+
+def problem(own: Row) -> tuple[Any, ...]:
+    """What has to be the same in a run and in the agents alone that it is compared with."""
+    return tuple(own[name] for name in ("protocol", "draw", "seeds", "dataset", "model"))
+
+
+def base(own: Row) -> str:
+    """The agents alone that begin with the same tasks as a run."""
+    return base_of(own["protocol"], own["dataset"], own["model"], own["method"])
 
 
 class Point(NamedTuple):
@@ -168,7 +196,8 @@ def errors(rows: Sequence[Row], each: Sequence[Row]) -> Row:
     """Standard errors over seeds: each seed has a line of its own, and their mean is the line of the means. None, if
     some seeds do not have all the budgets."""
     slopes, values = [], []
-    for same in grouped([one for one in each if one["floats_per_edge_task"]], ("seed",)).values():
+    known = [one for one in each if one["floats_per_edge_task"] and one["gain"] is not None]
+    for same in grouped(known, ("seed",)).values():
         spots = points(same)
         gains, budgets = [spot.gain for spot in spots], [spot.setting for spot in spots]
         if len(same) == len(rows) and (slope := marginal(gains, budgets)) is not None:

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from shoal.reproduce import budget, claims, draws, given, results
+from shoal.reproduce.best import by_cell, fullest
 from shoal.reproduce.claims import Key
-from shoal.reproduce.table1 import ALONE, settings
+from shoal.reproduce.overview import CLOSE
+from shoal.reproduce.table1 import ALONE, FORMER, former, settings
 from shoal.runs.cells import Row
-from shoal.study.paired import SURE, Scores, paired
+from shoal.study.paired import SURE, Scores, chance
 
 Tables = Mapping[str, Sequence[Row]]
 
@@ -29,18 +31,26 @@ def section(tables: Tables, each: Mapping[Key, Scores]) -> list[str]:
         slopes(tables),
         leak(tables),
         divergence(),
-        chances(each),
+        chances(tables, each),
+        sources(),
     ]
-    return [*lines, *(f"{at}. {words}" for at, words in enumerate(found, 1)), ""]
+    lines += [*(f"{at}. {words}" for at, words in enumerate(found, 1)), ""]
+    return [*lines, *draws.section(tables["table1"], tables.get("weights", ()))]
 
 
 def tasks(tables: Tables) -> str:
     effect = draws.effect(tables["table1"])
+    below = [row for row in tables["table1"] if row["protocol"] == "paper" and former(row)]
+    before = f"; {draws.near(below)} numbers were within {CLOSE} of the paper's" if draws.gaps(below) else ""
     return (
-        '**The draws of tasks.** Before: "we found no cause" for rows that were below the paper\'s. Found out by a '
-        "model of how hard pairs of classes are: our seeds had drawn harder ones, most of all on kmnist. Now protocol "
-        "`paper` repeats the authors' draws number by number; whether that brings numbers closer, only cells that were "
-        "trained with both can say. " + (effect or "No cell has been trained with both draws yet.")
+        f'**The draws of tasks.** Before: "we found no cause" for rows that were below the paper\'s{before}. Found out '
+        "by a model of how hard pairs of classes are: our seeds had drawn harder ones, most of all on kmnist. Now "
+        "protocol `paper` repeats the authors' draws number by number. "
+        + (
+            f"{effect} [Below](#table-1-with-both-draws) they stand side by side."
+            if effect
+            else "No cell has been trained with both draws yet."
+        )
     )
 
 
@@ -53,20 +63,37 @@ def base(tables: Tables) -> str:
         f"{starts(tables['table1'])}."
     )
     rows = [row for row in tables.get("topology", ()) if row["mode"] != "alone"]
-    mended = [row for row in rows if row.get("base") == ALONE]
-    worst = [row for row in mended if (row["dataset"], row["model"], row["mode"]) == ("kmnist", "modular", "federated")]
+    worst = [
+        row
+        for row in rows
+        if (row["dataset"], row["model"], row["mode"], row["draw"]) == ("kmnist", "modular", "federated", FORMER)
+        and row["gain"] is not None
+    ]
     if worst:
         before, now = (fmean(row[name] for row in worst) for name in ("gain_vanilla", "gain"))
         said += (
             f" Averaging modular nets on kmnist, the mean over {len(worst)} graphs: before {before:+.2f} %, now "
-            f"{now:+.2f} % (2 seeds)."
+            f"{now:+.2f} % ({worst[0]['seeds']} seeds)."
         )
-    if len(mended) < len(rows):
-        said += (
-            f" {len(rows) - len(mended)} of the {len(rows)} runs on other graphs are still over vanilla, because their "
-            "agents alone have not been run."
-        )
+    said += values(tables)
+    waiting = sum(row["gain"] is None for row in rows)
+    if waiting:
+        said += f" {waiting} of the {len(rows)} runs on other graphs have no gain until their agents alone are run."
     return said
+
+
+def values(tables: Tables) -> str:
+    """The value of budget over the paper's base and over agents alone with the same start, where both are known."""
+    found = []
+    for (model, mode), some in budget.grouped(tables.get("budget", ()), ("model", "mode")).items():
+        rows = [row for row in some if former(row) and row["gain"] is not None and row["gain_vanilla"] is not None]
+        if mode == "alone" or not any(row["base"] == ALONE for row in rows):
+            continue
+        both = ([{**row, "gain": row[name]} for row in rows] for name in ("gain_vanilla", "gain"))
+        spots = (budget.points(same) for same in both)
+        before, now = (budget.value([one.gain for one in same], [one.setting for one in same]) for same in spots)
+        found.append(f"{mode} in {model} nets before {before:.1e}, now {now:.1e}")
+    return f" Value of budget, % per float: {'; '.join(found)}." if found else ""
 
 
 def starts(rows: Sequence[Row]) -> str:
@@ -144,24 +171,26 @@ def slopes(tables: Tables) -> str:
 def leak(tables: Tables) -> str:
     said = (
         "**Validation images that came back as answers.** Before: every agent split the training images for itself, so "
-        "that 4 % of an agent's validation images were training images of a neighbour, and could come back. Now, under "
-        "`fair`, the fleet splits once, and nobody validates on what another trains on. "
+        "that an image that one validates on can be a training image of another, and come back. Now, under `fair`, the "
+        "fleet splits once, and nobody validates on what another trains on. "
     )
-    found = {}
-    for draw in ("agent", "fleet"):
-        own: dict[str, Scores] = {"vanilla": {}, "data": {}}
-        for row in tables["seeds"]:
-            here = (*draws.key_of(row)[:3], row.get("draw"), row["seeds"])
-            if here == ("fair", "mnist", "monolithic", draw, 4) and row["method"] in own:
-                own[row["method"]][row["seed"]] = {"final_accuracy": row["final_accuracy"]}
-        found[draw] = paired(own["data"], own["vanilla"], "final_accuracy")
-    before, now = found["agent"], found["fleet"]
-    if before is None or now is None or before.error is None or now.error is None:
+    rows = [row for row in tables.get("leak", ()) if row["own_validation"] == "keep"]
+    if not rows:
         return said + "The difference that it makes has not been measured yet."
+    found = []
+    for row in rows:
+        gaps = [
+            f"{row[f'{name}_difference']:+.2f} ± {row[f'{name}_difference_se']:.2f} (p "
+            f"{chance(row[f'{name}_difference_p'])})"
+            for name in ("final_accuracy", "auc")
+        ]
+        found.append(f"{row['model']} nets {' / '.join(gaps)}")
+    one = rows[0]
     return said + (
-        f"Images bring monolithic nets on mnist (4 seeds each) before {before.mean:+.2f} ± {before.error:.2f}, now "
-        f"{now.mean:+.2f} ± {now.error:.2f} points of final accuracy; the tasks of the two are drawn anew, so that the "
-        "difference is also luck."
+        f"Measured on {one['dataset']} with images shared, {one['seeds']} seeds, the same tasks and splits: "
+        f"{one['shared']:.1f} % of an agent's validation images are training images of another; learning those that "
+        "come back instead of leaving them out (`sharing.recv.own_validation`) changes final accuracy / AUC by "
+        f"{', '.join(found)}."
     )
 
 
@@ -173,17 +202,38 @@ def divergence() -> str:
     )
 
 
-def chances(each: Mapping[Key, Scores]) -> str:
+def chances(tables: Tables, each: Mapping[Key, Scores]) -> str:
     said = (
         "**p-values as if each were the only one.** Before: a claim held if every rival was below with p < "
         f"{SURE}. Now p is corrected by Holm's rule for the number of rivals, and beside an undecided difference "
         "stands how many seeds would decide it. "
     )
+    then = by_cell(fullest(row for row in tables["table1"] if former(row)), tables["seeds"])
     counts = []
     for protocol in ("paper", "fair"):
-        found = claims.judged(protocol, each)
-        shown = [gap.p is not None and gap.p < SURE for one in found for gap in one.gaps.values()]
-        kept = [one.shows(rival) for one in found for rival in one.gaps]
-        if found:
-            counts.append(f"`{protocol}`: of {len(shown)} differences {sum(shown)} were shown before, {sum(kept)} now")
+        found = claims.judged(protocol, then)
+        raw = [gap.p is not None and gap.p < SURE for one in found for gap in one.gaps.values()]
+        if not found:
+            continue
+        words = f"`{protocol}`: of {len(raw)} differences {sum(raw)} were shown before, {holding(found)} with the rule"
+        now = claims.judged(protocol, each)
+        if {key: one for key, one in each.items() if key[0] == protocol} != {
+            key: one for key, one in then.items() if key[0] == protocol
+        }:
+            words += f", {holding(now)} of {sum(len(one.gaps) for one in now)} with the rows that this page has now"
+        counts.append(words)
     return (said + "; ".join(counts)).rstrip(" .") + "."
+
+
+def holding(found: Sequence[claims.Finding]) -> int:
+    """How many differences are shown by corrected p-values."""
+    return sum(one.shows(rival) for one in found for rival in one.gaps)
+
+
+def sources() -> str:
+    return (
+        "**Numbers without a source.** Before: the numbers on dropout, transfer, the mixed fleet and CIFAR-100 in "
+        "[results](docs/results.md), and all sentences in README, stood in no file. Now every table and every finding "
+        "is made from a CSV, and a test compares them; where no CSV was kept, the page says so, with the command that "
+        "makes the numbers anew."
+    )

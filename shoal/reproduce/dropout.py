@@ -6,16 +6,15 @@ rows. Here it is on for everyone, or off for everyone (protocol `fair`).
 
 from pathlib import Path
 
+from shoal.reproduce.control import beside
 from shoal.reproduce.table1 import Cell, settings
-from shoal.runs.cells import Row, place_of, scores, summary_of
+from shoal.runs.cells import Row
 from shoal.settings.groups import FAIR
-from shoal.study.compare import difference
 
 NAME = "dropout"
 ROWS = (("monolithic", "mnist"), ("monolithic", "kmnist"), ("modular", "mnist"))
 RATES = (0.5, 0.0)
 METHODS = ("vanilla", "data")
-SHOWN = ("final_accuracy", "final_accuracy_se_seeds", "auc", "auc_se_seeds")
 
 
 def cells(dataset: str, model: str, protocol: str, seeds: int) -> list[Cell]:
@@ -32,17 +31,8 @@ def cell(dataset: str, model: str, method: str, rate: float, seeds: int) -> Cell
 
 def row(one: Cell, folder: Path) -> Row:
     """A finished cell, and what it has more than agents alone with the same dropout."""
-    place = place_of(one, folder)
-    summary = summary_of(place)
     alone = cell(one.dataset, one.model, METHODS[0], one.varied["dropout"], one.settings.seeds)
-    there = scores(place_of(alone, folder))
-    more = difference(summary, scores(place), there, one.method == METHODS[0])
-    gains = {
-        f"{name}_difference{end}": more[f"{name}_difference{end}"] for name in SHOWN[::2] for end in ("", "_se", "_p")
-    }
-    head = {"dataset": one.dataset, "model": one.model, "method": one.method, **one.varied, "seeds": summary["seeds"]}
-    end = {"seconds": summary["seconds"], "identity": one.settings.identity(), "commit": summary["commit"]}
-    return head | {name: summary[name] for name in SHOWN} | gains | end
+    return beside(one, alone, folder)
 
 
 def records(one: Cell, folder: Path) -> dict[str, list[Row]]:

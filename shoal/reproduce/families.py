@@ -7,7 +7,21 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from shoal.errors import SettingsError, UserError
-from shoal.reproduce import benchmarks, budget, compression, curves, dropout, gaps, grid, links, mixed, table1, topology
+from shoal.reproduce import (
+    benchmarks,
+    budget,
+    compression,
+    curves,
+    dropout,
+    gaps,
+    grid,
+    leak,
+    links,
+    mixed,
+    table1,
+    topology,
+    weights,
+)
 from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, Cell, redrawn, settings
 from shoal.runs.cells import Row, read_csv, write_csv
 from shoal.settings.groups import Tasks
@@ -27,6 +41,11 @@ def as_they_are(name: str) -> Callable[[Tables], Tables]:
     return lambda tables: {name: tables[name]}
 
 
+def of_table1(cell: Cell, folder: Path) -> Tables:
+    """All that is shown of a run of Table 1: its numbers, its seeds, its learning curve."""
+    return table1.records(cell, folder) | curves.records(cell, folder)
+
+
 class Family(NamedTuple):
     """A table or figure of the paper, or a published benchmark."""
 
@@ -38,13 +57,14 @@ class Family(NamedTuple):
     seeds: int = 8
     paper: bool = True  # is it in the paper?
     base: tuple[str, ...] = ()  # methods that rows are set beside; none: agents alone, where something is varied
+    settle: Callable[[Tables], Tables] = nothing  # what is written beside the rows, and rows that depend on others
 
 
 FAMILIES = {
-    "table1": Family(table1.cells, table1.records),
+    "table1": Family(table1.cells, of_table1, settle=gaps.conclude),
     "curves": Family(table1.cells, curves.records),
-    "budget": Family(budget.cells, budget.records, budget.conclude),
-    "topology": Family(topology.cells, budget.records, topology.conclude),
+    "budget": Family(budget.cells, budget.records, budget.conclude, settle=budget.settled("budget")),
+    "topology": Family(topology.cells, budget.records, topology.conclude, settle=budget.settled("topology")),
     "gaps": Family(table1.cells, table1.records, gaps.conclude),
     compression.COMPRESSION: Family(
         compression.cells,
@@ -77,11 +97,15 @@ FAMILIES = {
     dropout.NAME: Family(
         dropout.cells, dropout.records, as_they_are(dropout.NAME), dropout.row, dropout.METHODS, paper=False
     ),
+    leak.NAME: Family(leak.cells, leak.records, as_they_are(leak.NAME), leak.row, leak.METHODS, seeds=4, paper=False),
     links.NAME: Family(
         links.cells, links.records, as_they_are(links.NAME), links.row, links.METHODS, seeds=2, paper=False
     ),
     grid.NAME: Family(
         grid.cells, grid.records, as_they_are(grid.NAME), grid.row, grid.METHODS, 4, paper=False, base=(grid.ALONE,)
+    ),
+    weights.NAME: Family(
+        weights.cells, weights.records, as_they_are(weights.NAME), weights.row, weights.METHODS, paper=False
     ),
     mixed.NAME: Family(mixed.cells, mixed.records, as_they_are(mixed.NAME), mixed.row, mixed.METHODS, paper=False),
 }
@@ -99,6 +123,7 @@ KEYS = (
     "learner",
     "kind",
     "dropout",
+    "own_validation",
     "mode",
     "graph",
     "p",
@@ -201,6 +226,8 @@ def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Table
     found: dict[str, Tables] = {}
     for what in families:
         try:
+            for name, rows in FAMILIES[what].settle(kept).items():
+                kept[name] = read_csv(write_csv(place / f"{name}.csv", rows))
             found[what] = {name: rows for name, rows in FAMILIES[what].conclude(kept).items() if rows}
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"cannot make sense of the CSVs in {place} ({error}); restore them") from None

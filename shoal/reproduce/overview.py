@@ -41,8 +41,7 @@ def gain(key: Key, name: str, each: Mapping[Key, Scores]) -> Gain | None:
     protocol, dataset, model, method = key
     if method in ("vanilla", ALONE):
         return None
-    base = each.get((protocol, dataset, model, base_of(*key))) or each.get((protocol, dataset, model, "vanilla"), {})
-    return paired(each.get(key, {}), base, name)
+    return paired(each.get(key, {}), each.get((protocol, dataset, model, base_of(*key)), {}), name)
 
 
 def signed(gap: Gain | None) -> str:

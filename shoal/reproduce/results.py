@@ -1,14 +1,20 @@
 """What pages for people show of Table 1, the budget and the graphs: short tables from the CSVs."""
 
 from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
 
 from shoal.reproduce import budget, claims, draws, overview, topology
 from shoal.reproduce.best import by_cell, fullest, printed
-from shoal.reproduce.claims import TOGETHER
-from shoal.reproduce.table1 import alike, former, settings
+from shoal.reproduce.claims import METRICS, TOGETHER
+from shoal.reproduce.table1 import FORMER, MLP, alike, former, settings
 from shoal.runs.cells import Row
+from shoal.study.paired import Gain, chance
+from shoal.study.power import POWER
 
 MODES = ("data", "federated", "modmod")
+NAMED = {"data": "images", "modmod": "modules"}
+VERDICTS = {"holds": "yes", "fails": "no", "undecided": "not shown"}
+DREW = {"agent": "shoal 0.1", "authors": "the paper's authors", "fleet": "the fleet"}
 MAIN = ("vanilla", "data", "fedavg", "modmod", "hybrid")
 Made = Callable[..., list[str]]
 
@@ -35,7 +41,117 @@ def near(rows: list[Row]) -> list[str]:
 
 def verdict(rows: list[Row]) -> list[str]:
     """How many numbers are near the paper's, and what the draws change."""
-    return [" ".join(filter(None, [*near(rows), draws.effect(rows)]))]
+    more = "[REPRODUCED.md](../REPRODUCED.md#table-1-with-both-draws) sets both draws side by side."
+    old = any(former(row) for key, row in fullest(rows).items() if key[0] == "paper" and key[1] in MLP)
+    marked = "Rows with ° still have the tasks that shoal 0.1 drew." if old else ""
+    effect = draws.effect(rows)
+    return [" ".join(filter(None, [*near(rows), effect, more if effect else "", marked]))]
+
+
+def ran(protocol: str) -> Made:
+    """What the rows of Table 1 are: seeds, draws, the command, and how long they took."""
+
+    def made(rows: list[Row]) -> list[str]:
+        best = fullest(rows if protocol == "paper" else alike(rows))
+        here = [row for key, row in best.items() if key[0] == protocol and key[1] in MLP]
+        seeds, drew = (sorted({row[name] for row in here}) for name in ("seeds", "draw"))
+        words = [f"{DREW[draw]} ({sum(row['draw'] == draw for row in here)} rows)" for draw in drew]
+        commands = [
+            f"`shoal reproduce table1 --protocol {protocol}{' --draw agent' if draw == FORMER else ''} --seeds {count}`"
+            for draw, count in sorted({(row["draw"], row["seeds"]) for row in here})
+        ]
+        hours = sum(row["seconds"] for row in here if row["seconds"]) / 3600
+        return [
+            f"Seeds 0 to {' or 0 to '.join(str(count - 1) for count in seeds)}; tasks as {' and '.join(words)} drew "
+            f"them. Made by {' and '.join(commands)}: {hours:.1f} hours of processes with one thread each "
+            "([what it took](../REPRODUCED.md#what-it-took))."
+        ]
+
+    return made
+
+
+def decided(rows: list[Row], seeds: list[Row]) -> list[str]:
+    """Does modmod learn faster than data, or how many seeds would tell?"""
+    claim = claims.CLAIMS[0]
+    (found,) = (
+        one
+        for one in claims.judged("fair", by_cell(fullest(alike(rows)), seeds))
+        if one.claim is claim and one.dataset == TOGETHER
+    )
+    gap, p = found.gaps["data"], found.corrected.get("data")
+    said = (
+        f"**modmod against data** ({METRICS[claim.metric]}, modular, the mean over datasets, {gap.seeds} seeds): "
+        f"{overview.signed(gap)}, p = {chance(gap.p)}, {chance(p)} corrected for {len(found.gaps)} rivals. "
+    )
+    if found.shows("data"):
+        return [f"{said}Decided: agents learn faster with {'modules' if gap.mean > 0 else 'images'}."]
+    many = claims.enough(gap)
+    if many.startswith("more"):
+        return [f"{said}Undecidable at an effect of this size: it would take {many}."]
+    return [f"{said}Not decided: {many} would show a difference of this size with a chance of {POWER:.0%}."]
+
+
+def found(rows: list[Row], seeds: list[Row]) -> list[str]:
+    """What README says that we found under `fair`: every number and every verdict from the CSVs."""
+    fit = fullest(alike(rows))
+    each = by_cell(fit, seeds)
+    here = [row for key, row in fit.items() if key[0] == "fair" and key[1] in MLP]
+    counts = sorted({row["seeds"] for row in here})
+    findings = {
+        (one.claim.words, one.claim.model): one for one in claims.judged("fair", each) if one.dataset == TOGETHER
+    }
+
+    def gains(model: str, method: str, name: str) -> dict[str, float]:
+        every = {dataset: overview.gain(("fair", dataset, model, method), name, each) for dataset in MLP}
+        return {dataset: gap.mean for dataset, gap in every.items() if gap}
+
+    def span(values: Iterable[float]) -> str:
+        every = list(values)
+        return f"{min(every):+.1f} to {max(every):+.1f}"
+
+    plain, modular = (gains(model, "data", "final_accuracy") for model in ("monolithic", "modular"))
+    size = [results for results in (per_link(fit["fair", name, "monolithic", "data"]) for name in MLP) if results]
+    most = " most" if fmean(plain.values()) > fmean(modular.values()) else ""
+    lines = [
+        "Four datasets, protocol `fair` (one clean setting for all), seeds 0 to "
+        f"{' or 0 to '.join(str(count - 1) for count in counts)}, over agents alone, paired over seeds ± standard error"
+        + ("; tasks as shoal 0.1 drew them" if any(former(row) for row in here) else "")
+        + " ([tables](docs/results.md)):",
+        "",
+        f"- **Images help nets in one piece{most}**: {span(plain.values())} points of final accuracy, for "
+        f"{min(size) / 1e6:.2f} to {max(size) / 1e6:.2f} MB per link and task; modular nets {span(modular.values())}.",
+    ]
+    ratio = [
+        fit["fair", name, "modular", "data"]["bytes_total"] / fit["fair", name, "modular", "modmod"]["bytes_total"]
+        for name in MLP[:3]
+    ]
+    race = findings["modmod learns fastest", "modular"]
+    against = race.gaps["data"]
+    state = "is not decided yet" if not race.shows("data") else "is shown" if against.mean > 0 else "is refuted"
+    lines.append(
+        f"- **Modules are the cheapest help**: AUC {span(gains('modular', 'modmod', 'auc').values())}, for "
+        f"1/{max(ratio):.0f} to 1/{min(ratio):.0f} of the bytes that images take on the MNISTs. That nets learn faster "
+        f"with them than with images {state} ({tenths(against)})."
+    )
+    both = [findings["the hybrid ends above its parts", model] for model in ("modular", "monolithic")]
+    said = []
+    for one, words in zip(both, ("modular nets", "one piece"), strict=True):
+        parts = [
+            f"{tenths(one.gaps[name])} over {NAMED[name]} alone" for name in ("data", "modmod") if name in one.gaps
+        ]
+        said.append(f"in {words}: {VERDICTS[one.verdict]} ({', '.join(parts)})")
+    lines.append(f"- **All at once ends above each part** {'; '.join(said)}.")
+    average = {model: gains(model, "fedavg", "final_accuracy") for model in ("monolithic", "modular")}
+    every = [gain for one in average.values() for gain in one.values()]
+    least = min(MLP, key=lambda name: fmean(one[name] for one in average.values()))
+    where = "where agents have different data" if least == "combined" else f"on {least}"
+    lines.append(f"- **Averaging models** brings {span(every)} points of final accuracy, least {where}.")
+    return lines
+
+
+def tenths(gap: Gain) -> str:
+    """A difference with its error, as a sentence has it."""
+    return f"{round(gap.mean, 1) + 0.0:+.1f}" + ("" if gap.error is None else f" ± {gap.error:.1f}")
 
 
 def judged(protocol: str) -> Made:
@@ -90,7 +206,7 @@ def key(row: Row) -> tuple[str, str, str]:
 
 def slopes(rows: list[Row], each: list[Row]) -> list[str]:
     """Marginal gain of every mode: the mean over datasets and each of them, with errors over seeds."""
-    found = budget.conclude({"budget": rows, "budget_seeds": each})["slopes"]
+    found = budget.conclude({"budget": alike(rows), "budget_seeds": each})["slopes"]
     modes = [(model, mode) for model in ("monolithic", "modular") for mode in MODES if (model, mode) in budget.PAPER]
     kept = {(one["datasets"], one["model"], one["mode"]): one for one in found if one["protocol"] == "paper"}
     lines = []
@@ -115,7 +231,7 @@ def slope(row: Row | None) -> str:
 def by_base(rows: list[Row]) -> list[str]:
     """What sharing seems to gain on the mean of all graphs, over agents alone that begin as it does, and over the
     paper's base."""
-    shared = [row for row in rows if row["mode"] != "alone" and row["gain"] is not None]
+    shared = [row for row in alike(rows) if row["mode"] != "alone" and row["gain"] is not None]
     lines = []
     for (dataset, model, mode), same in budget.grouped(shared, ("dataset", "model", "mode")).items():
         if all(row["gain_vanilla"] is not None for row in same) and len(same) == len(topology.GRAPHS):

@@ -17,7 +17,7 @@ from shoal.files import save
 from shoal.reproduce import benchmarks, compression, dropout, grid, mixed, results
 from shoal.reproduce.results import lines_of as table
 from shoal.runs.cells import Row, read_csv
-from shoal.study.paired import chance
+from shoal.study.paired import Gain, chance
 
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end of table -->)", re.S)
 
@@ -111,9 +111,26 @@ def by_part(rows: list[Row]) -> list[str]:
     return table(["received", *(f"{group} ({counts[group]:,} routes)" for group in groups), "floats", "bytes"], lines)
 
 
-def gained(row: Row) -> str:
-    error = row["gain_se"]
-    return f"{row['gain']:+.2f}" + ("" if error is None else f" ± {error:.2f}")
+def gained(row: Row, name: str = "gain") -> str:
+    error = row[f"{name}_se"]
+    return f"{row[name]:+.2f}" + ("" if error is None else f" ± {error:.2f}")
+
+
+def by_loss(rows: list[Row]) -> list[str]:
+    """What each part adds to the two others, paired over seeds: what is lost without it."""
+    if "lost" not in rows[0]:
+        return ["Not measured yet: parts.csv has no column `lost`."]
+    found = {(row["parts"], row["routes"]): row for row in rows}
+    groups = list(dict.fromkeys(row["routes"] for row in rows))
+    lines = []
+    for part, others in (("module", "structure+head"), ("structure", "module+head"), ("head", "module+structure")):
+        cells = []
+        for group in groups:
+            row = found[others, group]
+            p = None if row["lost_se"] is None else Gain(row["lost"], row["lost_se"], row["seeds"]).p
+            cells.append(f"{gained(row, 'lost')} (p {chance(p) or '-'})")
+        lines.append([part, *cells])
+    return table(["what it adds to the two others", *groups], lines)
 
 
 def by_sharing(rows: list[Row]) -> list[str]:
@@ -226,11 +243,16 @@ TABLES = {
     "parts": Table(by_part, "parts"),
     "dictionaries": Table(by_network, "dictionaries"),
     "backbone": Table(by_backbone, "backbone"),
+    "parts-lost": Table(by_loss, "parts"),
     benchmarks.SEQUENTIAL: Table(by_learner, benchmarks.SEQUENTIAL),
     benchmarks.SCENARIOS: Table(by_scenario, benchmarks.SCENARIOS),
     "table1-paper": Table(results.at_a_glance("paper"), "table1", "seeds"),
     "table1-fair": Table(results.at_a_glance("fair"), "table1", "seeds"),
+    "ran-paper": Table(results.ran("paper"), "table1"),
+    "ran-fair": Table(results.ran("fair"), "table1"),
     "near": Table(results.near, "table1"),
+    "found": Table(results.found, "table1", "seeds"),
+    "modmod-data": Table(results.decided, "table1", "seeds"),
     "verdict": Table(results.verdict, "table1"),
     "claims-fair": Table(results.judged("fair"), "table1", "seeds"),
     "costs": Table(results.costs, "table1"),

@@ -23,7 +23,7 @@ def alone(settings: Settings) -> Settings:
     learner = {name: own[name].default for name in settings.learner.later}
     return settings.model_copy(
         update={
-            "agents": 1,
+            "agents": settings.agents if settings.tasks.draw == "authors" else 1,  # which draw the start's tasks last
             "protocol": FAIR,
             "network": Network(),
             "sharing": (),

@@ -49,6 +49,12 @@ class Tasks(Part):
         "on what another trains on), or the paper's code, number by number",
         json_schema_extra=LATER,
     )
+    repeat: PositiveInt | None = Field(
+        None,
+        description="seeds so many apart draw the same splits and classes, and differ in weights, batches and dropout "
+        "alone; None: every seed draws its own",
+        json_schema_extra=LATER,
+    )
     outputs: Literal["seen", "all"] = Field(
         "seen",
         description="which outputs of a head that grows count: those of classes met by then, or all from the start",

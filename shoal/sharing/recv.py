@@ -16,7 +16,7 @@ from shoal.errors import SettingsError
 from shoal.fleet.evaluate import Trained, nets
 from shoal.fleet.world import World
 from shoal.learners import received
-from shoal.learners.received import Arrived
+from shoal.learners.received import Arrived, digest
 from shoal.mail.bundle import Bundle
 from shoal.mail.mail import ACCEPTED, EXPIRED, OUT_OF_RANGE, TOO_MANY, Expected, Mail, by_receiver, identify
 from shoal.mail.post import Post
@@ -24,6 +24,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models import dropout
 from shoal.rng import key
 from shoal.settings.groups import Settings
+from shoal.settings.part import LATER
 from shoal.sharing.accept import NO_HELP, Accept, accepting, helps
 from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, put, replies, store
@@ -76,6 +77,11 @@ class Recv(Sharing):
     oldest: NonNegativeInt = Field(0, description="senders search their tasks from this one on")
     accept: Accept = accepting("the images of a sender that help")
     leak: bool = Field(False, description="after answering once, train without dropout for good (the paper's code did)")
+    own_validation: Literal["keep", "drop"] = Field(
+        "keep",
+        description="received images that are among the receiver's own validation images are learned, or left out",
+        json_schema_extra=LATER,
+    )
 
     @property
     def room(self) -> int:
@@ -264,15 +270,25 @@ class Recv(Sharing):
         queries = post.notes[lane] if post.asked(mail) is not None else remembered(post, mail) or NONE
         images, origin = mail.payload["images"], mail.payload["queries"].tolist()
         labels = mail.payload["labels"].tolist() if "labels" in mail.payload else [None] * len(origin)
+        usable = self.usable(post, lane, images).tolist()
         arrived = []
-        for image, at, label in zip(images, origin, labels, strict=True):
+        for image, at, label, new in zip(images, origin, labels, usable, strict=True):
             task = int(queries.task[at])
             wanted = world.streams[world.row[lane]][task]
-            if label is not None and label not in wanted.classes:
+            if not new or (label is not None and label not in wanted.classes):
                 continue
             local = int(queries.local[at]) if self.labels == "query" else wanted.outputs.index(label)
             arrived.append(Arrived(image, local, task))
         return arrived
+
+    def usable(self, post: Post, lane: Lane, images: Tensor) -> np.ndarray:
+        """Which of some received images a lane may learn: all, or those that it does not validate on."""
+        if self.own_validation == "keep":
+            return np.ones(len(images), bool)
+        stream = post.world.streams[post.world.row[lane]]
+        own = post.world.images(np.concatenate([one.validation for one in stream[: post.stack.task + 1]]))
+        held_out = {digest(image) for image in own}
+        return np.array([digest(image) not in held_out for image in images], bool)
 
     def absorb_all(self, post: Post, answers: Bundle) -> None:
         """`absorb` of a bundle of answers to what was asked just now."""
@@ -289,6 +305,14 @@ class Recv(Sharing):
             true = world.outputs[rows, task, answers.content["labels"].numpy()[which]]
             local = local if self.labels == "query" else true.astype(np.int64)
             rows, which, task, local = (column[true >= 0] for column in (rows, which, task, local))
+        if self.own_validation == "drop":
+            new = np.ones(len(rows), bool)
+            for row in np.unique(rows):
+                mine = rows == row
+                new[mine] = self.usable(
+                    post, world.lanes[row], answers.content["images"][torch.from_numpy(which[mine])]
+                )
+            rows, which, task, local = (column[new] for column in (rows, which, task, local))
         put(post, answers.content["images"], which, rows, task, local, self.buffer)
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:

@@ -206,6 +206,19 @@ def test_the_authors_draws_come_from_one_stream_of_numbers_agent_after_agent() -
     assert found[Lane(5, JOINT)][0] is found[Lane(5, 0)][0]
 
 
+@pytest.mark.parametrize("draw", ["agent", "fleet", "authors"])
+def test_seeds_that_repeat_have_the_same_tasks(draw: str) -> None:
+    def drawn(repeat: int | None) -> list[list[tuple[tuple[int, ...], list[int], list[int]]]]:
+        rule = SMALL.model_copy(update={"draw": draw, "common": True, "repeat": repeat})
+        lanes = [Lane(seed, agent) for seed in range(4) for agent in range(2)]
+        fleet = Settings(dataset="digits", agents=2, seeds=4, tasks=rule)
+        found = streams(bank(), fleet, lanes)
+        return [[(task.classes, task.train.tolist(), task.validation.tolist()) for task in one] for one in found]
+
+    twice, usual = drawn(2), drawn(None)
+    assert twice[:4] == twice[4:] == usual[:4] != usual[4:]
+
+
 def test_the_authors_common_start_of_several_sources_draws_nothing_more() -> None:
     three, rule = mixed(), Tasks(count=6, train=8, validation=4, draw="authors")
     start = common_start(three, rule, 0, lots(three, fleet(rule), drawn))

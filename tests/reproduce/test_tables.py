@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from shoal.errors import UserError
-from shoal.reproduce import dropout, grid, mixed, tables
+from shoal.reproduce import draws, dropout, grid, leak, mixed, tables, weights
+from shoal.reproduce.table1 import redrawn
 from shoal.runs.cells import read_csv, write_csv
 from shoal.settings.groups import Settings
 from shoal.settings.reading import read, resolve
@@ -95,6 +96,45 @@ def test_dropout_is_on_or_off_for_everyone_and_gains_are_over_agents_alone_with_
     assert page.read_text().endswith("|\n<!-- end of table -->\n\nWords.\n")
 
 
+def test_the_leak_is_measured_against_the_same_run_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(dataset: str, model: str, method: str, protocol: str, seeds: int, mode: Any) -> Settings:
+        modes = [{"mode": "recv", "every": 1, **mode}]
+        shape = {"width": 8, "depth": 2}
+        raw = {"model": "mlp", "protocol": protocol, "agents": 3, "seeds": seeds, "net": shape, "sharing": modes}
+        return resolve({**SMALL, **raw})
+
+    monkeypatch.setattr(leak, "settings", small)
+    done = call("reproduce", "leak", "--dataset", "mnist", "--model", "monolithic", "--seeds", "2", "--out", "out")
+    assert done.code == 0, done.err
+    drop, keep = read_csv(Path("out/leak.csv"))
+    assert (drop["own_validation"], keep["own_validation"]) == ("drop", "keep")
+    assert drop["final_accuracy_difference"] is None
+    gap = keep["final_accuracy"] - drop["final_accuracy"]
+    assert keep["final_accuracy_difference"] == pytest.approx(gap, abs=2e-3)
+    assert 0 < keep["shared"] == drop["shared"] < 100
+    fleet = leak.cell("mnist", "monolithic", "keep", 2).settings
+    assert leak.shared(redrawn(fleet, "fleet")) == 0  # a fleet that splits once
+
+
+def test_weights_are_changed_and_tasks_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(dataset: str, model: str, method: str, protocol: str, seeds: int) -> Settings:
+        raw = {"model": "mlp", "protocol": protocol, "agents": 2, "seeds": seeds, "net": {"width": 8, "depth": 2}}
+        return resolve({**SMALL, **raw})
+
+    monkeypatch.setattr(weights, "settings", small)
+    words = ("--dataset", "kmnist", "--model", "monolithic", "--method", "vanilla", "--seeds", "2", "--out", "out")
+    done = call("reproduce", "weights", *words)
+    assert done.code == 0, done.err
+    (row,) = read_csv(Path("out/weights.csv"))
+    assert row["final_accuracy_difference"] == pytest.approx(
+        row["final_accuracy_again"] - row["final_accuracy"], abs=2e-3
+    )
+    assert row["final_accuracy_difference"] != 0
+    assert row["final_accuracy_se_weights"] == pytest.approx(row["final_accuracy_difference_se"] / 2**0.5, abs=2e-3)
+    said = " ".join(draws.luck([row]))
+    assert f"monolithic vanilla on kmnist {row['final_accuracy']:.2f} and {row['final_accuracy_again']:.2f}" in said
+
+
 def test_a_mixed_fleet_has_a_row_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     def small(file: Path, words: list[str]) -> Settings:
         tiny = ["tasks.count=6", "tasks.train=8", "tasks.validation=8", "learner.epochs=3", "net.width=8"]
@@ -158,6 +198,22 @@ def test_masks_and_heads_are_set_side_by_side() -> None:
     row = {"case": "masks as bits", "own": 99.0, "own_se": 0.5, "while_learned": 98.0, "zero_shot": 80.25}
     row |= {"zero_shot_se": None, "mapped": None, "free": None, "bytes_per_link": 2900}
     assert tables.by_backbone([row])[2] == "| masks as bits | 99.00 ± 0.50 | 98.00 | 80.25 |  |  | 2,900 |"
+
+
+def test_what_a_part_adds_is_what_is_lost_without_it() -> None:
+    rows = [
+        {"parts": parts, "routes": "all", "seeds": 4, "lost": lost, "lost_se": error}
+        for parts, lost, error in (
+            ("structure+head", 1.5, 0.25),
+            ("module+head", -0.5, 1.0),
+            ("module+structure", 1, None),
+        )
+    ]
+    assert tables.by_loss(rows)[2:] == [
+        "| module | +1.50 ± 0.25 (p 0.009) |",
+        "| structure | -0.50 ± 1.00 (p 0.651) |",
+        "| head | +1.00 (p -) |",
+    ]
 
 
 def test_a_table_that_nobody_makes_and_one_without_its_csv(tmp_path: Path) -> None:

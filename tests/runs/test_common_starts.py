@@ -87,6 +87,14 @@ def test_what_a_start_depends_on_is_in_its_identity() -> None:
         assert starts.identity(settings(**changes)) != own, changes
 
 
+def test_the_authors_draw_a_start_after_all_agents_so_that_their_number_is_in_its_identity() -> None:
+    def made(agents: int, draw: str) -> str:
+        return starts.identity(resolve({"dataset": "digits", "agents": agents, "tasks": {"draw": draw}}))
+
+    assert made(2, "fleet") == made(3, "fleet")
+    assert made(2, "authors") != made(3, "authors")
+
+
 def test_a_start_that_sharing_could_touch_is_not_kept() -> None:
     assert starts.common(settings(sharing=[{"mode": "recv", "every": 2}]))
     assert not starts.common(settings(sharing=[{"mode": "recv", "every": 2, "start": 3}]))

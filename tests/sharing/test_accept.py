@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from shoal.contracts.fleets import difference, ran, saved
 from shoal.fleet.run import simulate
+from shoal.learners import received
 from shoal.mail.mail import ACCEPTED
 from shoal.sharing.accept import NO_HELP
 from tests.fleets import FEW, fleet
@@ -61,3 +63,25 @@ def test_a_module_that_is_behind_a_fresh_one_is_not_used() -> None:
             assert origin == ([int(chosen[0, 0]), int(chosen[0, 1])] if len(chosen) else [-1, -1])
             behind += len(several[several[:, 4] == 0]) > 0 and not len(chosen)
     assert behind  # some agent found all that was offered behind a fresh module
+
+
+@pytest.mark.parametrize("network", [{}, {"budget": 100_000}], ids=["bundled", "one by one"])
+def test_own_validation_images_that_come_back_can_be_left_out(network: dict[str, Any]) -> None:
+    """Every agent splits for itself, so that some validate on what others train on."""
+
+    def returned(kept: str) -> tuple[int, int]:
+        own = {"mode": "recv", "every": 2, "queries": 20, "memory": 200, "own_validation": kept}
+        tasks = {**TASKS, "draw": "agent"}
+        run = ran(fleet("mlp", agents=4, tasks=tasks, network=network, sharing=[own]))
+        state, split, found = run.stack.of(received.OWNER), run.world.validation, 0
+        for row in range(len(run.world.lanes)):
+            sizes = split.sizes[row].tolist()
+            checked = torch.cat([run.world.inputs[split.rows[row, task, :size]] for task, size in enumerate(sizes)])
+            there = torch.cat([state["x"][row, task, :fill] for task, fill in enumerate(state["fill"][row].tolist())])
+            found += int((there[:, None] == checked).all(2).any(1).sum())
+        return found, int(state["fill"].sum())
+
+    (leaked, every), (none, fewer) = returned("keep"), returned("drop")
+    assert leaked > 0
+    assert none == 0
+    assert every - leaked <= fewer < every  # other nets ask for other images, so that not only these differ

@@ -56,6 +56,23 @@ def test_a_seed_without_such_routes_is_left_out() -> None:
     assert rows["a class in common"]["gain"] == pytest.approx(10)
     assert rows["a class in common"]["gain_se"] is None
     assert rows["none in common"]["gain"] == pytest.approx(30)
+    assert rows["none in common"]["lost"] == 0  # all choices gain the same here
+
+
+def test_what_is_lost_against_all_parts_is_paired_over_seeds() -> None:
+    route = measure.Route(*range(len(measure.Route._fields)))
+    sizes = dict.fromkeys(parts.CHOICES, parts.Size(1, 4))
+
+    def of(seed: int, whole: float, less: float) -> parts.Parts:
+        gains = [(chosen, whole if chosen == parts.PARTS else whole - less) for chosen in parts.CHOICES]
+        return parts.Parts(seed, 1, tuple(parts.Gain(route, True, chosen, gain, 0.0) for chosen, gain in gains), sizes)
+
+    table = parts.table([of(0, 0.1, 0.02), of(1, 0.5, 0.04)])
+    rows = {row["parts"]: row for row in table.to_dicts() if row["routes"] == "all"}
+    assert rows["module"]["gain_se"] == pytest.approx(19)  # seeds differ more than choices
+    assert rows["module"]["lost"] == pytest.approx(3)
+    assert rows["module"]["lost_se"] == pytest.approx(1)
+    assert rows["module+structure+head"]["lost"] == 0
 
 
 def test_the_command_writes_a_row_for_every_choice_of_parts(run: Path, tmp_path: Path) -> None:

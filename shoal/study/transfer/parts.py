@@ -159,21 +159,24 @@ def learned(
 
 
 def table(every: Sequence[Parts]) -> pl.DataFrame:
-    """A row for each choice of parts and each group of routes: mean gain over the seeds that have such routes, its
-    standard error, and what such a mail weighs."""
+    """A row for each choice of parts and each group of routes: mean gain over the seeds that have such routes and what
+    is lost against all three parts (`lost`), paired over seeds, with standard errors; and what such a mail weighs."""
     rows = []
     for chosen in CHOICES:
         for name, common in (("all", None), ("a class in common", True), ("none in common", False)):
-            gains = np.array([one.mean(chosen, common) for one in every])
+            gains, whole = (np.array([one.mean(parts, common) for one in every]) for parts in (chosen, PARTS))
+            seeds = int((~np.isnan(gains)).sum())
             rows.append(
                 {
                     "parts": "+".join(chosen),
                     "routes": name,
                     "pairs": sum(one.count(common) for one in every),
-                    "seeds": int((~np.isnan(gains)).sum()),
+                    "seeds": seeds,
                     "epochs": every[0].epochs,
                     "gain": float(mean(gains)),
-                    "gain_se": float(error(gains)) if (~np.isnan(gains)).sum() > 1 else None,
+                    "gain_se": float(error(gains)) if seeds > 1 else None,
+                    "lost": float(mean(whole - gains)),
+                    "lost_se": float(error(whole - gains)) if seeds > 1 else None,
                     **every[0].sizes[chosen]._asdict(),
                 }
             )
