@@ -87,7 +87,7 @@ def test_it_finds_what_autograd_finds(case: str, monkeypatch: pytest.MonkeyPatch
 def test_memories_that_are_to_be_answered_as_before_pull_as_autograd_says(
     model: str, heads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_hand, seen = der.repeated, []
+    by_hand, seen = rehearsal.repeated, []
 
     def both(*given: Any) -> Any:
         with monkeypatch.context() as without:
