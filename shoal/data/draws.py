@@ -72,11 +72,8 @@ def lots(bank: Bank, settings: Settings, choose: Choose) -> Callable[[Lane], Lot
             found[lane] = Lot(train, validation, choose(ids(source), tasks, lane, rng))
         return found
 
-    ways: dict[str, Callable[[Lane], Lot]] = {
-        "agent": by_agent,
-        "fleet": by_fleet,
-        "authors": lambda lane: authors(lane.seed)[lane],
-    }
-    by = ways[tasks.draw]
-    every = tasks.repeat
+    def by_authors(lane: Lane) -> Lot:
+        return authors(lane.seed)[lane]
+
+    by, every = {"agent": by_agent, "fleet": by_fleet, "authors": by_authors}[tasks.draw], tasks.repeat
     return by if every is None else lambda lane: by(lane._replace(seed=lane.seed % every))
