@@ -64,13 +64,13 @@ def kernel() -> Kernel:
     return Kernel(library, version)
 
 
-def unsuited(model: Model, engine: str, device: str) -> str:
-    """Why the kernel cannot train such nets; empty: it can."""
+def unsuited(model: Model, device: str) -> str:
+    """Why the kernel does not know such nets; empty: it does."""
     if device != "cpu":
         return f"the device is {device}, and it runs on cpu alone"
     if not isinstance(model, Monolithic | Modular) or not isinstance(model.block, Linear):
         return "it knows MLPs alone"
-    return "" if engine == "vmap" else f"it takes the place of the engine vmap, and not of {engine}"
+    return ""
 
 
 def name(source: bytes, *more: str) -> str:

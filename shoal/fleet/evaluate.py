@@ -50,7 +50,7 @@ class Trained:
         """The `logits` or `features` of some rows of inputs, or of all, by the net that answers for a task."""
         model, own = self.world.model, self.learner.answering(self.params, self.kept, task)
         # The compiled kernel has no gradients, which some ask for (`sharing.accept.slope`).
-        if self.world.compiled and not any(one.requires_grad for one in own.values()):
+        if not self.world.unread and not any(one.requires_grad for one in own.values()):
             found: Tensor = getattr(answers, what)(model, own, self.usage, x, rows, task)
             return found
         params, usage = model.composed(own, self.usage, task)
@@ -88,7 +88,7 @@ def nets(world: World, stack: Stack, usage: Usage | None = None) -> list[Trained
 
 def together(world: World) -> bool:
     """Can the nets of many lanes be read by one call? Those must answer with the parameters that lanes have."""
-    return world.compiled and type(world.settings.learner).answering is Learner.answering
+    return not world.unread and type(world.settings.learner).answering is Learner.answering
 
 
 @torch.inference_mode()

@@ -186,9 +186,16 @@ class World:
     @cached_property
     def uncompiled(self) -> str:
         """Why torch takes the steps, and not the compiled kernel; empty: the kernel does."""
+        engine = "" if self.engine == "vmap" else f"it takes the place of the engine vmap, and not of {self.engine}"
+        return self.unread or engine
+
+    @cached_property
+    def unread(self) -> str:
+        """Why torch reads trained nets, and not the compiled kernel; empty: the kernel does. It reads one lane after
+        the other, so it does not matter how the engine maps them."""
         if self.settings.machine.kernel == "torch":
             return "machine.kernel says so"
-        return unsuited(self.model, self.engine, self.device.type) or ("" if kernel().library else kernel().about)
+        return unsuited(self.model, self.device.type) or ("" if kernel().library else kernel().about)
 
     @cached_property
     def compiled(self) -> bool:
@@ -197,8 +204,10 @@ class World:
 
     @property
     def kernel(self) -> str:
-        """What takes the steps, as far as their last bits depend on it."""
-        return f"compiled by {kernel().about}" if self.compiled else "torch"
+        """What takes the steps and reads trained nets, as far as last bits depend on it."""
+        if self.unread:
+            return "torch"
+        return f"compiled by {kernel().about}" if self.compiled else f"torch, read by what {kernel().about} compiled"
 
     @cached_property
     def about(self) -> str:
