@@ -300,7 +300,7 @@ def smaller(line: str) -> list[str]:
     for shown, here in HERE.items():
         words = [word.replace(shown, here) for word in words]
     if name in ("run", "check", "sweep", "advise", "demo"):
-        file, said = told.get("file", Path("digits")), list(told.get("words") or [])
+        file, said = Path(told.get("file") or "digits"), list(told.get("words") or [])
         cells = [cell.settings for cell in grid(file, said)] if name == "sweep" else [read(file, said)]
         small = shrunk(cells, told.get("stacks") or 0)
         try:
