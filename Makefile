@@ -21,7 +21,7 @@ help:  ## print this list
 	@echo "  (demo, test, data, check, format, docs, package and bench first make $(VENV) and install into it, once;"
 	@echo "   another Python: make PYTHON=python3.12 test)"
 
-demo: $(CORE)  ## see what sharing brings and costs: a small fleet on real images, in one to three minutes
+demo: $(CORE)  ## see what sharing gains and costs: a small fleet on real images, in one to three minutes
 	$(BIN)/shoal demo
 
 test: $(DEV)  ## run the tests (those on real datasets skip, with a reason, where the data is not)

@@ -12,6 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "reference"
+DOCS = re.compile(r"(?<=\()docs/([\w/]+\.md)(?=[,)])")  # a page of the site, as docstrings name it: (docs/protocol.md)
 Pages = dict[str, str]  # their text, by their place in docs/reference
 
 
@@ -40,7 +41,7 @@ def pages() -> Pages:
     from shoal.learners.table import LEARNERS
     from shoal.sharing.modes import MODES
 
-    return {
+    found = {
         "settings.md": settings(),
         "choices.md": choices(),
         "metrics.md": metrics(),
@@ -51,6 +52,7 @@ def pages() -> Pages:
         **methods("learners", "Learners", "How an agent learns a task without forgetting the others.", LEARNERS,
                   "learner"),
     }  # fmt: skip
+    return {name: DOCS.sub(r"[\1](/\1)", text) for name, text in found.items()}
 
 
 # What pages are made of

@@ -1,9 +1,10 @@
 """Every block that README and the site show is run: programs, commands, settings files.
 
-A block runs as a reader would run it, only smaller: programs with fewer epochs, commands with the settings in `SMALL`,
-on the digits where a page names data that is not here. By default these are all programs, all settings files, README's
-commands and those that train nothing; `make data` runs the rest, and the programs as they stand. A block of a kind
-that nothing runs, or a command that is neither run nor in `UNTRIED`, fails.
+A block runs as a reader would run it, only smaller: programs with fewer epochs, commands with settings that are at most
+those in `SMALL`, on the digits where a page names data that is not here, on the CPU where it names a GPU. By default
+these are all programs, all settings files, README's commands and those that train nothing; `make data` runs the rest,
+and the programs as they stand. A block of a kind that nothing runs, or a command that is neither run nor in `UNTRIED`,
+fails.
 """
 
 import os
@@ -24,6 +25,7 @@ from typer.main import get_command
 from shoal.cli.commands import app
 from shoal.cli.examples import EXAMPLES
 from shoal.errors import SettingsError
+from shoal.settings.groups import Settings
 from shoal.settings.reading import experiments, read
 from shoal.study.sweep import grid
 from tests.command import ROOT, call, program_in
@@ -33,13 +35,15 @@ FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 PROGRAMS, COMMANDS, SETTINGS = ("python", "{code-cell} ipython3"), ("console", "indented"), ("toml",)
 PICTURES = ("", "text", "{toctree}", "{raw} html")
 ELSEWHERE = ("pycon", "{code-block} python")  # docstrings are run by test_public.py, examples by test_examples.py
-SMALL = ("agents=3", "tasks.count=6", "tasks.train=4", "tasks.validation=4", "net.width=8", "net.depth=2",
-         "learner.epochs=16", "learner.memory=4", "machine.threads=1")  # fmt: skip
-LARGER = {"20 kB/task": "2 MB/task", "200 kB/task": "2 MB/task"}  # so small a fleet asks little, and at once
+SMALL = {"agents": 3, "tasks.count": 6, "tasks.train": 4, "tasks.validation": 4, "net.width": 8, "net.depth": 2,
+         "learner.epochs": 16, "learner.memory": 4}  # fmt: skip
+HERE = {"20 kB/task": "2 MB/task", "200 kB/task": "2 MB/task",  # so small a fleet asks little, and at once
+        "machine.device=cuda": "machine.device=cpu"}  # fmt: skip
 FEWER = {r'(?<="epochs": )\d+|(?<=\bepochs=)\d+': 17, r"(?<=\bseeds=)\d+": 2}  # modes act every 16 epochs
 UNTRIED = {  # what no test can run like this, and where it is tested
     "data get": "needs the network; tests/data/test_sources.py has a host of its own",
     "reproduce": "trains for hours; tests/reproduce runs each, small",
+    "run --address": "needs the machines of a cluster; tests/fleet/test_actors.py joins one that it starts",
 }
 FREE = ("list", "data list", "network", "check")  # they train nothing
 
@@ -249,20 +253,41 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = Path.cwd()
     os.chdir(folder)
     try:
+        small = [f"{key}={value}" for key, value in SMALL.items()]
         for name, words in {"modules": ("sharing=modmod", "learner.accept=-1"), "A": ()}.items():
-            done = call("run", "digits", *SMALL, *words, "--seeds", 2, "--out", f"runs/{name}")
+            done = call("run", "digits", *small, *words, "--seeds", 2, "--out", f"runs/{name}")
             assert done.code == 0, done.err
         for old, new in (("A", "DIR"), ("modules", "B")):
             shutil.copytree(f"runs/{old}", f"runs/{new}")
-        for name, sharing in (("alone", []), ("shares", ["recv"])):
-            said = {**dict(word.split("=") for word in SMALL), "dataset": '"digits"', "sharing": str(sharing)}
-            Path(f"{name}.toml").write_text("".join(f"{key} = {value}\n" for key, value in said.items()))
+        alone = Path("runs/A/settings.toml").read_text(encoding="utf-8")
+        Path("alone.toml").write_text(alone, encoding="utf-8")
+        Path("shares.toml").write_text(f'{alone}\n[[sharing]]\nmode = "recv"\n', encoding="utf-8")
         Path("docs").mkdir()
         for file in (ROOT / "docs").glob("*.csv"):
             shutil.copy(file, "docs")
     finally:
         os.chdir(before)
     return folder
+
+
+def shrunk(cells: list[Settings], stacks: int) -> list[str]:
+    """`SMALL`, but nothing more than a page asks for, and still enough: epochs in which every mode acts, and an agent
+    for each stack. On the digits, whose ten classes are fewer than some pages' tasks have."""
+    first, small = cells[0], {}
+    for key, most in SMALL.items():
+        group, _, name = key.rpartition(".")
+        asked = getattr(getattr(first, group) if group else first, name)
+        small[key] = min(most, asked) if isinstance(asked, int) else most
+    acts = [getattr(mode, "every", 0) for cell in cells for mode in cell.sharing]
+    enough = max([small["learner.epochs"], *(every for every in acts if isinstance(every, int))])
+    small["learner.epochs"] = min(first.learner.epochs, enough)
+    small["agents"] = max(small["agents"], stacks)
+    words = [f"{key}={value}" for key, value in small.items()]
+    if first.dataset != "digits":
+        words.append("dataset=digits")
+        if not first.tasks.replacement and first.tasks.classes * small["tasks.count"] > 10:
+            words.append("tasks.replacement=true")
+    return [*words, "machine.threads=1"]
 
 
 def smaller(line: str) -> list[str]:
@@ -272,18 +297,20 @@ def smaller(line: str) -> list[str]:
         return shlex.split(line, comments=True)[1:]
     words = [word for one in shlex.split(line, comments=True)[1:]
              for word in (sorted(map(str, Path().glob(one))) if "*" in one else [one])]  # fmt: skip
-    for one, larger in LARGER.items():
-        words = [word.replace(one, larger) for word in words]
+    for shown, here in HERE.items():
+        words = [word.replace(shown, here) for word in words]
     if name in ("run", "check", "sweep", "advise", "demo"):
-        file, own = told.get("file", Path("digits")), {word.partition("=")[0] for word in words}
-        other = [] if read(file, []).dataset == "digits" or "dataset" in own else ["dataset=digits"]
-        small = [word for word in SMALL if word.partition("=")[0] not in own] if name != "check" else []
-        if name == "run":
-            try:
-                read(file, [*(told["words"] or []), *small, *other])
-            except SettingsError:  # it names single agents
-                small.remove("agents=3")
-        words += [*small, *other]
+        file, said = Path(told.get("file") or "digits"), list(told.get("words") or [])
+        cells = [cell.settings for cell in grid(file, said)] if name == "sweep" else [read(file, said)]
+        small = shrunk(cells, told.get("stacks") or 0)
+        try:
+            read(file, [*(word for word in said if name == "run"), *small])
+        except SettingsError:  # it names single agents
+            small = [word for word in small if not word.startswith("agents=")]
+        if name == "check":  # it trains nothing
+            small = [word for word in small if word == "dataset=digits"]
+        keys = {word.partition("=")[0] for word in small}
+        words = [word for word in words if word.partition("=")[0] not in keys] + small
     more = {"run": ["--seeds", "1"], "check": ["--seeds", "1"], "sweep": ["--seeds", "2", "--no-page"],
             "advise": ["--seeds", "2", "--candidates", "simp,modmod", "--budget", "2 MB/task"],
             "demo": ["--seeds", "1"], "compare": ["--no-page"], "transfer": ["--epochs", "1"]}  # fmt: skip
@@ -300,7 +327,7 @@ def cheap(shown: Any) -> bool:
 def tried(line: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, told = parsed(line)
     reports = name == "reproduce" and told["what"] == "report"
-    if name in UNTRIED and not reports:
+    if (name in UNTRIED or (name == "run" and told["address"])) and not reports:
         return
     for tracker in told.get("track") or ():
         pytest.importorskip(tracker, reason=f"{tracker} is not installed")

@@ -265,7 +265,7 @@ def headcount(settings: Settings) -> int:
     machine, lanes = settings.machine, settings.agents * settings.seeds
     if machine.members != "here" and machine.workers > lanes:
         raise UserError(
-            f"machine.workers = {machine.workers} (--workers, --stacks) is more than there are lanes to deal: "
+            f"machine.workers = {machine.workers} (--workers, --stacks) is more than there are agents to deal out: "
             f"{settings.agents} agents x {settings.seeds} seeds = {lanes}; say {lanes} or fewer"
         )
     if machine.members == "ray":

@@ -170,7 +170,7 @@ def test_ctrl_c_stops_a_real_command_and_its_workers() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--workers", "9"), r"machine.workers = 9 .* is more than there are lanes to deal: 2 agents x 1 seeds = 2"),
+        (("--workers", "9"), r"machine.workers = 9 .* more than there are agents to deal out: 2 agents x 1 seeds = 2"),
         (("--workers", "ray", "--stacks", "9"), r"machine.workers = 9 .* say 2 or fewer"),
         (
             ("--workers", "ray", "--address", "127.0.0.1:1"),
