@@ -324,7 +324,7 @@ def test_settings_are_frozen() -> None:
 def another(name: str, field: Any) -> object:
     """A value of a setting that is allowed and not the default."""
     special: dict[str, object] = {
-        "dataset": "mnist", "model": "modular-cnn", "tasks.scenario": "split", "tasks.draw": "authors",
+        "dataset": "mnist", "model": "modular-cnn", "tasks.scenario": "split", "tasks.draw": "authors", "tasks.repeat": 2,
         "learner.adaptation": 5, "learner.iterations": 200,
         "machine.device": "cuda", "machine.data": "elsewhere",
         "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],
