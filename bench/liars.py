@@ -19,6 +19,7 @@ rule can be expected to beat is the mean where the liars are absent: the row `ab
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ import numpy as np
 
 import shoal
 from bench import results
+from shoal.fleet.health import DivergedError
 from shoal.sharing.combine import BUILT_IN
 
 FILE = results.ROOT / "docs" / "liars.csv"
@@ -97,10 +99,15 @@ def trials(protocol: str) -> Iterator[Trial]:
 
 
 def measured(trial: Trial, quick: bool, data: Path | None) -> dict[str, object]:
-    """The final accuracy of the honest agents in %, of each seed, and how many of them diverged."""
+    """The final accuracy of the honest agents in %, of each seed, and how many of them diverged; no number, where all
+    agents diverge."""
     started = time.perf_counter()
     (world,) = shoal.prepare(trial.settings(quick), data)
-    stack = shoal.simulate(world)
+    try:
+        stack = shoal.simulate(world)
+    except DivergedError:
+        ended = {"accuracy": float("nan"), "seeds": "", "diverged": sum(lane.agent < HONEST for lane in world.lanes)}
+        return trial._asdict() | ended | {"seconds": round(time.perf_counter() - started, 1)}
     final = stack.accuracy[:, -1, -1].double().mean(1).numpy() * 100
     agents = np.array([lane.agent for lane in stack.lanes])
     seeds = np.array([lane.seed for lane in stack.lanes])
@@ -141,7 +148,7 @@ def table(found: Found, protocol: str) -> str:
     lines = []
     for liars, lie in [(0, ""), *((liars, lie) for lie in (ABSENT, *ABOUT_WEIGHTS) for liars in (1, 2))]:
         cells = {rule: found.get(Trial(protocol, "mlp", "fedavg", rule, lie, liars)) for rule in RULE_NAMES}
-        known = {rule: one for rule, one in cells.items() if one is not None}
+        known = {rule: one for rule, one in cells.items() if one is not None and not isnan(one)}
         if not known:
             continue
         top = max(known, key=lambda rule: known[rule])
@@ -150,7 +157,7 @@ def table(found: Found, protocol: str) -> str:
         kept = f"{(known[top] - alone) / (best - alone):.0%}" if gains and (len(known) > 1 or lie == ABSENT) else ""
         top = top if len(known) > 1 else ""
         who = f"{liars}: {lie}" if liars else "nobody lies"
-        told = ["" if one is None else f"{one:.1f}" for one in cells.values()]
+        told = ["" if one is None else "all diverge" if isnan(one) else f"{one:.1f}" for one in cells.values()]
         lines.append([who, *told, top, undone, *([kept] if gains else [])])
     head = ["liars of 8", *RULE_NAMES, "best", "harm undone", *(["gain kept"] if gains else [])]
     return results.markdown(head, lines)
