@@ -145,7 +145,7 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     every = [gain for one in average.values() for gain in one.values()]
     least = min(MLP, key=lambda name: fmean(one[name] for one in average.values()))
     where = "where agents have different data" if least == "combined" else f"on {least}"
-    lines.append(f"- **Averaging models** brings {span(every)} points of final accuracy, least {where}.")
+    lines.append(f"- **Averaging models** changes final accuracy by {span(every)} points, least {where}.")
     return lines
 
 

@@ -151,7 +151,7 @@ def test_what_the_readme_found_is_in_the_csvs() -> None:
     low, high = span(gains("modular", "modmod", "auc"))
     assert f"AUC {low} to {high}, for " in text
     low, high = span([*gains("monolithic", "fedavg", "final_accuracy"), *gains("modular", "fedavg", "final_accuracy")])
-    assert f"**Averaging models** brings {low} to {high} points of final accuracy" in text
+    assert f"**Averaging models** changes final accuracy by {low} to {high} points" in text
 
     def over(method: str, rival: str, name: str) -> str:
         def mean(of: str) -> dict[int, dict[str, float]]:
