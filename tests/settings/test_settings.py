@@ -324,8 +324,8 @@ def test_settings_are_frozen() -> None:
 def another(name: str, field: Any) -> object:
     """A value of a setting that is allowed and not the default."""
     special: dict[str, object] = {
-        "dataset": "mnist", "model": "modular-cnn", "tasks.scenario": "split", "tasks.draw": "authors", "tasks.repeat": 2,
-        "learner.adaptation": 5, "learner.iterations": 200,
+        "dataset": "mnist", "model": "modular-cnn", "tasks.scenario": "split", "tasks.draw": "authors",
+        "tasks.repeat": 2, "learner.adaptation": 5, "learner.iterations": 200,
         "machine.device": "cuda", "machine.data": "elsewhere",
         "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],
         "sharing": [{"mode": "recv"}], "start": 6, "budget": 100, "min_similarity": 0.5, "metric": "leep",
