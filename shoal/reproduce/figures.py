@@ -54,7 +54,7 @@ TITLES = {
     "budget": "Gain over agents alone, %, against floats allowed per directed edge and task",
     "topology": "Gain over agents alone, %, on eight graphs",
     links.NAME: "Gain in final accuracy over agents alone, points, when mail is lost or agents are gone",
-    "compression": "Final accuracy, %, of FedAvg by how models are sent; dashed: agents alone",
+    "compression": "Final accuracy of FedAvg, %, by codec; dashed: agents alone",
     learners.NAME: "Gain in final accuracy over agents alone with the same learner, points",
 }
 
