@@ -41,6 +41,7 @@ def features(model: Model, params: Params, usage: Usage, x: Tensor, rows: Tensor
 def answered(
     model: Model, params: Params, usage: Usage, x: Tensor, rows: Tensor | None, task: int, *head: Tensor
 ) -> Tensor:
+    """Logits by `head`, a weight and a bias, or without one what it would read."""
     library = kernel().library
     assert library is not None
     assert isinstance(model, Monolithic | Modular)
