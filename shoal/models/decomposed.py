@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from shoal.models import heads
-from shoal.models.contract import Encode, Usage
+from shoal.models.base import Stacked, each_own
+from shoal.models.contract import Usage
 from shoal.models.frozen import unit
 from shoal.models.mlp import Linear
 from shoal.models.params import Params, floats, whole
@@ -22,7 +23,7 @@ PEERS = 16  # of so many neighbours at most parts are attended to
 
 
 @dataclass(frozen=True)
-class Decomposed:
+class Decomposed(Stacked):
     """The weights of a task t are base * sigmoid(scale^t) + part^t + sum_j attend_j^t * (a part that stays as it is).
 
     A scale is a unit's own, attention a layer's; the parts that stay are that of the agent's task before, and those
@@ -34,32 +35,17 @@ class Decomposed:
     tasks: int
     classes: int
     attended: int  # how many parts of other tasks there can be
-    heads: ClassVar[tuple[str, ...]] = heads.NAMES
     pieced: ClassVar[tuple[str, ...]] = (SCALE, PART, ATTEND, BIAS)
-    seeded: ClassVar[bool] = True
-    engine: ClassVar[str] = Linear.engine
-    why: ClassVar[str] = Linear.why
-    bound: ClassVar[str] = ""
-    chunk: ClassVar[int] = Linear.chunk
-    least: ClassVar[int] = Linear.least
 
     @property
     def body(self) -> Mapping[str, int]:
         return {BASE: self.depth}
 
     @property
-    def read(self) -> int:
-        return self.block.width
-
-    @property
     def numbers(self) -> int:
         width = self.block.width
         own = self.tasks * self.depth * (width**2 + 2 * width + self.attended)
         return self.depth * width**2 + own + heads.numbers(self.tasks, self.classes, self.read)
-
-    @property
-    def work(self) -> int:
-        return self.block.work(self.depth)
 
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         """Parts begin as a third of the base."""
@@ -77,18 +63,8 @@ class Decomposed:
     def keeps(self, rng: np.random.Generator) -> dict[str, Tensor]:
         return {LAST: torch.zeros(self.depth, self.block.width, self.block.width)}
 
-    @property
-    def encode(self) -> Encode:
-        return self.block.encode
-
-    def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        return self.block.shapes(1, batch, self.depth)
-
     def usage(self, kept: Mapping[str, Tensor], task: int) -> Usage:
         return {name: kept[name] for name in (LAST, OTHERS) if name in kept}
-
-    def trimmed(self, params: Params, usage: Usage, task: int | None) -> tuple[Params, Usage]:
-        return params, usage
 
     def composed(self, params: Params, usage: Usage, task: int) -> tuple[Params, Usage]:
         """The weights are put together but once."""
@@ -104,19 +80,6 @@ class Decomposed:
             found = found + share[:, at] * part
         return found
 
-    def logits(
-        self,
-        params: Params,
-        x: Tensor,
-        task: int | Tensor,
-        training: bool = False,
-        masks: Sequence[Tensor] | None = None,
-        last: Tensor | None = None,
-        others: Tensor | None = None,
-    ) -> Tensor:
-        """Logits [B, K] of one agent for images x of one task, or of tasks task[B]."""
-        return heads.read(params, self.features(params, x, task, training, masks, last, others), task)
-
     def features(
         self,
         params: Params,
@@ -128,10 +91,8 @@ class Decomposed:
         others: Tensor | None = None,
     ) -> Tensor:
         """What the head reads, [B, F]."""
-        if isinstance(task, Tensor):  # every task reads all images, and of each its own is taken
-            every = [self.features(params, x, one, training, masks, last, others) for one in range(self.tasks)]
-            found: Tensor = torch.take_along_dim(torch.stack(every, 1), task[:, None, None], 1).squeeze(1)
-            return found
+        if isinstance(task, Tensor):
+            return each_own(lambda one: self.features(params, x, one, training, masks, last, others), self.tasks, task)
         made, h = params.get(WHOLE), x.T
         weights = self.weights(params, task, last, others) if made is None else whole(made)
         bias = unit(params[BIAS], task)

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.models.contract import Encode, Usage
+from shoal.models.base import Plain
+from shoal.models.contract import Encode
 from shoal.models.params import Params, whole
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ DICTIONARY, CODES = "dictionary", "codes"
 
 
 @dataclass(frozen=True)
-class Factor:
+class Factor(Plain):
     """What an agent predicts with: atoms [shared + own, D], of which agents may agree on the shared ones, and codes."""
 
     inputs: int  # D: the numbers of a row, and a constant
@@ -68,24 +69,12 @@ class Factor:
         atoms = torch.from_numpy(rng.normal(size=(self.read, self.inputs)))
         return {DICTIONARY: atoms, CODES: torch.zeros(self.tasks, self.coded, self.read, dtype=torch.float64)}
 
-    def keeps(self, rng: np.random.Generator) -> dict[str, Tensor]:
-        return {}
-
     @property
     def encode(self) -> Encode:
         return lambda images, peak, seed: torch.from_numpy(images)
 
     def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
         return []
-
-    def usage(self, kept: Mapping[str, Tensor], task: int) -> Usage:
-        return {}
-
-    def trimmed(self, params: Params, usage: Usage, task: int | None) -> tuple[Params, Usage]:
-        return params, usage
-
-    def composed(self, params: Params, usage: Usage, task: int) -> tuple[Params, Usage]:
-        return params, usage
 
     def rows(self, x: Tensor) -> Tensor:
         """Inputs as predictors read them, [B, D]: in double precision, with a one at the end."""

@@ -6,7 +6,6 @@ The backbone is the same for all agents and seeds; what the net reads of an imag
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.models import heads
-from shoal.models.contract import Encode, Usage
+from shoal.models.base import Stacked, each_own
 from shoal.models.mlp import Linear
 from shoal.models.params import Params, floats, pieces, whole
 from shoal.rng import key
@@ -31,7 +30,7 @@ def backbone(depth: int, width: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Frozen:
+class Frozen(Stacked):
     """What a task adds to the backbone is its own and no other's: nothing is forgotten. `masked`: scores S for every
     weight, of which those below zero switch it off; else biases, behind layers that keep the length of what they pass
     on."""
@@ -41,13 +40,6 @@ class Frozen:
     tasks: int
     classes: int
     masked: bool
-    heads: ClassVar[tuple[str, ...]] = heads.NAMES
-    seeded: ClassVar[bool] = True
-    engine: ClassVar[str] = Linear.engine
-    why: ClassVar[str] = Linear.why
-    bound: ClassVar[str] = ""
-    chunk: ClassVar[int] = Linear.chunk
-    least: ClassVar[int] = Linear.least
 
     @property
     def body(self) -> Mapping[str, int]:
@@ -64,18 +56,10 @@ class Frozen:
         return self.own
 
     @property
-    def read(self) -> int:
-        return self.block.width
-
-    @property
     def numbers(self) -> int:
         width = self.block.width
         each = self.depth * (width**2 + self.tasks) if self.masked else self.depth * width
         return self.tasks * each + heads.numbers(self.tasks, self.classes, self.read)
-
-    @property
-    def work(self) -> int:
-        return self.block.work(self.depth)
 
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         width, size = self.block.width, (self.tasks, self.depth)
@@ -84,37 +68,6 @@ class Frozen:
             scores = floats(rng.uniform(-(width**-0.5), width**-0.5, (*size, width, width)))
             own = {SCORES: scores, MIX: torch.zeros(*size, self.tasks)}
         return own | heads.start(rng, self.tasks, self.classes, self.read)
-
-    def keeps(self, rng: np.random.Generator) -> dict[str, Tensor]:
-        return {}
-
-    @property
-    def encode(self) -> Encode:
-        return self.block.encode
-
-    def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        return self.block.shapes(1, batch, self.depth)
-
-    def usage(self, kept: Mapping[str, Tensor], task: int) -> Usage:
-        return {}
-
-    def trimmed(self, params: Params, usage: Usage, task: int | None) -> tuple[Params, Usage]:
-        return params, usage
-
-    def composed(self, params: Params, usage: Usage, task: int) -> tuple[Params, Usage]:
-        return params, usage
-
-    def logits(
-        self,
-        params: Params,
-        x: Tensor,
-        task: int | Tensor,
-        training: bool = False,
-        masks: Sequence[Tensor] | None = None,
-        mixing: Tensor | None = None,
-    ) -> Tensor:
-        """Logits [B, K] of one agent for images x of one task, or of tasks task[B]."""
-        return heads.read(params, self.features(params, x, task, training, masks, mixing), task)
 
     def features(
         self,
@@ -126,10 +79,8 @@ class Frozen:
         mixing: Tensor | None = None,
     ) -> Tensor:
         """What the head reads, [B, F]. Where `mixing` is given, the scores of a task are those that it combines."""
-        if isinstance(task, Tensor):  # every task reads all images, and of each its own is taken
-            every = [self.features(params, x, one, training, masks, mixing) for one in range(self.tasks)]
-            found: Tensor = torch.take_along_dim(torch.stack(every, 1), task[:, None, None], 1).squeeze(1)
-            return found
+        if isinstance(task, Tensor):
+            return each_own(lambda one: self.features(params, x, one, training, masks, mixing), self.tasks, task)
         weights, h = backbone(self.depth, self.block.width).to(x.device), x.T
         bias = None
         if self.masked:

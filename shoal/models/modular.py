@@ -4,15 +4,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.models import by_hand, heads
+from shoal.models.base import Stacked
 from shoal.models.blocks import Block
-from shoal.models.contract import ByHand, Encode, Usage
+from shoal.models.contract import ByHand, Usage
 from shoal.models.mlp import Linear
 from shoal.models.params import STRUCTURE, Params, pieces, whole
 
@@ -29,7 +30,7 @@ class Slots(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Modular:
+class Modular(Stacked):
     """Modules that every task composes in its own way, and a head per task."""
 
     block: Block
@@ -41,7 +42,6 @@ class Modular:
     dropout_basis: bool
     rule: str  # of the initial tasks: `onehot` or `own`
     spare: int = 0  # places for further candidates while a task has its own on trial
-    heads: ClassVar[tuple[str, ...]] = heads.NAMES
 
     @property
     def pieced(self) -> tuple[str, ...]:
@@ -50,34 +50,6 @@ class Modular:
     @property
     def body(self) -> Mapping[str, int]:
         return dict.fromkeys(self.block.names, self.basis)
-
-    @property
-    def read(self) -> int:
-        return self.block.features
-
-    @property
-    def seeded(self) -> bool:
-        return self.block.seeded
-
-    @property
-    def engine(self) -> str:
-        return self.block.engine
-
-    @property
-    def why(self) -> str:
-        return self.block.why
-
-    @property
-    def bound(self) -> str:
-        return self.block.bound
-
-    @property
-    def chunk(self) -> int:
-        return self.block.chunk
-
-    @property
-    def least(self) -> int:
-        return self.block.least
 
     @property
     def by_hand(self) -> ByHand | None:
@@ -133,10 +105,6 @@ class Modular:
         # With almost as many modules as places luck takes too long: give every module a place, then fill the rest.
         choice.flat[rng.permutation(places)[:needed]] = rng.permutation(self.basis)[:needed]
         return torch.from_numpy(choice)
-
-    @property
-    def encode(self) -> Encode:
-        return self.block.encode
 
     def usage(self, kept: Mapping[str, Tensor], task: int) -> Usage:
         return {"slots": self.used(kept, task)}
@@ -197,20 +165,6 @@ class Modular:
         """The softmax [C, D] of one (later) task's structure; of all lanes [L, C, D], where all comes with lanes."""
         usable = (slots.place <= self.slot(task)) & slots.counted
         return whole(params[STRUCTURE])[..., task, :, :].masked_fill(~usable[..., None], -torch.inf).softmax(-2)
-
-    def logits(
-        self,
-        params: Params,
-        x: Tensor,
-        task: int | Tensor,
-        training: bool = False,
-        *,
-        slots: Slots,
-        masks: Sequence[Tensor] | None = None,
-        fold: bool = False,
-    ) -> Tensor:
-        """Logits [B, K] of one agent for images x of one task, or of tasks task[B]."""
-        return heads.read(params, self.features(params, x, task, slots=slots, masks=masks, fold=fold), task)
 
     def features(
         self,

@@ -10,21 +10,21 @@ import numpy as np
 from torch import Tensor
 
 from shoal.models import by_hand, heads
+from shoal.models.base import Stacked
 from shoal.models.cnn import Conv
-from shoal.models.contract import ByHand, Encode, Usage
+from shoal.models.contract import ByHand
 from shoal.models.mlp import Linear
 from shoal.models.params import MODULE, Params, whole
 
 
 @dataclass(frozen=True)
-class Monolithic:
+class Monolithic(Stacked):
     """A plain feed-forward net. Module k is the layer at depth k."""
 
     block: Linear | Conv
     depth: int
     tasks: int
     classes: int
-    heads: ClassVar[tuple[str, ...]] = heads.NAMES
     pieced: ClassVar[tuple[str, ...]] = MODULE
     agnostic: ClassVar[bool] = True  # do all heads read the same features?
 
@@ -33,40 +33,8 @@ class Monolithic:
         return dict.fromkeys(MODULE, self.depth)
 
     @property
-    def read(self) -> int:
-        return self.block.features
-
-    @property
-    def seeded(self) -> bool:
-        return self.block.seeded
-
-    @property
-    def engine(self) -> str:
-        return self.block.engine
-
-    @property
-    def why(self) -> str:
-        return self.block.why
-
-    @property
-    def bound(self) -> str:
-        return self.block.bound
-
-    @property
-    def chunk(self) -> int:
-        return self.block.chunk
-
-    @property
-    def least(self) -> int:
-        return self.block.least
-
-    @property
     def numbers(self) -> int:
         return self.depth * self.block.numbers + heads.numbers(self.tasks, self.classes, self.read)
-
-    @property
-    def work(self) -> int:
-        return self.block.work(self.depth)
 
     @property
     def by_hand(self) -> ByHand | None:
@@ -80,37 +48,6 @@ class Monolithic:
             "module.bias": bias,
             **heads.start(rng, self.tasks, self.classes, self.block.features),
         }
-
-    def keeps(self, rng: np.random.Generator) -> dict[str, Tensor]:
-        return {}
-
-    @property
-    def encode(self) -> Encode:
-        return self.block.encode
-
-    def usage(self, kept: Mapping[str, Tensor], task: int) -> Usage:
-        return {}
-
-    def trimmed(self, params: Params, usage: Usage, task: int | None) -> tuple[Params, Usage]:
-        return params, usage
-
-    def composed(self, params: Params, usage: Usage, task: int) -> tuple[Params, Usage]:
-        return params, usage
-
-    def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        """Shapes of the dropout masks, one per depth."""
-        return self.block.shapes(1, batch, self.depth)
-
-    def logits(
-        self,
-        params: Params,
-        x: Tensor,
-        task: int | Tensor,
-        training: bool = False,
-        masks: Sequence[Tensor] | None = None,
-    ) -> Tensor:
-        """Logits [B, K] of one agent for images x of one task, or of tasks task[B]."""
-        return heads.read(params, self.features(params, x, task, training, masks), task)
 
     def features(
         self,

@@ -15,6 +15,7 @@ from shoal.data import Bank
 from shoal.doors import line
 from shoal.errors import SettingsError
 from shoal.models import by_hand, heads
+from shoal.models.base import Headed
 from shoal.models.contract import ByHand, Usage
 from shoal.models.foreign import ROWS, complains, made, suited, without_chance, words
 from shoal.models.params import Params, whole
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.settings.groups import Settings
 
 
-class Wrapped:
+class Wrapped(Headed):
     """One-agent functions around an `nn.Module` that turns rows of data into features of any shape. Each of its
     parameters is one unit; heads are added, one per task. Parameters with `requires_grad = False` stay as they are, the
     same for all agents, and are never sent.
@@ -37,7 +38,6 @@ class Wrapped:
     acts on what the heads read.
     """
 
-    heads = heads.NAMES
     pieced: tuple[str, ...] = ()
     seeded = False
     chunk = 250
@@ -150,12 +150,6 @@ class Wrapped:
     def usage(self, kept: Mapping[str, Tensor], task: int) -> Usage:
         return {"buffers": dict(kept)} if kept else {}
 
-    def trimmed(self, params: Params, usage: Usage, task: int | None) -> tuple[Params, Usage]:
-        return params, usage
-
-    def composed(self, params: Params, usage: Usage, task: int) -> tuple[Params, Usage]:
-        return params, usage
-
     def features(
         self,
         params: Params,
@@ -174,17 +168,6 @@ class Wrapped:
         h: Tensor = torch.func.functional_call(module, given | dict(buffers or {}), (x.float() / self.peak,))
         h = h.flatten(1)
         return h if masks is None else h * masks[0]
-
-    def logits(
-        self,
-        params: Params,
-        x: Tensor,
-        task: int | Tensor,
-        training: bool = False,
-        masks: Sequence[Tensor] | None = None,
-        buffers: Mapping[str, Tensor] | None = None,
-    ) -> Tensor:
-        return heads.read(params, self.features(params, x, task, training, masks, buffers), task)
 
 
 def layers_of(module: nn.Module, inputs: int) -> list[str]:
