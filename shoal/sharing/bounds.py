@@ -15,6 +15,7 @@ from shoal.mail.post import Post
 from shoal.models.contract import Model
 
 LARGEST = 8.0  # weights may be so many times as large as the receiver's own, by their root mean square
+GROWN = 8.0  # and a receiver's own count as at most so many times as large as fresh ones
 WEIGHTIEST = 1e15  # what a weight matters is at most this: the square of its pull is still a number
 
 
@@ -34,12 +35,14 @@ def fresh(model: Model) -> float:
 
 
 def largest(post: Post) -> Tensor:
-    """How large weights can be that lanes accept: [L]. A lane whose own have shrunk still takes fresh ones."""
+    """How large weights can be that lanes accept: [L]. A lane whose own have shrunk still takes fresh ones; own ones
+    that have grown by what others sent are no reason to take still larger ones, or all would grow without end."""
 
     def find() -> Tensor:
         body = post.world.model.body
         own = size({name: post.stack.params[name][:, :units] for name, units in body.items()}).cpu()
-        return LARGEST * own.clamp(min=fresh(post.world.model))
+        usual = fresh(post.world.model)
+        return LARGEST * own.clamp(usual, GROWN * usual)
 
     return post.once(("largest",), post, find)
 

@@ -11,7 +11,8 @@ from shoal.contracts.fleets import difference, ran, saved
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.mail.lies import BUILT_IN, LIES, Truth
-from shoal.mail.mail import ACCEPTED, Expected, Mail
+from shoal.mail.mail import ACCEPTED, TOO_LARGE, Expected, Mail
+from shoal.sharing.bounds import GROWN, LARGEST, fresh, size
 from tests.fleets import FEW, fleet
 
 WEIGHTS = torch.tensor([[1.0, -2.0], [3.0, 4.0]])
@@ -88,6 +89,16 @@ def test_what_a_liar_learns_is_honest() -> None:
     lying = simulate(fleet("mlp", network=network, **given, faulty={"agents": [0], "does": "random"}))
     assert not difference(plain.take([0], plain.lanes[:1]), lying.take([0], plain.lanes[:1]))
     assert difference(plain.take([1], plain.lanes[1:]), lying.take([1], plain.lanes[1:]))
+
+
+def test_scaled_weights_do_not_make_those_of_all_grow_without_end() -> None:
+    given: dict[str, Any] = {"agents": 4, "tasks": FEW, "learner": {"epochs": 40, "memory": 4, "rate": 1e-4}}
+    lying = {"agents": [2, 3], "does": "scaled"}
+    world = fleet("mlp", sharing=[{"mode": "fedavg", "every": 1}], **given, faulty=lying)
+    stack = simulate(world)
+    assert stack.ledger.among("verdict", [TOO_LARGE]).any()
+    grown = size({name: stack.params[name][:, :units] for name, units in world.model.body.items()})
+    assert float(grown.max()) < LARGEST * GROWN * fresh(world.model)
 
 
 def test_a_rule_bears_a_liar_that_the_mean_does_not() -> None:
