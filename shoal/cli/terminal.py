@@ -180,7 +180,9 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
 
 
 def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> None:
-    """Cells of a grid, the front marked."""
+    """Cells of a grid, the front marked; what is the same in all of them is said below."""
+    same = [key for key in keys if len({str(row[key]) for row in rows}) == 1] if len(rows) > 1 else []
+    keys, known = [key for key in keys if key not in same], [f"{key}={rows[0][key]}" for key in same]
     table = Table(
         "", *(Column(escape(key), overflow="fold") for key in keys), "final, %", "AUC, %", "per link", "s", box=None
     )
@@ -191,8 +193,9 @@ def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> N
     where.print(table)
     where.print(
         "* the Pareto front: no other combination with the same tasks ends higher for as little traffic; "
-        "errors over seeds; AUC in brackets in the paper's unit; bytes per link and task",
-        highlight=False, soft_wrap=True,
+        "errors over seeds; AUC in brackets in the paper's unit; bytes per link and task"
+        + f"; the same in all: {', '.join(known)}" * bool(known),
+        highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
 
 

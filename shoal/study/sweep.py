@@ -26,15 +26,17 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination: a word per axis, as the user said it."""
+    """One combination: a word per axis, as the user said it, and which axes have several values."""
 
     stem: str
     words: dict[str, str]
     settings: Settings
+    varied: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
-        return re.sub(r"[^\w.+]+", "-", "-".join([self.stem, *self.words.values()]))[:80].strip("-")
+        said = [text for key, text in self.words.items() if key in self.varied]
+        return re.sub(r"[^\w.+]+", "-", "-".join([self.stem, *(said or self.words.values())]))[:80].strip("-")
 
 
 def axes(words: Sequence[str]) -> dict[str, list[str]]:
@@ -87,6 +89,7 @@ def grid(file: Path, words: Sequence[str], fixed: Sequence[str] = ()) -> list[Ce
     network for those that share at all. `fixed` words win.
     """
     found = axes(words)
+    varied = frozenset(key for key, values in found.items() if len(values) > 1)
     cells: dict[str, Cell] = {}
     used: set[str] = set()
     for values in product(*found.values()):
@@ -97,7 +100,7 @@ def grid(file: Path, words: Sequence[str], fixed: Sequence[str] = ()) -> list[Ce
         # What is shared comes first: the other words say how.
         order = sorted(fits, key=lambda key: key != "sharing")
         settings = read(file, [*(f"{key}={joined(key, fits[key])}" for key in order), *fixed])
-        cells.setdefault(settings.identity(), Cell(file.stem, fits, settings))
+        cells.setdefault(settings.identity(), Cell(file.stem, fits, settings, varied))
     for key in found:
         if key not in used:
             raise SettingsError(
