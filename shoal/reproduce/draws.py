@@ -60,7 +60,7 @@ def close(rows: Iterable[Row]) -> str:
         f"With the authors' own draws of tasks {near(now)} numbers are within {CLOSE} of the paper's; their mean "
         f"difference is {fmean(gaps(now)):+.2f} (goal: all, and {MEAN})."
     )
-    if old:
+    if gaps(old):
         said += f" The others have the draws of shoal 0.1: {near(old)} are within {CLOSE}."
     return said
 

@@ -81,10 +81,10 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
             lines += ["Nothing has been run yet.", ""]
             continue
         if protocol == "paper":
+            ring = "; ° is a row whose tasks were drawn as shoal 0.1 drew them" * any(map(former, here.values()))
             lines += [
                 f"{draws.close(printed(here))} At a glance, *final accuracy / AUC*, the paper's in brackets, bold "
-                f"where they are more than {CLOSE} apart; ° is a row whose tasks were drawn as shoal 0.1 drew them. "
-                "Below, the same with errors:",
+                f"where they are more than {CLOSE} apart{ring}. Below, the same with errors:",
                 "",
                 *overview.table(protocol, best, each),
                 "",
