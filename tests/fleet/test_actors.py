@@ -178,10 +178,10 @@ def test_a_node_with_other_versions_is_named() -> None:
 @pytest.mark.usefixtures("ray")
 def test_every_node_is_asked_for_its_versions_where_there_may_be_no_shoal(monkeypatch: pytest.MonkeyPatch) -> None:
     session, honest = actors.OPEN[0], actors.differs
-    monkeypatch.setattr(session, "checked", False)
+    monkeypatch.setattr(session, "address", "as if it were elsewhere")
     session.check()
-    assert session.checked
-    session.checked = False
+    assert len(session.checked) == 1
+    monkeypatch.setattr(session, "checked", set())
     monkeypatch.setattr(actors, "differs", lambda own, there, node: honest({**own, "python": "2.7.18"}, there, node))
     with pytest.raises(UserError, match=r"^node \S+ has python 3.* and this machine has python 2.7.18;"):
         session.check()
@@ -328,31 +328,6 @@ def test_a_command_that_is_stopped_or_killed_leaves_nothing_running(number: sign
     if number == signal.SIGTERM:
         assert not list(Path(tempfile.gettempdir()).glob(f"{actors.PREFIX}{process.pid}-*"))
         assert Record(place, reopen(place).settings).load(torch.device("cpu"))
-
-
-@pytest.mark.slow
-def test_a_node_that_is_removed_is_replaced_and_one_that_stays_away_ends_the_run(tmp_path: Path) -> None:
-    """A cluster of three nodes on this machine, in a program of its own."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.fleet.nodes", str(tmp_path)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True,
-    ) as process:  # fmt: skip
-        try:
-            out, err = process.communicate(timeout=900)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    assert process.returncode == 0, err[-2000:]
-    # Ray may print lines of its own.
-    bits, loss, room, saved = (line[2:] for line in out.splitlines() if line.startswith("> "))
-    assert bits == "the same bits the same ledger"
-    assert re.match(r"the worker in process \d+ on node \S+ has ended in the middle of its work", loss)
-    assert re.match(
-        r"the Ray cluster at \S+ has had no room for \d workers? with 1 CPUs each for 5 seconds; what was saved is "
-        r"whole: bring back the node, free CPUs or take fewer workers",
-        room,
-    )
-    assert saved == "saved (3, 0)"
 
 
 TOKENS = [letter * 64 for letter in "ab"]
