@@ -81,7 +81,7 @@ class Session:
         self.idle: dict[Any, list[Any]] = {}
         self.hired: list[Any] = []  # every actor that there ever was
         self.lock = threading.Lock()  # several runs of one program may hire
-        self.checked = not address  # a Ray of this machine has what this machine has
+        self.checked: set[str] = set()  # the nodes that have what this machine has
 
     @property
     def where(self) -> str:
@@ -133,21 +133,20 @@ class Session:
         return fitting(self.ray.cluster_resources(), lanes, machine, self.where)
 
     def check(self) -> None:
-        """Raise if a node of the cluster has another shoal, torch, Ray or Python than this one."""
-        if self.checked:
+        """Raise if a node of the cluster has another shoal, torch, Ray or Python than this one, also one that has come
+        since others were asked."""
+        if not self.address:  # a Ray of this machine has what this machine has
+            return
+        nodes = [node for node in self.ray.nodes() if node["Alive"] and node["NodeID"] not in self.checked]
+        if not nodes:
             return
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         probe = self.ray.remote(num_cpus=0, max_retries=0)(carried(cast(FunctionType, facts)))
-        nodes = [node for node in self.ray.nodes() if node["Alive"]]
-        asked = {
-            node["NodeManagerAddress"]: probe.options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ).remote()
-            for node in nodes
-        }
+        strategies = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
+        asked = [probe.options(scheduling_strategy=one).remote() for one in strategies]
         own, limit = facts(), time.monotonic() + 120
-        for node, ref in asked.items():
+        for node, ref in zip((node["NodeManagerAddress"] for node in nodes), asked, strict=True):
             try:
                 there = fetched(self.ray, ref, limit)
             except (LostError, TimeoutError) as error:
@@ -155,7 +154,7 @@ class Session:
                     f"node {node} does not say which versions it has ({error}); see that it is well"
                 ) from None
             differs(own, there, node)
-        self.checked = True
+        self.checked |= {node["NodeID"] for node in nodes}
 
     def end_all(self) -> None:
         """End all actors at once, whatever they are at."""
