@@ -18,7 +18,7 @@ import torch
 from shoal.contracts.fleets import difference
 from shoal.data import load
 from shoal.errors import UserError
-from shoal.fleet import actors
+from shoal.fleet.cluster import imported, session, with_token, working_folder
 from shoal.fleet.run import Moment, train
 from shoal.fleet.world import worlds
 from shoal.runs.execute import carry_out
@@ -32,19 +32,19 @@ PATIENCE = 120.0  # seconds
 
 
 def main(folder: Path, *names: str) -> None:
-    actors.imported()
+    imported()
     from ray.cluster_utils import Cluster
 
-    files = actors.working_folder()
+    files = working_folder()
     os.environ["RAY_TMPDIR"] = str(files)
-    actors.with_token(secrets.token_hex(32))
+    with_token(secrets.token_hex(32))
     cluster, nodes = Cluster(), list[Any]()
     try:
         another(cluster, num_cpus=0, include_dashboard=False)
         for _ in range(2):
             nodes.append(another(cluster))
         machine = {"address": cluster.address, "cpus": 1.0, "patience": 240.0}
-        with actors.session(ray_of(2, machine).machine):
+        with session(ray_of(2, machine).machine):
             for name in names:
                 said(replaced(folder / name, name, machine, cluster, nodes))
             said(gone(folder / "gone", {**machine, "patience": 5.0}, cluster, nodes))
