@@ -256,7 +256,7 @@ def session(machine: Machine, wanted: int = STORE) -> Iterator[Session]:
                 ray.shutdown()
         if folder:
             with_token(None)
-            shutil.rmtree(folder, ignore_errors=True)
+            sweep(folder)
 
 
 def begin(ray: Any, wanted: int) -> Path:
@@ -280,16 +280,26 @@ def begin(ray: Any, wanted: int) -> Path:
         except Exception as error:
             with hearing():
                 ray.shutdown()
-            shutil.rmtree(folder, ignore_errors=True)
+            sweep(folder)
             if at == TRIES - 1:
                 why = str(error).partition("\n")[0]
                 raise UserError(
                     f"Ray could not be started here ({type(error).__name__}: {why}); --workers 2 works without it"
                 ) from None
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            sweep(folder)
             raise
     raise AssertionError
+
+
+def sweep(folder: Path) -> None:
+    """Remove a folder that a Ray worked in, and end whoever still does. A Ray that could not be started leaves helpers
+    behind until this process ends, which would make the next start slower still."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if place.name != str(os.getpid()) and str(folder).encode() in (place / "cmdline").read_bytes():
+                os.kill(int(place.name), signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def with_token(token: str | None) -> None:

@@ -331,6 +331,48 @@ def test_a_command_that_is_stopped_or_killed_leaves_nothing_running(number: sign
         assert Record(place, reopen(place).settings).load(torch.device("cpu"))
 
 
+FAILING = """
+import os, signal, threading, time
+from pathlib import Path
+from shoal.errors import UserError
+from shoal.fleet import cluster
+from shoal.settings.groups import Machine
+
+def at_work():
+    mine, found = f"{cluster.PREFIX}{os.getpid()}-", {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "cmdline").read_bytes().decode()
+        except OSError:
+            continue
+        if mine in words:
+            found[int(place.name)] = words
+    return found
+
+def kill():
+    while not (raylets := [one for one, words in at_work().items() if "raylet_socket_name" in words]):
+        time.sleep(0.02)
+    os.kill(raylets[0], signal.SIGKILL)
+
+cluster.TRIES = 1
+threading.Thread(target=kill, daemon=True).start()
+try:
+    cluster.session(Machine()).__enter__()
+except UserError as error:
+    print(">", error)
+print(">", list(at_work().values()), list(Path("/tmp").glob(f"{cluster.PREFIX}{os.getpid()}-*")))
+"""
+
+
+@pytest.mark.slow
+def test_a_ray_that_cannot_be_started_is_one_sentence_and_leaves_nothing_running() -> None:
+    """Its raylet is killed as it begins, which Ray notices after half a minute."""
+    done = subprocess.run([sys.executable, "-c", FAILING], capture_output=True, text=True, cwd=ROOT, timeout=600)
+    said, left = (line[2:] for line in done.stdout.splitlines() if line.startswith("> "))
+    assert re.fullmatch(r"Ray could not be started here \(.*\); --workers 2 works without it", said)
+    assert left == "[] []"
+
+
 TOKENS = [letter * 64 for letter in "ab"]
 
 
