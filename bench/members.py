@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from bench import cases
-from shoal.fleet import actors
+from shoal.fleet import cluster
 from shoal.fleet.run import Moment, train
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, worlds
@@ -143,7 +143,7 @@ def main() -> None:
             most[name] = memory.most
         with ExitStack() as started:
             if "ray" in names:
-                started.enter_context(actors.session(fleets["ray"][0].settings.machine))
+                started.enter_context(cluster.session(fleets["ray"][0].settings.machine))
             for _ in range(given.turns):
                 for name in names:
                     found[name].append(taken(fleets[name]))

@@ -11,7 +11,8 @@ from torch import Tensor
 from shoal.contracts.fleets import difference
 from shoal.contracts.law import law
 from shoal.contracts.mode_case import FIRST, Case
-from shoal.fleet.members import Crew, Here, Posted
+from shoal.fleet.here import Here, Posted
+from shoal.fleet.members import Crew
 from shoal.fleet.stack import Stack
 from shoal.mail.mail import ACCEPTED, LOST, Expected, Mail
 from shoal.sharing.clock import due

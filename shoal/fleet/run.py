@@ -10,7 +10,8 @@ import torch
 
 from shoal.fleet.events import AFTER, BEFORE, SHORT
 from shoal.fleet.health import gone_all
-from shoal.fleet.members import Crew, Health, LostError, mustered
+from shoal.fleet.here import Health
+from shoal.fleet.members import Crew, LostError, mustered
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.mail.post import Observe

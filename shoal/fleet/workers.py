@@ -19,7 +19,8 @@ import numpy as np
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
-from shoal.fleet.members import Here, Member
+from shoal.fleet.here import Here
+from shoal.fleet.members import Member
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, joint_lanes, worlds
 from shoal.mail.bundle import Links, Lot
@@ -269,7 +270,7 @@ def headcount(settings: Settings) -> int:
             f"{settings.agents} agents x {settings.seeds} seeds = {lanes}; say {lanes} or fewer"
         )
     if machine.members == "ray":
-        from shoal.fleet.actors import possible
+        from shoal.fleet.cluster import possible
 
         return possible(machine, lanes)
     return machine.workers or min(lanes, os.cpu_count() or 1)

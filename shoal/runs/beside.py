@@ -128,7 +128,8 @@ def staffed(cells: Sequence[Cell], data: Path | None, machine: Machine) -> Itera
     """The workers for some cells: how many there are, and what ends them all at once."""
     with ExitStack() as inside:
         if machine.members == "ray":
-            from shoal.fleet.actors import needed, possible, session
+            from shoal.fleet.actors import needed
+            from shoal.fleet.cluster import possible, session
 
             count = possible(machine, sum(one.settings.agents for one in cells))
             largest = max(cells, key=lambda cell: cell.settings.agents * cell.settings.seeds).settings

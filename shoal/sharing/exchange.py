@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.data.tasks import Lane
-from shoal.fleet.members import Crew, Here, Posted
+from shoal.fleet.here import Here, Posted
+from shoal.fleet.members import Crew
 from shoal.fleet.workers import alike, merged, singled
 from shoal.fleet.world import World
 from shoal.mail.bundle import Lot

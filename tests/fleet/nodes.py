@@ -1,10 +1,11 @@
-"""A cluster of several nodes on this machine, one of which is removed: run as a program of its own, with a folder.
+"""A cluster of several nodes on this machine, from which nodes are removed: run as a program of its own, with a folder
+and the names of fleets.
 
-It says, a line each, what came of a run whose node is replaced, and of one whose node never comes back.
+It says, a line each, what came of runs whose node is replaced, and of one whose node never comes back.
 """
 
+import json
 import os
-import re
 import secrets
 import shutil
 import sys
@@ -17,38 +18,44 @@ import torch
 from shoal.contracts.fleets import difference
 from shoal.data import load
 from shoal.errors import UserError
-from shoal.fleet import actors
+from shoal.fleet.cluster import imported, session, with_token, working_folder
 from shoal.fleet.run import Moment, train
 from shoal.fleet.world import worlds
 from shoal.runs.execute import carry_out
 from shoal.runs.record import create
 from tests.fleet.test_actors import OWN, ray_of
-from tests.fleet.test_members import alive, settings_of
+from tests.fleet.test_lost import fleet_of, on, process_of
+from tests.fleet.test_members import alive
 
 TRIES = 5
 PATIENCE = 120.0  # seconds
 
 
-def main(folder: Path) -> None:
-    actors.imported()
+def main(folder: Path, *names: str) -> None:
+    imported()
     from ray.cluster_utils import Cluster
 
-    want = train(worlds(settings_of(0, **OWN), load("digits")))
-    files = actors.working_folder()
+    files = working_folder()
     os.environ["RAY_TMPDIR"] = str(files)
-    actors.with_token(secrets.token_hex(32))
+    with_token(secrets.token_hex(32))
     cluster, nodes = Cluster(), list[Any]()
     try:
         another(cluster, num_cpus=0, include_dashboard=False)
         for _ in range(2):
             nodes.append(another(cluster))
         machine = {"address": cluster.address, "cpus": 1.0, "patience": 240.0}
-        with actors.session(ray_of(2, machine).machine):
-            replaced(folder / "replaced", machine, cluster, nodes, want)
-            gone(folder / "gone", {**machine, "patience": 5.0}, cluster, nodes)
+        with session(ray_of(2, machine).machine):
+            for name in names:
+                said(replaced(folder / name, name, machine, cluster, nodes))
+            said(gone(folder / "gone", {**machine, "patience": 5.0}, cluster, nodes))
     finally:
         cluster.shutdown()
         shutil.rmtree(files, ignore_errors=True)
+
+
+def said(found: dict[str, Any]) -> None:
+    """A line that is told from those that Ray may print."""
+    print(">", json.dumps(found), flush=True)
 
 
 def another(cluster: Any, num_cpus: int = 1, **options: Any) -> Any:
@@ -64,7 +71,7 @@ def another(cluster: Any, num_cpus: int = 1, **options: Any) -> Any:
 
 def remove(cluster: Any, node: Any, moment: Moment) -> None:
     """Take a node away without grace, and wait until a worker has ended with it: Ray lets it work on for a while."""
-    workers = [int(re.findall(r"process (\d+)", member.about)[0]) for member in moment.crew.members]  # type: ignore[attr-defined]
+    workers = [process_of(member) for member in moment.crew.members]
     cluster.remove_node(node, allow_graceful=False)
     limit = time.monotonic() + PATIENCE
     while all(alive(worker) for worker in workers):
@@ -73,30 +80,34 @@ def remove(cluster: Any, node: Any, moment: Moment) -> None:
         time.sleep(0.1)
 
 
-def replaced(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any], want: Any) -> None:
-    """In the middle of a task a node is gone; another comes, and the run ends bit for bit the same."""
-    settings = ray_of(2, machine, **OWN)
-    record, told = create(folder, settings), list[str]()
+def replaced(folder: Path, name: str, machine: dict[str, Any], cluster: Any, nodes: list[Any]) -> dict[str, Any]:
+    """In the middle of a task a node is gone; another comes, and the run ends as it does here."""
+    settings, bank = fleet_of(name)
+    want, there, told = train(worlds(settings, bank)), on(settings, **machine), list[str]()
+    record = create(folder, there)
     record.tell = told.append
 
     def show(moment: Moment) -> None:
-        if (moment.task, moment.epoch) == (3, 1) and not told:
+        if (moment.task, moment.epoch) == (settings.tasks.count - 1, 1) and not told:
             remove(cluster, nodes.pop(), moment)
             nodes.append(another(cluster))
 
-    carry_out(worlds(settings, load("digits")), record, show)
+    carry_out(worlds(there, bank), record, show)
     found = record.load(torch.device("cpu"))
     assert found is not None
-    same = not any(difference(one, other) for one, other in zip(found, want, strict=True))
     rows = (found[0].ledger.rows == want[0].ledger.rows).all() and found[0].ledger.words == want[0].ledger.words
-    print(">", "the same bits" if same else "other bits", "the same ledger" if rows else "another ledger", flush=True)
-    print(">", *told, flush=True)
+    return {
+        "fleet": name,
+        "differs": [one for one in map(difference, found, want) if one],
+        "ledger": bool(rows),
+        "told": told,
+    }
 
 
-def gone(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any]) -> None:
+def gone(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any]) -> dict[str, Any]:
     """In the middle of a task a node is gone, and none comes."""
     settings = ray_of(2, machine, **OWN, seed=1)
-    record = create(folder, settings)
+    record, why = create(folder, settings), ""
 
     def show(moment: Moment) -> None:
         if (moment.task, moment.epoch) == (3, 1) and len(nodes) > 1:
@@ -105,10 +116,10 @@ def gone(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any]) 
     try:
         carry_out(worlds(settings, load("digits")), record, show)
     except UserError as error:
-        print(">", error, flush=True)
+        why = str(error)
     stacks = record.load(torch.device("cpu"))
-    print(">", "saved", stacks and (stacks[0].task, stacks[0].epoch), flush=True)
+    return {"error": why, "saved": stacks and (stacks[0].task, stacks[0].epoch)}
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -302,7 +302,7 @@ def test_workers_end_with_whoever_started_them(tmp_path: Path) -> None:
     parent.wait()
     parent.stdin.close()
     parent.stdout.close()
-    for _ in range(100):
+    for _ in range(600):
         if not any(alive(worker) for worker in workers):
             return
         time.sleep(0.1)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.members import Crew, Here
+from shoal.fleet.here import Here
+from shoal.fleet.members import Crew
 from shoal.fleet.stack import CLOCK, Stack
 from shoal.fleet.world import World
 from shoal.mail.mail import (

@@ -1,0 +1,451 @@
+"""Stacks that are in this process, and all that a run may tell them: the verbs of a task, of lanes with clocks of their
+own, and of an exchange.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from math import inf
+from typing import Any
+
+import torch
+
+from shoal.data.tasks import JOINT, Lane
+from shoal.errors import SettingsError, Stopped, UserError
+from shoal.fleet import events
+from shoal.fleet.health import ENDED, ends, examine
+from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure, stamp
+from shoal.fleet.stack import PARAMS, RECORD, Stack, grid, start
+from shoal.fleet.state import guarded
+from shoal.fleet.world import World, joint_lanes, world
+from shoal.learners import memory
+from shoal.mail.bundle import Bundle
+from shoal.mail.ledger import Settled
+from shoal.mail.mail import NO_TASK, UNDER_WAY, Mail
+from shoal.mail.post import Post
+from shoal.study.health import End
+
+Posted = tuple[Any, str]  # a mail, here or elsewhere, and its verdict so far
+Health = tuple[list[End], int]  # the lanes of a member that have ended, and how many go on
+
+
+class Here:
+    """The stacks of this process, and the verbs of a run."""
+
+    def __init__(self, whole: Sequence[World], stacks: Sequence[Stack] | None = None) -> None:
+        self.whole = tuple(whole)
+        self.lanes = frozenset(lane for one in whole for lane in one.lanes)
+        self.fleet = [self.placed(at, None if stacks is None else stacks[at]) for at in range(len(whole))]
+        self.ledger = self.fleet[0][1].ledger
+        self.bind()
+        self.result: Any = None
+        self.mode = 0  # that acts, by its place in the settings,
+        self.now: float | None = None  # and the moment, by the clocks of lanes
+        self.posts: list[Post] = []
+        self.questions: list[Sequence[Mail]] = []
+        self.lasted: dict[Lane, float] = {}  # how many seconds the last epoch took each lane, where they are counted
+        self.lease = ExitStack()  # pieces of stacks that posts have
+        self.waits: dict[Lane, float] = {}  # until when lanes wait for answers, before they learn on
+        for _, stack in self.fleet:  # what an earlier version saved may be no numbers
+            examine(stack)
+
+    def placed(self, at: int, stack: Stack | None) -> tuple[World, Stack]:
+        """A stack with the world that it is in at first: that of the joint agents, or of all."""
+        whole = self.whole[at]
+        first = joint_lanes(whole.lanes) if whole.settings.tasks.common else whole.lanes
+        lanes = first if stack is None else stack.lanes
+        if lanes not in (first, whole.lanes):
+            raise ValueError(f"the stack is of other lanes ({lanes[0]}, ...) than the fleet ({whole.lanes[0]}, ...)")
+        here = whole if lanes == whole.lanes else world(whole.settings, whole.bank, lanes)
+        if stack is None:
+            return here, start(here)
+        # What is recorded can begin later, and so can what others send; what is learned from cannot.
+        if absent := [name for name in memory.NAMES if name not in stack.of(memory.OWNER)]:
+            raise UserError(
+                f"the checkpoint lacks `{memory.OWNER}.{absent[0]}`: another version of shoal has made it; continue it "
+                "with that version, or start the run again in another folder"
+            )
+        return here, stack
+
+    def bind(self) -> None:
+        """All stacks write to one ledger."""
+        for _, stack in self.fleet:
+            stack.ledger = self.ledger
+
+    def tell(self, verb: str, *arguments: Any) -> None:
+        self.result = getattr(self, verb)(*arguments)
+
+    def told(self) -> Any:
+        return self.result
+
+    # The verbs of a task
+
+    def spread(self) -> None:
+        """Let every agent begin as a copy of its joint agent."""
+        self.fleet = [(one, copies(one, stack)) for one, (_, stack) in zip(self.whole, self.fleet, strict=True)]
+        self.bind()
+
+    def begin(self) -> None:
+        for one in self.fleet:
+            begin(*one)
+
+    def learn(self, epoch: int) -> Health:
+        """One epoch, and a measurement if the grid has one there. Lanes that have diverged end."""
+        before = steps(self.fleet)
+        learn_epoch(self.fleet, epoch)
+        self.lasted = lasting(self.fleet, before)
+        for one in self.fleet:
+            learned(*one)
+        return self.health()
+
+    def end(self) -> None:
+        for one in self.fleet:
+            end(*one)
+
+    def advance(self) -> Health:
+        """The clock goes on to the next task."""
+        for _, stack in self.fleet:
+            examine(stack, whole=True)
+            stack.task, stack.epoch = stack.task + 1, 0
+        return self.health()
+
+    # The verbs of lanes with clocks of their own (shoal/fleet/events.py), for those whose moment is now
+
+    @contextmanager
+    def pieces(self, now: float, phase: str, done: int | None = None) -> Iterator[list[tuple[World, Stack]]]:
+        """The lanes that act at a moment, or those of them that have done so many epochs of their task; those at the
+        same point of their streams together."""
+        with ExitStack() as lease:
+            yield [
+                lease.enter_context(stack.lent(here, rows))
+                for here, stack in self.fleet
+                for (_, epoch), rows in events.together(
+                    events.acting(here.settings, stack.clock, now, phase), stack.clock
+                ).items()
+                if done in (None, epoch)
+            ]
+
+    def soonest(self) -> float:
+        """The next moment at which a lane acts; never, if all have learned their streams."""
+        return min(float(stack.clock["moment"].min()) for _, stack in self.fleet)
+
+    def point(self) -> tuple[int, int]:
+        """The task and epoch of the lane that is behind all others."""
+        last = []
+        for here, stack in self.fleet:
+            clock = zip(stack.clock["task"].tolist(), stack.clock["epoch"].tolist(), strict=True)
+            over = stack.clock["moment"].isinf().tolist()
+            last += [(here.settings.tasks.count, 0) if gone else point for point, gone in zip(clock, over, strict=True)]
+        return min(last)
+
+    def end_some(self, now: float) -> None:
+        """The end of tasks whose last epoch is learned."""
+        with self.pieces(now, events.AFTER, self.whole[0].settings.learner.epochs) as pieces:
+            for here, stack in pieces:
+                end(here, stack)
+
+    def turn(self, now: float) -> Health:
+        """Who has learned a task goes on to the next if it is there, and else rests until it comes."""
+        for here, stack in self.fleet:
+            clock, epochs = stack.clock, here.settings.learner.epochs
+            rows = ((clock["moment"] == now) & (clock["epoch"] == epochs)).nonzero().flatten().tolist()
+            if rows:
+                examine(stack, whole=True)
+            for row in rows:
+                comes = events.turned(here, stack, row, now)
+                clock["rests"][row] = comes > now
+                clock["moment"][row] = max(comes, self.waits.get(stack.lanes[row], comes)) if comes > now else now
+                if comes == now:
+                    clock["task"][row] += 1
+                    clock["epoch"][row] = 0
+        return self.health()
+
+    def begin_some(self, now: float) -> None:
+        """The beginning of tasks."""
+        with self.pieces(now, events.BEFORE, 0) as pieces:
+            for here, stack in pieces:
+                begin(here, stack)
+
+    def skip(self, now: float) -> bool:
+        """Initial tasks before the last of them are only met. Are there any?"""
+        with self.pieces(now, events.SHORT) as pieces:
+            for here, stack in pieces:
+                begin(here, stack)
+                end(here, stack)
+                examine(stack, whole=True)
+                stack.task = stack.task + 1
+        return bool(pieces)
+
+    def learn_some(self, now: float) -> Health:
+        """One epoch, or several between which nothing comes. Who has learned them acts again when they have taken their
+        time."""
+        own = self.whole[0].fleet.clock.pace == "asynchronous"
+        self.lasted = {}
+        with self.pieces(now, events.BEFORE) as pieces:
+            while pieces:
+                before = steps(pieces)
+                learn_epoch(pieces)
+                self.lasted = lasting(pieces, before)
+                for here, stack in pieces:
+                    clock, lasted = stack.clock, [self.lasted[lane] if own else 1.0 for lane in stack.lanes]
+                    begun = [
+                        max(at, self.waits.get(lane, at))
+                        for at, lane in zip(clock["moment"].tolist(), stack.lanes, strict=True)
+                    ]
+                    clock["moment"].copy_(torch.tensor([begun, lasted], dtype=torch.float64).sum(0))
+                    if own:
+                        clock["seconds"].copy_(clock["moment"])
+                    learned(here, stack)
+                pieces = [one for one in pieces if own and events.quiet(one[0].settings, one[1].task, one[1].epoch)]
+        for _, stack in self.fleet:
+            if stack.gone.any():
+                stack.clock["moment"][stack.gone] = inf
+        self.waits.clear()
+        return self.health()
+
+    def close(self) -> None:
+        """All streams are learned."""
+        for here, stack in self.fleet:
+            examine(stack, whole=True)
+            stack.task, stack.epoch = here.settings.tasks.count, 0
+
+    def longest(self) -> dict[int, float]:
+        """How many seconds the last epoch took the slowest lane of each seed that learned."""
+        found: dict[int, float] = {}
+        for lane, took in self.lasted.items():
+            found[lane.seed] = max(took, found.get(lane.seed, 0.0))
+        return found
+
+    def spend(self, seconds: Mapping[int, float], measured: bool = False) -> None:
+        """Time passes for all lanes of a seed; what was `measured` in the epoch that took it was so at its end."""
+        for here, stack in self.fleet:
+            passed = torch.tensor([seconds.get(lane.seed, 0.0) for lane in stack.lanes], dtype=torch.float64)
+            stack.clock["seconds"] += passed
+            labels = grid(here.settings.learner.epochs)[:-1]
+            for (_, epoch), rows in events.together(range(len(stack.lanes)), stack.clock).items():
+                if measured and epoch in labels[1:]:
+                    with stack.lent(here, rows) as piece:
+                        stamp(*piece, labels.index(epoch))
+
+    def health(self) -> Health:
+        """Which lanes have ended, and how many go on."""
+        found = [end for _, stack in self.fleet for end in ends(stack)]
+        return found, sum(len(stack.lanes) for _, stack in self.fleet) - len(found)
+
+    def stacks(self) -> tuple[Stack, ...]:
+        return tuple(stack for _, stack in self.fleet)
+
+    # The verbs of an exchange
+
+    def dues(self, now: float, phase: str) -> set[int]:
+        """The modes, by their places in the settings, that act for any lane at a moment."""
+        found = set()
+        for here, stack in self.fleet:
+            for point in events.together(events.acting(here.settings, stack.clock, now, phase), stack.clock):
+                modes = enumerate(here.settings.sharing)
+                found |= {at for at, mode in modes if events.is_due(here.settings, mode, *point, phase)}
+        return found
+
+    def opened(self, mode: int, now: float, phase: str) -> list[Post]:
+        """A post for the lanes that act now, those at the same point of their streams together."""
+        posts = []
+        for here, stack in self.fleet:
+            settings = here.settings
+            for point, rows in events.together(
+                events.acting(here.settings, stack.clock, now, phase), stack.clock
+            ).items():
+                if events.is_due(settings, settings.sharing[mode], *point, phase):
+                    piece = self.lease.enter_context(stack.lent(here, rows))
+                    posts.append(Post(*piece, settings.sharing[mode], time=now))
+        # Where all lanes act, their questions and answers can be bundles too.
+        every = sum(len(post.world.lanes) for post in posts) == len(self.whole[0].peers)
+        every &= not any(stack.inbox for _, stack in self.fleet)
+        for post in posts:
+            post.whole = every and post.world.instant and len(posts) == len(self.fleet)
+        return posts
+
+    def called(self, asked: Collection[Lane]) -> None:
+        """A post for lanes that do not act now but are asked something, where that is answered at once."""
+        known = {lane for post in self.posts for lane in post.world.lanes}
+        for here, stack in self.fleet:
+            rows = [row for row, lane in enumerate(stack.lanes) if lane in asked and lane not in known]
+            for mine in events.together(rows, stack.clock).values():
+                piece = self.lease.enter_context(stack.lent(here, mine))
+                self.posts.append(Post(*piece, here.settings.sharing[self.mode], time=self.now, acts=False))
+
+    def ask(self, mode: int, now: float | None = None, phase: str = "") -> Sequence[Posted]:
+        """What leaves as questions, by the mode at a place in the settings."""
+        self.mode, self.now = mode, now
+        if now is None:
+            self.posts = [
+                Post(here.at(stack.task, stack.epoch), stack, here.settings.sharing[mode]) for here, stack in self.fleet
+            ]
+        else:
+            self.posts = self.opened(mode, now, phase)
+        found = []
+        for post in self.posts:
+            if not post.acts:
+                continue
+            post.asking, post.verb = True, "ask"
+            mails, silent = spoken(post)
+            post.asking = False
+            known_kinds(post, mails)
+            found.append(silent or post.send(going(post, mails)))
+        return together(found)
+
+    def receive(self, mails: Sequence[Mail]) -> list[str]:
+        """What receivers say of the mail that has come for them; of a bundle that all accept as it is, nothing."""
+        if isinstance(mails, Bundle) and (self.now is None or self.posts[0].whole):
+            return self.posts[0].receive(mails)
+        asking = self.whole[0].settings.sharing[self.mode].asking
+        ended, over = self.closed()
+        if self.now is not None and self.whole[0].settings.sharing[self.mode].both_ways:
+            self.called({mail.receiver for mail in mails if mail.kind in asking} - ended.keys())
+        posts = {lane: post for post in self.posts for lane in post.world.lanes}
+        boxes = {lane: stack.inbox for _, stack in self.fleet for lane in stack.lanes}
+        verdicts, taken = [UNDER_WAY] * len(mails), list[tuple[Post, list[int]]]()
+        for at, mail in enumerate(mails):
+            post = posts.get(mail.receiver)
+            if mail.receiver in ended:
+                verdicts[at] = ended[mail.receiver]
+            elif mail.receiver in over and mail.kind not in asking:
+                verdicts[at] = NO_TASK
+            elif post is None:
+                boxes[mail.receiver].append(mail)
+            elif taken and taken[-1][0] is post:
+                taken[-1][1].append(at)
+            else:
+                taken.append((post, [at]))
+        for post, mine in taken:
+            for at, verdict in zip(mine, post.receive([mails[at] for at in mine]), strict=True):
+                verdicts[at] = verdict
+        return verdicts
+
+    def closed(self) -> tuple[dict[Lane, str], set[Lane]]:
+        """The lanes that take no mail now, and why; and those that have learned all their tasks by their own clocks,
+        who go on answering."""
+        ended = {lane: ENDED for _, stack in self.fleet for lane in stack.silent}
+        over: set[Lane] = set()
+        if (now := self.now) is None:
+            return ended, over
+        for here, stack in self.fleet:
+            ended |= {lane: NO_TASK for lane in stack.lanes if here.begins[lane] > now and lane not in ended}
+            over |= {stack.lanes[row] for row in stack.clock["moment"].isinf().nonzero().flatten().tolist()}
+        return ended, over
+
+    def answer(self) -> Sequence[Posted]:
+        """What leaves as answers."""
+        self.questions = [post.collect(asked=True) if post.acts or post.mode.both_ways else () for post in self.posts]
+        found = []
+        for post, questions in zip(self.posts, self.questions, strict=True):
+            post.verb = "answer"
+            if not post.acts and not questions:
+                continue
+            mails, silent = spoken(post, questions)
+            found.append(silent or post.send(going(post, mails)))
+        return together(found)
+
+    def absorb(self) -> tuple[list[Settled], list[Posted]]:
+        """Make use of what has come, and tell what receivers said of what had been under way, and who is silent because
+        its code has failed."""
+        silent: list[Posted] = []
+        for post, questions in zip(self.posts, self.questions, strict=True):
+            if not post.acts and not questions:
+                continue
+            silent += absorbed(post, questions, post.collect(asked=False) if post.acts else ())
+            post.audit()
+            self.waits |= {lane: max(until, self.waits.get(lane, until)) for lane, until in post.waits.items()}
+        self.lease.close()
+        return [one for post in self.posts for one in post.settled], silent
+
+
+def steps(fleet: Sequence[tuple[World, Stack]]) -> dict[Lane, int]:
+    """How many steps each lane has taken, where seconds are counted."""
+    if not fleet or not fleet[0][0].fleet.clock.counts:
+        return {}
+    every = (zip(stack.lanes, stack.of(RECORD)["steps"].tolist(), strict=True) for _, stack in fleet)
+    return {lane: taken for stack in every for lane, taken in stack if lane.agent != JOINT}
+
+
+def lasting(fleet: Sequence[tuple[World, Stack]], before: Mapping[Lane, int]) -> dict[Lane, float]:
+    """How many seconds the steps since then have taken each lane; those of one step at least, so that time goes on."""
+    clock = fleet[0][0].fleet.clock if fleet else None
+    now = steps(fleet)
+    return {lane: max(1, now[lane] - was) / clock.of("speed", lane.agent) for lane, was in before.items() if clock}
+
+
+def learned(world: World, stack: Stack) -> None:
+    """What comes after an epoch: the clock goes on, lanes that have diverged end, and the grid may have a measurement
+    there."""
+    labels = grid(world.settings.learner.epochs)[:-1]
+    stack.epoch = stack.epoch + 1
+    examine(stack)
+    if stack.epoch in labels:
+        measure(world, stack, labels.index(stack.epoch), during=True)
+
+
+def together(found: Sequence[Sequence[Posted]]) -> Sequence[Posted]:
+    """What all stacks have sent; of one stack, as it is."""
+    return found[0] if len(found) == 1 else [one for mine in found for one in mine]
+
+
+def spoken(post: Post, *questions: Sequence[Mail]) -> tuple[Sequence[Mail], list[Posted]]:
+    """What a mode says by the verb whose time it is. Where its code fails, its agents here are silent, and the ledger
+    says why; that it writes, or breaks another law, is still an error."""
+    verb, silent = getattr(post.mode, post.verb), []
+    mails: Sequence[Mail] = []
+    with guarded(post.stack, f"the mode `{post.mode.mode}`, before it absorbs,", ()):
+        try:
+            mails = verb(post, *questions)
+            if not isinstance(mails, Bundle) and not all(isinstance(mail, Mail) for mail in mails):
+                raise TypeError(f"`{post.verb}` returns something that is no mail")
+        except (UserError, Stopped, MemoryError):
+            raise
+        except Exception as error:
+            mails, silent = [], post.silence(error)
+    return mails, silent
+
+
+def absorbed(post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> list[Posted]:
+    """Let a mode make use of what has come. Where its code fails, all that it has written is undone, as if nothing had
+    come to its agents here, and the ledger says why; that it writes what is another's is still an error."""
+    mode, stack = post.mode, post.stack
+    owners = PARAMS, RECORD, mode.owner, *mode.writes
+    before = {
+        owner: {name: (tensor, tensor.clone()) for name, tensor in stack.of(owner).items()}
+        for owner in owners
+        if owner in stack.states
+    }
+    with guarded(stack, f"the mode `{mode.mode}`", owners):
+        try:
+            mode.absorb(post, questions, answers)
+        except (UserError, Stopped, MemoryError):
+            raise
+        except Exception as error:
+            for owner in (one for one in owners if one in stack.states):
+                state, held = stack.of(owner), before.get(owner, {})
+                for name in state.keys() - held.keys():
+                    del state[name]
+                for name, (tensor, value) in held.items():
+                    tensor.copy_(value)
+                    if state.get(name) is not tensor:
+                        state[name] = tensor
+            return post.silence(error)
+    return []
+
+
+def going(post: Post, mails: Sequence[Mail]) -> Sequence[Mail]:
+    """The mail of lanes that go on and are there; one that has ended, or is absent, is silent."""
+    quiet = post.silent | post.away
+    if not quiet or (not post.silent and isinstance(mails, Bundle) and mails.links.within(post.links)):
+        return mails
+    return [mail for mail in mails if mail.sender not in quiet]
+
+
+def known_kinds(post: Post, mails: Sequence[Mail]) -> None:
+    """Raise if a mode asks by a kind of mail that it does not name: one that has been long under way must not be taken
+    for an answer."""
+    for kind in [mails.kind] if isinstance(mails, Bundle) else [mail.kind for mail in mails]:
+        if kind not in post.mode.asking:
+            raise SettingsError(
+                f"mode `{post.mode.mode}` asks by mail of kind `{kind}`; name that kind in its `asking`"
+            )
