@@ -74,7 +74,7 @@ def silence(stack: Stack) -> None:
     for owner in (PARAMS, MEAN, VAR, STEPS):
         for tensor in stack.states[owner].values():
             tensor[stack.gone.to(tensor.device)] = 0
-    stack.inbox[:] = [mail for mail in stack.inbox if mail.receiver not in stack.silent]
+    stack.inbox.forget(stack.silent)
 
 
 def judge(world: World, stack: Stack) -> None:

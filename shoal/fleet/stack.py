@@ -15,8 +15,8 @@ from shoal.fleet.state import State
 from shoal.fleet.world import World
 from shoal.learners import memory, received
 from shoal.mail import privacy
+from shoal.mail.inbox import Inbox
 from shoal.mail.ledger import Ledger
-from shoal.mail.mail import Mail
 from shoal.models import dropout
 from shoal.models.heads import OPEN
 from shoal.rng import key
@@ -52,7 +52,7 @@ class Stack:
     lanes: tuple[Lane, ...]
     states: dict[str, State]
     ledger: Ledger = field(default_factory=Ledger)  # every message so far, of all stacks of the fleet
-    inbox: list[Mail] = field(default_factory=list)  # what lanes have accepted and not yet absorbed, as it came
+    inbox: Inbox = field(default_factory=Inbox)  # what lanes have accepted and not yet absorbed, as it came
 
     def of(self, owner: str) -> State:
         """What an owner keeps."""
@@ -132,12 +132,12 @@ class Stack:
     def take(self, rows: Sequence[int], lanes: Sequence[Lane]) -> "Stack":
         """A new stack of copies of some rows, renamed to `lanes`."""
         found = Stack(tuple(lanes), {owner: state.take(rows) for owner, state in self.states.items()})
-        found.inbox = [
+        found.inbox = Inbox(
             replace(mail, receiver=lane)
             for row, lane in zip(rows, lanes, strict=True)
             for mail in self.inbox
             if mail.receiver == self.lanes[row]
-        ]
+        )
         return found
 
     def pieces(self, world: World) -> list[tuple[World, "Stack"]]:
@@ -213,7 +213,8 @@ def joined(parts: Sequence[Stack], lanes: Sequence[Lane]) -> Stack:
         ]
         flat[name] = torch.cat(rows)[order.to(like.device)]
     found = Stack.made(lanes, flat, parts[0].ledger)
-    found.inbox = [mail for part in parts for mail in part.inbox]
+    for part in parts:
+        found.inbox.add(part.inbox)
     return found
 
 

@@ -301,7 +301,8 @@ class Ledger:
         for one in settled:
             at = self.open.pop(one.id)
             block = bisect_right(starts, at) - 1
-            self.blocks[block][at - starts[block], [VERDICT, LATE]] = self.place(one.verdict), one.late
+            row = self.blocks[block][at - starts[block]]
+            row[VERDICT], row[LATE] = self.place(one.verdict), one.late
 
     def place(self, word: str) -> int:
         """Where a word is in `words`; a new one comes last."""

@@ -22,7 +22,7 @@ from shoal.learners.batches import Batch
 from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Frame, Part, Tensors, trains_body
 from shoal.mail.bundle import Bundle
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver, identify
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver, identify, noted
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.contract import body_shapes, body_units
@@ -535,19 +535,19 @@ def combined_of(post: Post, bundle: Bundle) -> tuple[Tensor, Tensors]:
     """`combined` of whole models, in the same order of sums. Agents with the same neighbourhood, themselves among it,
     have one sum."""
     world, count = post.world, body_units(post.world.model)
-    theirs = {name: bundle.content[name].unflatten(0, (-1, count)) for name in world.model.body}
+    theirs = {name: [one[name].unflatten(0, (-1, count)) for one in bundle.contents] for name in world.model.body}
     own = {name: post.stack.params[name][:, :count] for name in theirs}
-    lanes, sent = len(world.lanes), len(next(iter(theirs.values())))
+    lanes, sent = len(world.lanes), sum(map(len, next(iter(theirs.values()))))
     # Who has sent its weights as they are is the same in its own mean as in those of others.
     same = torch.full((lanes,), sent == lanes)
     if sent == lanes:
-        for name, tensor in theirs.items():
-            same &= (tensor == own[name]).flatten(1).all(1)
+        for name in theirs:
+            same &= (bundle.content[name].unflatten(0, (-1, count)) == own[name]).flatten(1).all(1)
     mine = np.where(same.numpy(), 0, sent) + np.arange(lanes)
-    tables = {name: (theirs[name],) if bool(same.all()) else (theirs[name], own[name]) for name in theirs}
+    tables = {name: held if bool(same.all()) else [*held, own[name]] for name, held in theirs.items()}
     receivers = post.rows(bundle.links.receivers)
     rows = np.unique(receivers)
-    agents, alone = bundle.links.lanes[:, 1], post.rows_here
+    agents, alone = bundle.links.lanes[:, 1], world.spots
     who = np.concatenate([agents[bundle.links.senders], agents[alone[rows]]])
     from_ = np.concatenate([bundle.first // count, mine[rows]])
     to = np.concatenate([receivers, rows])
@@ -587,10 +587,15 @@ def in_turn(receivers: np.ndarray) -> list[np.ndarray]:
 def whole_models(post: Post, bundle: Bundle) -> bool:
     """Does a bundle hold nothing but whole models, all modules in their order?"""
     count = body_units(post.world.model)
-    modules = bundle.content["modules"]
-    if len(modules) % count or (bundle.items != count).any() or (bundle.first % count).any():
+    if (bundle.items != count).any() or (bundle.first % count).any():
         return False
-    return torch.equal(modules, torch.arange(count, dtype=torch.int32).repeat(len(modules) // count))
+
+    def find(modules: Tensor) -> bool:
+        every = torch.arange(count, dtype=torch.int32).repeat(len(modules) // count)
+        return torch.equal(modules, every)
+
+    whole = (noted(one, ("whole", count), lambda one=one: find(one["modules"])) for one in bundle.contents)  # type: ignore[misc]
+    return all(whole)
 
 
 def write(stack: Stack, row: int, values: Tensors) -> None:
