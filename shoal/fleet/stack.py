@@ -21,6 +21,7 @@ from shoal.models import dropout
 from shoal.models.heads import OPEN
 from shoal.rng import key
 
+CUTS = 64  # pieces of which views are kept
 GRID = 10  # epochs between two evaluations
 # What every stack has, whoever learns in it: the clock, the parameters, Adam's moments and steps, and the records.
 CLOCK, PARAMS, MEAN, VAR, STEPS, RECORD = CORE = ("clock", "params", "mean", "var", "steps", "record")
@@ -53,6 +54,8 @@ class Stack:
     states: dict[str, State]
     ledger: Ledger = field(default_factory=Ledger)  # every message so far, of all stacks of the fleet
     inbox: Inbox = field(default_factory=Inbox)  # what lanes have accepted and not yet absorbed, as it came
+    # The views of pieces that were cut: lanes with clocks of their own are cut out again and again.
+    cuts: dict[tuple[int, int, int], dict[str, State]] = field(default_factory=dict, init=False, repr=False)
 
     def of(self, owner: str) -> State:
         """What an owner keeps."""
@@ -153,8 +156,16 @@ class Stack:
 
     def cut(self, piece: World, rows: slice) -> "Stack":
         """The rows of a piece of the world; what is written to them is written here."""
-        cut = {owner: state.cut(rows) for owner, state in self.states.items()}
+        place = rows.indices(len(self.lanes))
+        known = self.cuts.pop(place, {})
+        cut = {owner: state.cut(rows, known.get(owner)) for owner, state in self.states.items()}
+        if len(self.cuts) >= CUTS:
+            self.cuts.clear()
+        self.cuts[place] = cut
         return Stack(piece.lanes, Cut(cut, self, rows), self.ledger, self.inbox)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "cuts": {}}  # a copy cuts its own pieces
 
     @contextmanager
     def lent(self, world: World, rows: Sequence[int]) -> Iterator[tuple[World, "Stack"]]:
