@@ -1,9 +1,9 @@
 """Bundles: the mail of one mode, kind and moment as arrays. A mail in it is made when somebody looks at it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from shoal.data.tasks import Lane
 from shoal.mail.mail import ACCEPTED, Mail, frozen, identify, packable, wire
 
 Numbers = np.ndarray
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,19 @@ class Links:
         at = order[np.searchsorted(there, back, sorter=order).clip(max=len(order) - 1)] if len(order) else order
         found: Numbers = np.where(there[at] == back, at, -1)
         return found
+
+    def once(self, what: tuple[object, ...], find: Callable[[], T]) -> T:
+        """What is found out of these links but once, as long as it is asked for again and again; `what` says all else
+        that it depends on."""
+        if self.last.get("what") != what:
+            self.last.update(what=what, found=find())
+        found: T = self.last["found"]
+        return found
+
+    @cached_property
+    def last(self) -> dict[str, Any]:
+        """What `once` has found last."""
+        return {}
 
     def __len__(self) -> int:
         return len(self.senders)
