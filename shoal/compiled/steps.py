@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -120,6 +121,18 @@ def described(
     return Described(step, batch.deal.size if isinstance(batch, Pick) else batch.weight.shape[1], held)
 
 
+def further(made: Described, before: Pick, pick: Pick, masks: Undrawn | None) -> Described:
+    """A step that was described for a batch, on another of the same deal and with other masks of the same source."""
+    step, ahead, deal = Step.from_buffer_copy(made.step), pick.first - before.first, pick.deal
+    step.index += ahead * deal.index.itemsize
+    step.weight += ahead * deal.weight.itemsize
+    if masks is not None:
+        step.word = masks.word
+        if masks.further is not None:
+            step.further_word = masks.further.word
+    return Described(step, made.batch, made.held)
+
+
 def trained(parts: Mapping[str, Part]) -> bool:
     """Does the kernel know how to train these parts: whole units, weights and biases together?"""
     if not parts.keys() <= set(TENSORS) or any(parts.get(one) != parts.get(other) for one, other in PAIRS):
@@ -226,13 +239,16 @@ def net(world: "World", stack: Stack, batch: int) -> Net:
     for at, name in enumerate(TENSORS):
         if name not in params:
             continue
-        made.units[at], made.size[at] = params[name].shape[1], params[name][0, 0].numel()
+        _, units, *shape = params[name].shape
+        made.units[at], made.size[at] = units, prod(shape)
         for field, owner in ((made.value, PARAMS), (made.mean, MEAN), (made.var, VAR), (made.steps, STEPS)):
             tensor = stack.of(owner)[name]
             if not tensor.is_contiguous():
-                if not tensor[0].is_contiguous():
+                apart, *inner = tensor.stride()
+                lane = tensor.shape[1:]
+                if any(step != prod(lane[at + 1 :]) and lane[at] > 1 for at, step in enumerate(inner)):
                     raise ValueError(f"`{name}` of `{owner}` must lie in one piece in every lane")
-                made.apart = max(1, tensor.stride(0) // tensor[0].numel())
+                made.apart = max(1, apart // lane.numel())
             field[at] = tensor.data_ptr()
     return made
 

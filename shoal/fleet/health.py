@@ -8,6 +8,7 @@ All other lanes go on as if it had fallen silent. What means over agents make of
 """
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -51,17 +52,17 @@ def unfit(stack: Stack, owners: Sequence[str]) -> Tensor:
     """Which lanes have a number that is not finite in what some owners keep: bool [L], on the host."""
     tensors = [tensor for owner in owners for tensor in stack.states[owner].values() if tensor.is_floating_point()]
     # A sum is quick, and not finite if anything in it is not; if large numbers have made it so, a second look tells.
-    sums = torch.stack([tensor.flatten(1).sum(1) for tensor in tensors])
-    bad = (~sums.isfinite()).any(0).cpu()
-    for row in bad.nonzero().flatten().tolist():
+    bad = torch.zeros(len(stack.lanes), dtype=torch.bool)
+    if all(isfinite(tensor.sum().item()) for tensor in tensors):
+        return bad
+    for row in range(len(bad)):
         bad[row] = not all(bool(tensor[row].isfinite().all()) for tensor in tensors)
     return bad
 
 
 def conclude(stack: Stack, bad: Tensor, why: int) -> None:
     """Write into the records of lanes [L] that they have ended now, if they had not before."""
-    new = bad & ~stack.gone
-    if new.any():
+    if bad.any() and (new := bad & ~stack.gone).any():
         record = stack.ended.clone()
         record[new] = torch.tensor([stack.task + 1, stack.epoch, why])
         stack.of(RECORD)["ended"] = record
@@ -69,12 +70,13 @@ def conclude(stack: Stack, bad: Tensor, why: int) -> None:
 
 def silence(stack: Stack) -> None:
     """Forget what lanes that have ended learned and received."""
-    if not stack.gone.any():
+    gone = stack.gone
+    if not gone.any():
         return
     for owner in (PARAMS, MEAN, VAR, STEPS):
         for tensor in stack.states[owner].values():
-            tensor[stack.gone.to(tensor.device)] = 0
-    stack.inbox[:] = [mail for mail in stack.inbox if mail.receiver not in stack.silent]
+            tensor[gone.to(tensor.device)] = 0
+    stack.inbox.forget(stack.silent)
 
 
 def judge(world: World, stack: Stack) -> None:

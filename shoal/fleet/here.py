@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from math import inf
 from typing import Any
 
+import numpy as np
 import torch
 
 from shoal.data.tasks import JOINT, Lane
@@ -20,7 +21,7 @@ from shoal.fleet.world import World, joint_lanes, world
 from shoal.learners import memory
 from shoal.mail.bundle import Bundle
 from shoal.mail.ledger import Settled
-from shoal.mail.mail import NO_TASK, UNDER_WAY, Mail
+from shoal.mail.mail import ACCEPTED, NO_TASK, UNDER_WAY, Mail
 from shoal.mail.post import Post
 from shoal.study.health import End
 
@@ -296,9 +297,12 @@ class Here:
         """What receivers say of the mail that has come for them; of a bundle that all accept as it is, nothing."""
         if isinstance(mails, Bundle) and (self.now is None or self.posts[0].whole):
             return self.posts[0].receive(mails)
-        asking = self.whole[0].settings.sharing[self.mode].asking
+        mode = self.whole[0].settings.sharing[self.mode]
+        asking = mode.asking
         ended, over = self.closed()
-        if self.now is not None and self.whole[0].settings.sharing[self.mode].both_ways:
+        if isinstance(mails, Bundle) and not mode.both_ways:
+            return self.shelved(mails, {**dict.fromkeys(over if mails.kind not in asking else (), NO_TASK), **ended})
+        if self.now is not None and mode.both_ways:
             self.called({mail.receiver for mail in mails if mail.kind in asking} - ended.keys())
         posts = {lane: post for post in self.posts for lane in post.world.lanes}
         boxes = {lane: stack.inbox for _, stack in self.fleet for lane in stack.lanes}
@@ -320,6 +324,27 @@ class Here:
                 verdicts[at] = verdict
         return verdicts
 
+    def shelved(self, bundle: Bundle, closed: Mapping[Lane, str]) -> list[str]:
+        """What receivers say of a bundle of which some take nothing, and why; who does not act now will look later."""
+        to, verdicts = bundle.links.receivers, np.full(len(bundle), UNDER_WAY, dtype=object)
+        open_ = np.full(len(bundle), True)
+        if closed:
+            words = np.array([closed.get(lane, "") for lane in bundle.links.peers], dtype=object)[to]
+            open_ = words == ""
+            verdicts[~open_] = words[~open_]
+        for here, stack in self.fleet:
+            posts = [post for post in self.posts if post.stack.inbox is stack.inbox]
+            acting = [open_ & (post.rows(to) >= 0) for post in posts]
+            mine = open_ & (here.rows[to] >= 0)
+            for one in acting:
+                mine &= ~one
+            stack.inbox.hold(bundle, np.flatnonzero(mine))
+            for post, some in zip(posts, acting, strict=True):
+                if some.any():
+                    verdicts[some] = post.receive(bundle.take(np.flatnonzero(some))) or ACCEPTED
+        found: list[str] = verdicts.tolist()
+        return found
+
     def closed(self) -> tuple[dict[Lane, str], set[Lane]]:
         """The lanes that take no mail now, and why; and those that have learned all their tasks by their own clocks,
         who go on answering."""
@@ -328,7 +353,8 @@ class Here:
         if (now := self.now) is None:
             return ended, over
         for here, stack in self.fleet:
-            ended |= {lane: NO_TASK for lane in stack.lanes if here.begins[lane] > now and lane not in ended}
+            if now < here.begun:
+                ended |= {lane: NO_TASK for lane in stack.lanes if here.begins[lane] > now and lane not in ended}
             over |= {stack.lanes[row] for row in stack.clock["moment"].isinf().nonzero().flatten().tolist()}
         return ended, over
 

@@ -15,12 +15,13 @@ from shoal.fleet.state import State
 from shoal.fleet.world import World
 from shoal.learners import memory, received
 from shoal.mail import privacy
+from shoal.mail.inbox import Inbox
 from shoal.mail.ledger import Ledger
-from shoal.mail.mail import Mail
 from shoal.models import dropout
 from shoal.models.heads import OPEN
 from shoal.rng import key
 
+CUTS = 64  # pieces of which views are kept
 GRID = 10  # epochs between two evaluations
 # What every stack has, whoever learns in it: the clock, the parameters, Adam's moments and steps, and the records.
 CLOCK, PARAMS, MEAN, VAR, STEPS, RECORD = CORE = ("clock", "params", "mean", "var", "steps", "record")
@@ -52,7 +53,9 @@ class Stack:
     lanes: tuple[Lane, ...]
     states: dict[str, State]
     ledger: Ledger = field(default_factory=Ledger)  # every message so far, of all stacks of the fleet
-    inbox: list[Mail] = field(default_factory=list)  # what lanes have accepted and not yet absorbed, as it came
+    inbox: Inbox = field(default_factory=Inbox)  # what lanes have accepted and not yet absorbed, as it came
+    # The views of pieces that were cut: lanes with clocks of their own are cut out again and again.
+    cuts: dict[tuple[int, int, int], dict[str, State]] = field(default_factory=dict, init=False, repr=False)
 
     def of(self, owner: str) -> State:
         """What an owner keeps."""
@@ -132,12 +135,12 @@ class Stack:
     def take(self, rows: Sequence[int], lanes: Sequence[Lane]) -> "Stack":
         """A new stack of copies of some rows, renamed to `lanes`."""
         found = Stack(tuple(lanes), {owner: state.take(rows) for owner, state in self.states.items()})
-        found.inbox = [
+        found.inbox = Inbox(
             replace(mail, receiver=lane)
             for row, lane in zip(rows, lanes, strict=True)
             for mail in self.inbox
             if mail.receiver == self.lanes[row]
-        ]
+        )
         return found
 
     def pieces(self, world: World) -> list[tuple[World, "Stack"]]:
@@ -153,8 +156,16 @@ class Stack:
 
     def cut(self, piece: World, rows: slice) -> "Stack":
         """The rows of a piece of the world; what is written to them is written here."""
-        cut = {owner: state.cut(rows) for owner, state in self.states.items()}
+        place = rows.indices(len(self.lanes))
+        known = self.cuts.pop(place, {})
+        cut = {owner: state.cut(rows, known.get(owner)) for owner, state in self.states.items()}
+        if len(self.cuts) >= CUTS:
+            self.cuts.clear()
+        self.cuts[place] = cut
         return Stack(piece.lanes, Cut(cut, self, rows), self.ledger, self.inbox)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "cuts": {}}  # a copy cuts its own pieces
 
     @contextmanager
     def lent(self, world: World, rows: Sequence[int]) -> Iterator[tuple[World, "Stack"]]:
@@ -213,7 +224,8 @@ def joined(parts: Sequence[Stack], lanes: Sequence[Lane]) -> Stack:
         ]
         flat[name] = torch.cat(rows)[order.to(like.device)]
     found = Stack.made(lanes, flat, parts[0].ledger)
-    found.inbox = [mail for part in parts for mail in part.inbox]
+    for part in parts:
+        found.inbox.add(part.inbox)
     return found
 
 

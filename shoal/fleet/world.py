@@ -128,6 +128,11 @@ class World:
         return {lane: first_of(self.fleet, lane) for lane in self.peers}
 
     @cached_property
+    def begun(self) -> float:
+        """When all of them have begun."""
+        return max(self.begins.values())
+
+    @cached_property
     def validates(self) -> np.ndarray:
         """Which rows of the bank the validation images of all tasks of all lanes are: int64 [L, T, n], as in
         `validation`."""
@@ -224,6 +229,18 @@ class World:
     def places(self) -> dict[Lane, int]:
         """Where each lane of the fleet is among all of them."""
         return {lane: at for at, lane in enumerate(self.peers)}
+
+    @cached_property
+    def spots(self) -> np.ndarray:
+        """The place of every lane that is here among all lanes of the fleet: int64 [L]."""
+        return np.array([self.places[lane] for lane in self.lanes], np.int64)
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """The row here of every lane of the fleet, by its place; -1: it is elsewhere. int64 [peers]."""
+        found = np.full(len(self.peers), -1)
+        found[self.spots] = np.arange(len(self.spots))
+        return found
 
     @cached_property
     def agents(self) -> dict[int, Settings]:
@@ -392,7 +409,18 @@ class World:
             if len(self.picked) >= PICKED:
                 self.picked.clear()
             found = self.piece(rows)
-            shared = ("places", "edges", "receivers", "agents", "begins", "far_ends", "free", "instant", "even")
+            shared = (
+                "places",
+                "edges",
+                "receivers",
+                "agents",
+                "begins",
+                "begun",
+                "far_ends",
+                "free",
+                "instant",
+                "even",
+            )
             vars(found).update({name: getattr(self, name) for name in shared})
             self.picked[name] = found
         return self.picked[name]

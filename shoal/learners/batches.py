@@ -118,6 +118,12 @@ class Deal:
         return torch.arange(len(self.index), device=self.index.device)[:, None]
 
     @cached_property
+    def busy(self) -> Sequence[Tensor]:
+        """Which lanes have an image in each minibatch, bool [L] each."""
+        there: Tensor = self.weight.unflatten(1, (-1, self.size)).any(2)
+        return there.unbind(1)
+
+    @cached_property
     def gathered(self) -> Batch | None:
         """All images at once, if they are not too many."""
         if self.index.numel() * self.pool.x[0, 0].numel() > AT_ONCE:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shoal.learners.contract import Learner
     from shoal.sharing.contract import Sharing
 
+KINDS = 2  # of steps that differ in more than batch and masks and come in turns
 VECTOR = 16  # numbers in the widest vector of a processor
 FUSED = getattr(torch, "_fused_adam_", None)  # no public name: another torch may not have it, or have it otherwise
 
@@ -72,6 +73,37 @@ def unchanged(gradients: Tensors) -> Tensors:
     return gradients
 
 
+class Told(NamedTuple):
+    """What a step is described by."""
+
+    pick: Pick
+    parts: Mapping[str, Part]
+    task: int | None
+    usage: Usage
+    cuts: Mapping[str, Part]
+    active: Mapping[str, Tensor] | None
+    present: bool
+    made: kernel.Described | None = None
+
+    def like(self, other: "Told") -> bool:
+        """Does another step differ in batch and masks alone? Then who adds to the loss is the same too: nobody looks in
+        between."""
+        if self.pick.deal is not other.pick.deal or (self.parts, self.cuts) != (other.parts, other.cuts):
+            return False
+        if (self.task, self.present) != (other.task, other.present) or not same(self.active, other.active):
+            return False
+        mine, theirs = self.usage.get("masks"), other.usage.get("masks")
+        masked = dropout.alike(mine, theirs) if isinstance(mine, dropout.Undrawn) else mine is None is theirs
+        return masked and same({**self.usage, "masks": None}, {**other.usage, "masks": None})
+
+
+def same(one: Mapping[str, object] | None, other: Mapping[str, object] | None) -> bool:
+    """Are the same objects under the same names?"""
+    if one is None or other is None:
+        return one is other
+    return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
+
+
 class Steps:
     """The steps of all lanes in an epoch, one after the other.
 
@@ -82,6 +114,8 @@ class Steps:
     def __init__(self, world: World, stack: Stack, watched: bool = False) -> None:
         self.world, self.stack = world, stack
         self.waiting: list[kernel.Described] = []
+        self.busy: list[Tensor] = []  # which lanes have an image in each of them, bool [L]
+        self.told: list[Told] = []  # those that differ from each other in more than in batch and masks, the newest last
         steered = any(hasattr(mode, word) for mode in world.settings.sharing for word in ("bends", "rests"))
         self.may_wait = world.compiled and not watched and not steered and adam_steps(world)
 
@@ -99,20 +133,33 @@ class Steps:
     ) -> None:
         """One step, as `step` takes it, now or at the end."""
         world, stack = self.world, self.stack
-        if self.may_wait and not terms_of(world, stack, parts):
-            found = kernel.described(world, stack, pick, parts, task, usage, cuts or {}, active, present)
-            if found is not None:
-                count_steps(stack, pick.deal.weight[:, pick.places].any(1))
-                self.waiting.append(found)
-                return
+        told = Told(pick, parts, task, usage, cuts or {}, active, present)
+        if self.may_wait and (found := self.described(told)) is not None:
+            self.waiting.append(found)
+            self.busy.append(pick.deal.busy[pick.first // pick.deal.size])
+            return
         self.finish()
         step(world, stack, pick.batch, parts, task, usage, cuts, active, change, present, also)
+
+    def described(self, told: "Told") -> kernel.Described | None:
+        """A step for the kernel; None, where it cannot take it. The steps of an epoch are of a few kinds."""
+        for one in reversed(self.told):
+            if one.like(told):
+                assert one.made is not None
+                return kernel.further(one.made, one.pick, told.pick, told.usage.get("masks"))
+        if terms_of(self.world, self.stack, told.parts):
+            return None
+        found = kernel.described(self.world, self.stack, *told[:-1])
+        if found is not None:
+            self.told = [*self.told[1 - KINDS :], told._replace(made=found)]
+        return found
 
     def finish(self) -> None:
         """Take the steps that wait."""
         if self.waiting:
+            count_steps(self.stack, torch.stack(self.busy).sum(0))
             kernel.run(self.world, self.stack, self.waiting, kernel.FORTH | kernel.MOVE)
-            self.waiting = []
+            self.waiting, self.busy = [], []
 
 
 def step(
@@ -156,7 +203,7 @@ def step(
 
 
 def count_steps(stack: Stack, busy: Tensor) -> None:
-    """Note which lanes take a step, where seconds are counted."""
+    """Note which lanes take a step, or how many each takes, where seconds are counted."""
     if (taken := stack.of(RECORD).get("steps")) is not None:
         taken += busy.to(taken.device)
 

@@ -1,9 +1,9 @@
 """Bundles: the mail of one mode, kind and moment as arrays. A mail in it is made when somebody looks at it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from shoal.data.tasks import Lane
 from shoal.mail.mail import ACCEPTED, Mail, frozen, identify, packable, wire
 
 Numbers = np.ndarray
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,12 @@ class Links:
         """Seed and agent of every peer: int64 [peers, 2]."""
         return np.array(self.peers, np.int64).reshape(-1, 2)
 
+    @property
+    def pairs(self) -> list[tuple[Lane, Lane]]:
+        """The lanes at both ends of every link."""
+        peers = self.peers
+        return [(peers[a], peers[b]) for a, b in zip(self.senders.tolist(), self.receivers.tolist(), strict=True)]
+
     @cached_property
     def back(self) -> Numbers:
         """int64 [M]: which of these links leads back from the receiver of each to its sender; -1: none."""
@@ -72,6 +79,19 @@ class Links:
         at = order[np.searchsorted(there, back, sorter=order).clip(max=len(order) - 1)] if len(order) else order
         found: Numbers = np.where(there[at] == back, at, -1)
         return found
+
+    def once(self, what: tuple[object, ...], find: Callable[[], T]) -> T:
+        """What is found out of these links but once, as long as it is asked for again and again; `what` says all else
+        that it depends on."""
+        if self.last.get("what") != what:
+            self.last.update(what=what, found=find())
+        found: T = self.last["found"]
+        return found
+
+    @cached_property
+    def last(self) -> dict[str, Any]:
+        """What `once` has found last."""
+        return {}
 
     def __len__(self) -> int:
         return len(self.senders)
@@ -92,6 +112,11 @@ class Bundle(Sequence[Mail]):
     items: Numbers  # int64 [M]
     replies: str = ""  # the kind of mail that each replies to, over the edge back at the same moment
     due: Numbers | None = None  # [M]: when each can be absorbed; what is past, or None, is at once
+
+    @property
+    def contents(self) -> Sequence[Mapping[str, Tensor]]:
+        """The pieces in which `content` lies."""
+        return self.content.parts if isinstance(self.content, Joined) else [self.content]
 
     @cached_property
     def floats(self) -> Numbers:
@@ -187,58 +212,103 @@ class Bundle(Sequence[Mail]):
         return (self[at] for at in range(len(self)))
 
 
+class Joined(Mapping[str, Tensor]):
+    """What several bundles and mails hold, one after the other; a tensor of all of it is made when somebody asks."""
+
+    def __init__(self, parts: Sequence[Mapping[str, Tensor]]) -> None:
+        self.parts = parts
+        self.made: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.made:
+            self.made[name] = torch.cat([one[name] for one in self.parts])
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts[0])
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+
 @dataclass(frozen=True, eq=False)
 class Gathered(Bundle):
     """Mails of one mode and kind that left at different moments, and none of which replies to another, as a bundle:
     what is said of all of it at once. Each mail is as it came; task and epoch are nobody's."""
 
     parts: Sequence[Sequence[Mail]] = ()
-    whole: Sequence[Mapping[str, Tensor]] = ()  # the payloads that lie one after the other in `content`
+    at: Numbers = field(default_factory=lambda: np.zeros((0, 2), np.int64))  # [M, 2]: in which part each is, and where
 
     def take(self, at: Numbers) -> "Gathered":
-        some = self.links.take(at), self.first[at], self.items[at], ([self[one] for one in at.tolist()],)
-        return replace(self, **dict(zip(("links", "first", "items", "parts"), some, strict=True)))
+        return replace(self, links=self.links.take(at), first=self.first[at], items=self.items[at], at=self.at[at])
 
     def id(self, at: int) -> str:
-        return self[at].id
+        part, place = self.at[at].tolist()
+        mails = self.parts[part]
+        return mails.id(place) if isinstance(mails, Bundle) else mails[place].id
+
+    def sent(self, epochs: int) -> Numbers:
+        """int64 [M]: when each was sent, in epochs since the first task, where a task has so many."""
+        clocks = [mails if isinstance(mails, Bundle) else mails[0] for mails in self.parts]
+        found: Numbers = np.array([one.task * epochs + one.epoch for one in clocks], np.int64)[self.at[:, 0]]
+        return found
 
     def answered(self, links: Links) -> None:
         return None
 
     def one(self, at: int) -> Mail:
-        for part in self.parts:
-            if at < len(part):
-                return part[at]
-            at -= len(part)
-        raise IndexError(at)
+        part, place = self.at[at].tolist()
+        found: Mail = self.parts[part][place]
+        return found
 
 
-def gathered(mails: Sequence[Mail], place: Mapping[Lane, int]) -> Gathered | None:
-    """Mails between lanes at some places among all peers; None: they are not of one kind, or do not look alike."""
-    if not mails or any(mail.kind != mails[0].kind or mail.reply for mail in mails):
+def gathered(some: Sequence[tuple[Sequence[Mail], Numbers]], place: Mapping[Lane, int]) -> Gathered | None:
+    """Some mails of bundles, and single mails, between lanes at some places among all peers, none of which is itself
+    gathered; None: they are not of one kind, or do not look alike."""
+    heads = [mails if isinstance(mails, Bundle) else mails[0] for mails, _ in some]
+    if not heads or any(one.kind != heads[0].kind for one in heads):
         return None
-    payloads = {id(mail.payload): mail for mail in mails}
-    looks = {look_of(mail) for mail in payloads.values()}
-    if len(looks) != 1 or None in looks:
+    if any(one.replies if isinstance(one, Bundle) else one.reply for one in heads):
+        return None
+    held = {id(one): one for one in (held_by(head) for head in heads)}
+    if len({look_of(head) for head in heads} | {None}) != 2:
         return None
     first, total = dict[int, int](), 0
-    for name, mail in payloads.items():
-        first[name], total = total, total + mail.items
-    whole = [mail.payload for mail in payloads.values()]
-    content = {name: torch.cat([one[name] for one in whole]) for name in whole[0]}
-    ends = np.array([(place[mail.sender], place[mail.receiver]) for mail in mails], np.int64).T.copy()
-    start, items = (
-        np.array(one, np.int64) for one in zip(*((first[id(m.payload)], m.items) for m in mails), strict=True)
+    for name, content in held.items():
+        first[name], total = total, total + len(next(iter(content.values())))
+    rows: list[Numbers] = []  # int64 [4, n]: sender, receiver, first item, items
+    for head, (_, which) in zip(heads, some, strict=True):
+        begins = first[id(held_by(head))]
+        if isinstance(head, Bundle):
+            ends = head.links.senders, head.links.receivers
+            rows.append(np.stack([one[which] for one in (*ends, head.first + begins, head.items)]))
+        else:
+            rows.append(np.array([[place[head.sender]], [place[head.receiver]], [begins], [head.items]]))
+    senders, receivers, start, items = np.concatenate(rows, 1)
+    at = np.stack(
+        [np.repeat(np.arange(len(some)), [len(at) for _, at in some]), np.concatenate([at for _, at in some])]
     )
-    links = Links(tuple(place), *ends)
-    return Gathered(links, mails[0].mode, mails[0].kind, 0, 0, content, start, items, parts=(mails,), whole=whole)
+    links, parts = Links(tuple(place), senders, receivers), [mails for mails, _ in some]
+    content = joined(list(held.values()))
+    return Gathered(links, heads[0].mode, heads[0].kind, 0, 0, content, start, items, parts=parts, at=at.T)
 
 
-def look_of(mail: Mail) -> tuple[tuple[str, torch.dtype, torch.Size], ...] | None:
-    """Names, types and shapes of the items of a mail; None: its tensors do not hold an item in each row."""
-    if not mail.payload or any(one.shape[:1] != (mail.items,) for one in mail.payload.values()):
+def joined(contents: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
+    """Contents one after the other."""
+    return contents[0] if len(contents) == 1 else Joined(contents)
+
+
+def held_by(one: Bundle | Mail) -> Mapping[str, Tensor]:
+    """What a bundle or a mail holds."""
+    return one.content if isinstance(one, Bundle) else one.payload
+
+
+def look_of(one: Bundle | Mail) -> tuple[tuple[str, torch.dtype, torch.Size], ...] | None:
+    """Names, types and shapes of the items of a bundle or a mail; None: its tensors do not hold an item in each row."""
+    held = held_by(one)
+    if not held or (isinstance(one, Mail) and any(tensor.shape[:1] != (one.items,) for tensor in held.values())):
         return None
-    return tuple((name, one.dtype, one.shape[1:]) for name, one in mail.payload.items())
+    return tuple((name, tensor.dtype, tensor.shape[1:]) for name, tensor in held.items())
 
 
 def beside(bundles: Sequence[Bundle]) -> Sequence[Mail]:
@@ -249,14 +319,17 @@ def beside(bundles: Sequence[Bundle]) -> Sequence[Mail]:
     one = some[0]
     if any(other.kind != one.kind or other.replies or other.content.keys() != one.content.keys() for other in some):
         return [mail for each in some for mail in each]
-    lengths = np.cumsum([0, *(len(next(iter(each.content.values()))) for each in some)])
-    content = {name: torch.cat([each.content[name] for each in some]) for name in one.content}
+    lengths = np.cumsum([0, *(sum(len(next(iter(held.values()))) for held in each.contents) for each in some)])
+    content = joined([held for each in some for held in each.contents])
     first = np.concatenate([each.first + start for each, start in zip(some, lengths, strict=False)])
     senders, receivers = (
         np.concatenate([getattr(each.links, name) for each in some]) for name in ("senders", "receivers")
     )
     links, items = Links(one.links.peers, senders, receivers), np.concatenate([each.items for each in some])
-    return Gathered(links, one.mode, one.kind, 0, 0, content, first, items, parts=some)
+    at = np.concatenate(
+        [np.stack([np.full(len(each), part), np.arange(len(each))], 1) for part, each in enumerate(some)]
+    )
+    return Gathered(links, one.mode, one.kind, 0, 0, content, first, items, parts=some, at=at)
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,9 +101,10 @@ class Tally:
 
     def add(self, bundle: Bundle, now: int) -> None:
         """Note that a bundle crosses its edges."""
-        at, weight = bundle.links.places, np.stack([bundle.floats, bundle.bytes], 1)
-        self.carried[at] = weight + np.where(self.last[at] == now, self.carried[at].T, 0).T
-        self.during[at] = weight + np.where(self.task[at] == bundle.task, self.during[at].T, 0).T
+        at: np.ndarray | slice = slice(None) if bundle.links is self.links else bundle.links.places
+        weight = np.stack([bundle.floats, bundle.bytes], 1)
+        self.carried[at] = weight + self.carried[at] * (self.last[at] == now)[:, None]
+        self.during[at] = weight + self.during[at] * (self.task[at] == bundle.task)[:, None]
         self.total[at] += weight
         self.last[at], self.task[at] = now, bundle.task
 
@@ -301,7 +302,8 @@ class Ledger:
         for one in settled:
             at = self.open.pop(one.id)
             block = bisect_right(starts, at) - 1
-            self.blocks[block][at - starts[block], [VERDICT, LATE]] = self.place(one.verdict), one.late
+            row = self.blocks[block][at - starts[block]]
+            row[VERDICT], row[LATE] = self.place(one.verdict), one.late
 
     def place(self, word: str) -> int:
         """Where a word is in `words`; a new one comes last."""

@@ -21,6 +21,7 @@ from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, moment
 from shoal.mail.bundle import Bundle, Gathered, Links, Lot, beside, gathered
 from shoal.mail.filters import Way, left, open_to_all, sent, stopped, usual
+from shoal.mail.inbox import each
 from shoal.mail.ledger import Settled
 from shoal.mail.lies import lied
 from shoal.mail.mail import (
@@ -201,8 +202,10 @@ class Post:
         """The edges over which lanes that are here send by this mode now, sender after sender, as arrays."""
         links = self.world.links(self.mode)
         if self.time is not None:
+            if self.time >= self.world.begun:
+                return links
             begun = np.array([self.world.begins[lane] <= self.time for lane in self.world.peers])[links.receivers]
-            return links if begun.all() else links.take(np.flatnonzero(begun))
+            return links.take(np.flatnonzero(begun))
         return links.take(np.flatnonzero(~self.gone_at(links.senders))) if self.away else links
 
     def gone_at(self, places: np.ndarray) -> np.ndarray:
@@ -214,17 +217,8 @@ class Post:
 
     def rows(self, places: np.ndarray) -> np.ndarray:
         """The rows here of lanes by their places among all peers; -1: they are elsewhere."""
-        if self.rows_here.size == len(self.world.peers) and self.world.lanes == self.world.peers:
-            return places
-        found = np.full(len(self.world.peers), -1)
-        found[self.rows_here] = np.arange(len(self.rows_here))
-        rows: np.ndarray = found[places]
-        return rows
-
-    @cached_property
-    def rows_here(self) -> np.ndarray:
-        """The place of every lane that is here among all peers."""
-        return np.array([self.world.places[lane] for lane in self.world.lanes], np.int64)
+        found: np.ndarray = self.world.rows[places]
+        return found
 
     # For senders
 
@@ -472,14 +466,17 @@ class Post:
     def receive(self, mails: Sequence[Mail]) -> list[str]:
         """The verdicts of receivers that are here on mail that has arrived. What they accept lies in the inbox until it
         is due. Of a bundle that all accept as it is there are none."""
-        if isinstance(mails, Bundle) and (there := self.there(mails)).any():
+        if isinstance(mails, Bundle):
+            there = self.there(mails)
             now = mails if there.all() else mails.take(np.flatnonzero(there))
-            if self.all_right(now):
-                self.arrived[mails.kind] = now
-                if not self.prompt:
-                    names = ((*now.ends(at), now.mode, now.kind) for at in range(len(now)))
-                    self.stack.ledger.latest.update(dict.fromkeys(names, self.now))
-                self.stack.inbox += [mails[at] for at in np.flatnonzero(~there).tolist()]
+            # What lanes at different points of their streams have sent comes in several bundles.
+            if not len(now) or ((self.time is None or self.whole) and self.all_right(now)):
+                self.stack.inbox.hold(mails, np.flatnonzero(~there))
+                if len(now):
+                    self.arrived[mails.kind] = now
+                    if not self.prompt:
+                        names = ((*ends, now.mode, now.kind) for ends in now.links.pairs)
+                        self.stack.ledger.latest.update(dict.fromkeys(names, self.now))
                 return [] if now is mails else np.where(there, ACCEPTED, UNDER_WAY).tolist()
         verdicts = []
         for mail in mails:
@@ -493,7 +490,11 @@ class Post:
 
     def there(self, bundle: Bundle) -> np.ndarray:
         """Of which mails of a bundle `takes` is true: bool [M]."""
-        found = np.full(len(bundle), True) if bundle.due is None else bundle.due <= self.now
+        asked, found = bundle.kind in self.mode.asking, np.full(len(bundle), True)
+        if self.time is not None and not (self.acts or (asked and self.mode.both_ways)):
+            return ~found
+        if bundle.due is not None:
+            found = bundle.due <= self.until(asked)
         return found & ~self.gone_at(bundle.links.receivers) if self.away else found
 
     def takes(self, mail: Mail) -> bool:
@@ -503,21 +504,24 @@ class Post:
         asked = mail.kind in self.mode.asking
         return (self.acts or (asked and self.mode.both_ways)) and mail.due <= self.until(asked)
 
-    def seen(self, mail: Mail, sound: bool = False) -> str:
+    def seen(self, mail: Mail) -> str:
         """A receiver's verdict on a mail that is there, which it remembers."""
-        verdict = ACCEPTED if sound else self.judged(mail)
+        verdict = self.judged(mail)
         if verdict in UNSENT:
             raise ValueError(
                 f"mode `{self.mode.mode}` refuses mail that has arrived as `{verdict}`, which says that it never left; "
                 "use another word"
             )
         if verdict == ACCEPTED:
-            self.heard.add((mail.sender, mail.receiver, mail.kind))
-            if not self.prompt or self.time is not None:
-                newest = self.stack.ledger.latest
-                name = mail.sender, mail.receiver, mail.mode, mail.kind
-                newest[name] = max(newest.get(name, -1), self.sent_at(mail))
+            self.hear(mail.sender, mail.receiver, mail.kind, self.sent_at(mail))
         return verdict
+
+    def hear(self, sender: Lane, receiver: Lane, kind: str, sent: int) -> None:
+        """Remember that mail of some kind, sent in such an epoch, is accepted."""
+        self.heard.add((sender, receiver, kind))
+        if not self.prompt or self.time is not None:
+            newest, name = self.stack.ledger.latest, (sender, receiver, self.mode.mode, kind)
+            newest[name] = max(newest.get(name, -1), sent)
 
     def sent_at(self, mail: Mail) -> int:
         """When a mail was sent, in epochs since the first task."""
@@ -527,18 +531,32 @@ class Post:
         """Was a mail under way before this exchange?"""
         return mail.id in self.waited
 
-    def late(self, mail: Mail, sound: bool = False) -> str:
-        """The verdict on a mail that has been under way: it must still be of use, and is then judged as any other, if
-        it is not known to be `sound`."""
-        good, age = self.mode.late.get(mail.kind, "newest"), self.now - self.sent_at(mail)
-        old = self.time is None and age > self.mode.period(self.world.settings)
-        if good == "never" or (mail.kind in self.mode.asking and old):
+    def late(self, mail: Mail) -> str:
+        """The verdict on a mail that has been under way: it must still be of use, and is then judged as any other."""
+        return self.stale(mail.sender, mail.receiver, mail.kind, self.sent_at(mail)) or self.seen(mail)
+
+    def stale(self, sender: Lane, receiver: Lane, kind: str, sent: int) -> str:
+        """Why a mail of some kind, sent in such an epoch, is of no use any more; empty: it is."""
+        good = self.mode.late.get(kind, "newest")
+        old = self.time is None and self.now - sent > self.mode.period(self.world.settings)
+        if good == "never" or (old and kind in self.mode.asking):
             return EXPIRED
-        if good == "newest":
-            newest = self.stack.ledger.latest.get((mail.sender, mail.receiver, mail.mode, mail.kind), -1)
-            if newest >= self.sent_at(mail):
-                return OVERTAKEN
-        return self.seen(mail, sound)
+        newest = self.stack.ledger.latest
+        if good == "newest" and newest.get((sender, receiver, self.mode.mode, kind), -1) >= sent:
+            return OVERTAKEN
+        return ""
+
+    def all_late(self, bundle: Gathered) -> dict[str, str]:
+        """`late` of mails that are known to be sound, by their ids."""
+        found, kind = dict[str, str](), bundle.kind
+        sent, ends = bundle.sent(self.world.settings.learner.epochs).tolist(), bundle.links.pairs
+        ids = [bundle.id(at) for at in range(len(bundle))]
+        for at in sorted(range(len(bundle)), key=sent.__getitem__, reverse=True):
+            found[ids[at]] = self.stale(*ends[at], kind, sent[at]) or ACCEPTED
+            if found[ids[at]] == ACCEPTED:
+                self.hear(*ends[at], kind, sent[at])
+            self.settle(ids[at], found[ids[at]], sent[at])
+        return {name: found[name] for name in ids}
 
     def all_right(self, bundle: Bundle) -> bool:
         """Does nobody refuse anything in a bundle that has just come?"""
@@ -552,8 +570,9 @@ class Post:
         free = all(want.shape[:1] == (None,) for want in expected.values())
         if not self.known(bundle.kind) or not free:
             return False
-        look, parts = tuple(expected.items()), bundle.whole if isinstance(bundle, Gathered) else [bundle.content]
-        if any(noted(one, look, lambda one=one: fault(one, expected)) != ACCEPTED for one in parts):  # type: ignore[misc]
+        look = tuple(expected.items())
+        verdicts = (noted(one, look, lambda one=one: fault(one, expected)) for one in bundle.contents)  # type: ignore[misc]
+        if any(verdict != ACCEPTED for verdict in verdicts):
             return False
         try:
             return self.mode.welcomes(self, bundle)
@@ -608,33 +627,48 @@ class Post:
             ours = mail.receiver in self.world.row and mail.mode == self.mode.mode and mail.receiver not in self.away
             return ours and mail.due <= until and (mail.kind in self.mode.asking) == asked
 
-        found, rest = list[Mail](), list[Mail]()
-        for mail in self.stack.inbox:
-            (found if mine(mail) else rest).append(mail)
-        if not found and len(bundles) == 1:
+        def which(bundle: Bundle) -> np.ndarray | None:
+            if bundle.mode != self.mode.mode or (bundle.kind in self.mode.asking) != asked:
+                return None
+            there: np.ndarray = self.there_now[bundle.links.receivers]
+            return there if bundle.due is None else there & (bundle.due <= until)
+
+        some = self.stack.inbox.take(mine, which)
+        if not some and len(bundles) == 1:
             return bundles[0]
-        self.stack.inbox[:] = rest
-        # Of those that have been under way the newest is judged first: what it has overtaken is of no use.
-        said: dict[str, str] = {}
-        late = [mail for mail in found if mail.id not in self.fresh]
-        self.waited |= {mail.id for mail in late}
+        late = [one for one in some if isinstance(one[0], Bundle) or one[0][0].id not in self.fresh]
         packed = None if asked or self.mode.both_ways else gathered(late, self.world.places)
-        sound = packed is not None and not self.crowded(packed) and self.sound(packed)
-        for mail in sorted(late, key=self.sent_at, reverse=True):
-            said[mail.id] = self.late(mail, sound)
-            age = self.now - self.sent_at(mail) if self.time is None else 0  # two clocks say nothing of it
-            self.settled.append(Settled(mail.id, said[mail.id], age))
-        if sound and len(late) == len(found):
-            assert packed is not None
-            good = np.flatnonzero([said[mail.id] == ACCEPTED for mail in late])
-            return beside([packed.take(good) if len(good) < len(late) else packed, *bundles])
-        found = [mail for mail in found if said.get(mail.id, ACCEPTED) == ACCEPTED]
+        # Of those that have been under way the newest is judged first: what it has overtaken is of no use.
+        if packed is not None and not self.crowded(packed) and self.sound(packed):
+            said = self.all_late(packed)
+            self.waited |= said.keys()
+            if len(late) == len(some):
+                good = np.flatnonzero([word == ACCEPTED for word in said.values()])
+                return beside([packed if len(good) == len(packed) else packed.take(good), *bundles])
+        else:
+            said, old = {}, sorted(each(late), key=self.sent_at, reverse=True)
+            self.waited |= {mail.id for mail in old}
+            for mail in old:
+                said[mail.id] = self.late(mail)
+                self.settle(mail.id, said[mail.id], self.sent_at(mail))
+        found = [mail for mail in each(some) if said.get(mail.id, ACCEPTED) == ACCEPTED]
         for mail in found if self.asynchronous else []:
             if asked:
                 self.asked_at[mail.id] = mail.due
             else:
                 self.waits[mail.receiver] = max(mail.due, self.waits.get(mail.receiver, mail.due))
         return [*found, *(mail for one in bundles for mail in one)]
+
+    def settle(self, name: str, verdict: str, sent: int) -> None:
+        """Note what a receiver has said of a mail that had been under way since such an epoch."""
+        age = self.now - sent if self.time is None else 0  # two clocks say nothing of it
+        self.settled.append(Settled(name, verdict, age))
+
+    @cached_property
+    def there_now(self) -> np.ndarray:
+        """Which of all peers are here and not absent: bool."""
+        here: np.ndarray = self.world.rows >= 0
+        return here & ~self.gone_at(np.arange(len(here))) if self.away else here
 
     def until(self, asked: bool) -> float:
         """What has come by when is collected now. Where everybody goes on, a question is answered with what its

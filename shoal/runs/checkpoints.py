@@ -12,6 +12,7 @@ from safetensors.torch import save
 
 from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
+from shoal.mail.inbox import Inbox
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Envelope, pack, unpack
 from shoal.runs.about import FORMAT
@@ -61,7 +62,7 @@ class Saved(NamedTuple):
             head = mark(at, len(lanes))
             own = {name.removeprefix(head): tensor for name, tensor in flat.items() if name.startswith(head)}
             stacks.append(Stack.made(mine, own, ledger))
-            stacks[-1].inbox = inboxes[at]
+            stacks[-1].inbox = Inbox(inboxes[at])
         return tuple(stacks)
 
 

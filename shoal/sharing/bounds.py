@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.data.bank import Bank
-from shoal.mail.bundle import Bundle, Gathered
+from shoal.mail.bundle import Bundle
 from shoal.mail.mail import Mail, noted
 from shoal.mail.post import Post
 from shoal.models.contract import Model
@@ -60,8 +60,8 @@ def sizes_of(bundle: Bundle, names: tuple[str, ...], count: int) -> Tensor:
         found: Tensor = size({name: content[name] for name in names}).unflatten(0, (-1, count)).amax(1)
         return found
 
-    parts = bundle.whole if isinstance(bundle, Gathered) else [bundle.content]
-    return torch.cat([noted(one, ("size", names, count), lambda one=one: find(one)) for one in parts])  # type: ignore[misc]
+    found = [noted(one, ("size", names, count), lambda one=one: find(one)) for one in bundle.contents]  # type: ignore[misc]
+    return torch.cat(found)
 
 
 @lru_cache(maxsize=8)

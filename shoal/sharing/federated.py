@@ -6,7 +6,7 @@ Shared are the layers of a monolithic net and the basis of a modular one, never 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,14 +21,14 @@ from shoal.fleet.world import World
 from shoal.learners.batches import Batch
 from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Frame, Part, Tensors, trains_body
-from shoal.mail.bundle import Bundle
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver, identify
+from shoal.mail.bundle import Bundle, Links
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver, identify, noted
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.contract import body_shapes, body_units
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
-from shoal.sharing.bounds import WEIGHTIEST, largest, sizes_of, too_large
+from shoal.sharing.bounds import LARGEST, WEIGHTIEST, fresh, largest, sizes_of, too_large
 from shoal.sharing.combine import RULES, Heard, averaged
 from shoal.sharing.compress import (
     COPIES,
@@ -181,9 +181,11 @@ class Federated(Compressing):
         if not whole_models(post, bundle):
             return False
         count = body_units(post.world.model)
-        largest_module = sizes_of(bundle, tuple(post.world.model.body), count)
+        largest_module = sizes_of(bundle, tuple(post.world.model.body), count)[torch.from_numpy(bundle.first // count)]
+        if bool((largest_module <= LARGEST * fresh(post.world.model)).all()):  # whatever the receivers' own are like
+            return True
         rows = torch.from_numpy(post.rows(bundle.links.receivers))
-        return bool((largest_module[torch.from_numpy(bundle.first // count)] <= largest(post)[rows]).all())
+        return bool((largest_module <= largest(post)[rows]).all())
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
         count, agents = body_units(world.model), world.fleet.agents
@@ -535,45 +537,60 @@ def combined_of(post: Post, bundle: Bundle) -> tuple[Tensor, Tensors]:
     """`combined` of whole models, in the same order of sums. Agents with the same neighbourhood, themselves among it,
     have one sum."""
     world, count = post.world, body_units(post.world.model)
-    theirs = {name: bundle.content[name].unflatten(0, (-1, count)) for name in world.model.body}
+    theirs = {name: [one[name].unflatten(0, (-1, count)) for one in bundle.contents] for name in world.model.body}
     own = {name: post.stack.params[name][:, :count] for name in theirs}
-    lanes, sent = len(world.lanes), len(next(iter(theirs.values())))
+    lanes, sent = len(world.lanes), sum(map(len, next(iter(theirs.values()))))
     # Who has sent its weights as they are is the same in its own mean as in those of others.
     same = torch.full((lanes,), sent == lanes)
     if sent == lanes:
-        for name, tensor in theirs.items():
-            same &= (tensor == own[name]).flatten(1).all(1)
+        for name in theirs:
+            same &= (bundle.content[name].unflatten(0, (-1, count)) == own[name]).flatten(1).all(1)
     mine = np.where(same.numpy(), 0, sent) + np.arange(lanes)
-    tables = {name: (theirs[name],) if bool(same.all()) else (theirs[name], own[name]) for name in theirs}
-    receivers = post.rows(bundle.links.receivers)
+    tables = {name: held if bool(same.all()) else [*held, own[name]] for name, held in theirs.items()}
+    rule = RULES.find(post.mode.combine) if isinstance(post.mode, Federated) else RULES["mean"]
+    senders = bundle.first // count
+    what = rule.common, senders.tobytes(), mine.tobytes(), world.rows.tobytes()
+    who = bundle.links.once(what, lambda: circles(world, bundle.links, senders, mine, rule.common))
+    if rule is RULES["mean"]:
+        found = {name: averaged(one, who.sets, who.sizes, world.compiled) for name, one in tables.items()}
+    else:
+        each = [
+            made_one(post, {name: torch.cat(table)[one[:size]] for name, table in tables.items()}, int(place))
+            for one, size, place in zip(torch.from_numpy(who.sets), who.sizes.tolist(), who.places, strict=True)
+        ]
+        found = {name: torch.stack([one[name] for one in each]) for name in tables}
+    at = torch.from_numpy(who.group)
+    return torch.from_numpy(who.rows), {name: tensor[at] for name, tensor in found.items()}
+
+
+class Circles(NamedTuple):
+    """Which models agents combine; those with the same have one circle."""
+
+    rows: np.ndarray  # int64 [R]: the receivers, by their rows here,
+    group: np.ndarray  # int64 [R]: and the circle of each
+    sets: np.ndarray  # int64 [C, n]: the models of each circle, padded, in the order of agents,
+    sizes: np.ndarray  # int64 [C]: how many they are,
+    places: np.ndarray  # int64 [C]: and which is the receiver's own, where that matters
+
+
+def circles(world: World, links: Links, models: np.ndarray, mine: np.ndarray, common: bool) -> Circles:
+    """Who combines what: the model that comes over each of some links, and the own one of each lane that is here, which
+    matters to rules that are not `common`."""
+    receivers = world.rows[links.receivers]
     rows = np.unique(receivers)
-    agents, alone = bundle.links.lanes[:, 1], post.rows_here
-    who = np.concatenate([agents[bundle.links.senders], agents[alone[rows]]])
-    from_ = np.concatenate([bundle.first // count, mine[rows]])
-    to = np.concatenate([receivers, rows])
+    agents = links.lanes[:, 1]
+    who = np.concatenate([agents[links.senders], agents[world.spots[rows]]])
+    from_, to = np.concatenate([models, mine[rows]]), np.concatenate([receivers, rows])
     order = np.lexsort([who, to])
     sizes = np.diff(np.searchsorted(to[order], rows), append=len(to))
-    # One row for each receiver, padded: whose models it averages, in the order of agents.
     sets = np.full((len(rows), int(sizes.max())), -1)
     sets[np.arange(sets.shape[1]) < sizes[:, None]] = from_[order]
-    rule = RULES.find(post.mode.combine) if isinstance(post.mode, Federated) else RULES["mean"]
-    places = np.zeros(len(rows), np.int64) if rule.common else np.argmax(sets == mine[rows][:, None], 1)
+    places = np.zeros(len(rows), np.int64) if common else np.argmax(sets == mine[rows][:, None], 1)
     known: dict[bytes, int] = {}
     names = (one.tobytes() + at.tobytes() for one, at in zip(sets, places, strict=True))
     group = np.array([known.setdefault(name, len(known)) for name in names])
     _, alike = np.unique(group, return_index=True)
-    at = torch.from_numpy(group)
-    if rule is RULES["mean"]:
-        found = {name: averaged(one, sets[alike], sizes[alike], world.compiled) for name, one in tables.items()}
-    else:
-        each = [
-            made_one(post, {name: torch.cat(table)[who[:size]] for name, table in tables.items()}, int(place))
-            for who, size, place in zip(
-                torch.from_numpy(sets[alike]), sizes[alike].tolist(), places[alike], strict=True
-            )
-        ]
-        found = {name: torch.stack([one[name] for one in each]) for name in tables}
-    return torch.from_numpy(rows), {name: tensor[at] for name, tensor in found.items()}
+    return Circles(rows, group, sets[alike], sizes[alike], places[alike])
 
 
 def in_turn(receivers: np.ndarray) -> list[np.ndarray]:
@@ -587,10 +604,15 @@ def in_turn(receivers: np.ndarray) -> list[np.ndarray]:
 def whole_models(post: Post, bundle: Bundle) -> bool:
     """Does a bundle hold nothing but whole models, all modules in their order?"""
     count = body_units(post.world.model)
-    modules = bundle.content["modules"]
-    if len(modules) % count or (bundle.items != count).any() or (bundle.first % count).any():
+    if (bundle.items != count).any() or (bundle.first % count).any():
         return False
-    return torch.equal(modules, torch.arange(count, dtype=torch.int32).repeat(len(modules) // count))
+
+    def find(modules: Tensor) -> bool:
+        every = torch.arange(count, dtype=torch.int32).repeat(len(modules) // count)
+        return torch.equal(modules, every)
+
+    whole = (noted(one, ("whole", count), lambda one=one: find(one["modules"])) for one in bundle.contents)  # type: ignore[misc]
+    return all(whole)
 
 
 def write(stack: Stack, row: int, values: Tensors) -> None:
@@ -604,12 +626,16 @@ def write(stack: Stack, row: int, values: Tensors) -> None:
 
 def write_all(stack: Stack, rows: Tensor, values: Tensors) -> None:
     """`write` of some rows at once."""
+    every = len(rows) == len(stack.lanes) and torch.equal(rows, torch.arange(len(rows)))
     for name, value in values.items():
-        now = stack.params[name][rows, : value.shape[1]]
-        other = (now != value).flatten(1).any(1)
-        if other.any():
+        whole = stack.params[name][:, : value.shape[1]]
+        other = ((whole if every else whole[rows]) != value).flatten(1).any(1)
+        if every and other.all():
+            stack.moved[:] = True
+            whole.copy_(value)
+        elif other.any():
             stack.moved[rows[other]] = True
-            stack.params[name][rows[other], : value.shape[1]] = value[other]
+            whole[rows[other]] = value[other]
 
 
 def remembered(post: Post, words: Sequence[str]) -> State:

@@ -47,6 +47,42 @@ def test_what_is_written_to_a_piece_is_in_the_stack() -> None:
     assert whole["known"][:, 0].tolist() == [0, 3, 2, 0]
 
 
+def test_views_of_a_piece_are_made_when_asked_for_and_listed_in_the_order_of_the_stack() -> None:
+    whole = plain(4, first=torch.zeros(4), second=torch.ones(4))
+    piece = whole.cut(slice(0, 4, 2))
+    assert not piece.tensors
+    assert (len(piece), "second" in piece, "third" in piece) == (2, True, False)
+    piece["second"] += 1
+    assert [(name, tensor.tolist()) for name, tensor in piece.items()] == [("first", [0, 0]), ("second", [2, 2])]
+    assert whole["second"].tolist() == [2, 1, 2, 1]
+
+
+def test_the_views_of_a_piece_are_kept_until_the_stack_has_other_tensors() -> None:
+    whole = plain(4, known=torch.zeros(4))
+    piece = whole.cut(slice(1, 3))
+    assert whole.cut(slice(1, 3), piece) is piece
+    piece["more"] = torch.ones(2)  # a name of its own is the stack's too
+    assert whole.cut(slice(1, 3), piece) is piece
+    whole["known"] = torch.ones(4)
+    other = whole.cut(slice(1, 3), piece)
+    assert other is not piece
+    assert other["known"].tolist() == [1, 1]
+    assert plain(4, known=torch.zeros(4)).cut(slice(1, 3), other) is not other
+
+
+def test_a_piece_is_guarded_whether_its_views_were_made_before_or_not() -> None:
+    made = small()
+    stack = start(made)
+    _, piece = stack.pieces(made)[0]
+    with guarded(piece, "who", ()):
+        piece.params["head.weight"].sum()  # looks, and does not write
+    with (
+        pytest.raises(SettingsError, match=r"in the state of `steps`"),
+        guarded(piece, "who", ()),
+    ):
+        next(iter(piece.of("steps").values())).add_(1)
+
+
 def test_a_new_name_in_a_piece_is_new_in_the_stack_and_zero_for_the_others() -> None:
     whole = plain(4)
     first, second = whole.cut(slice(2)), whole.cut(slice(2, 4))

@@ -13,7 +13,7 @@ import torch
 
 from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
-from shoal.mail.bundle import Bundle, Links, Lot
+from shoal.mail.bundle import Bundle, Gathered, Links, Lot
 from shoal.mail.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, UNDER_WAY, Mail, pack
 from shoal.mail.post import Post
 from shoal.sharing.contract import Sharing
@@ -93,10 +93,10 @@ def test_these_modes_speak_in_bundles(mode: str) -> None:
     assert isinstance(post.send(said), Lot)
     assert post.receive(said) == []
     assert isinstance(post.collect(asked=mode == "recv"), Bundle)
-    assert stack.inbox == []
+    assert not stack.inbox
 
 
-def test_of_a_bundle_only_late_mail_goes_one_by_one() -> None:
+def test_late_mail_of_a_bundle_waits_in_it() -> None:
     network = {"edges": [{"sender": 0, "receiver": 1, "delay": 2}]}
     world, stack = ready("mlp", [{"mode": "fedavg"}], network=network)
     post = Post(world, stack, world.settings.sharing[0])
@@ -104,9 +104,36 @@ def test_of_a_bundle_only_late_mail_goes_one_by_one() -> None:
     assert isinstance(lot, Lot)
     assert post.receive(lot.arriving) == [UNDER_WAY, *[ACCEPTED] * 5]
     assert [(mail.id, mail.due) for mail in stack.inbox] == [(lot.bundle.id(0), post.now + 2)]
+    assert [isinstance(mails, Bundle) for mails, _ in stack.inbox.parts] == [True]
     found = post.collect(asked=False)
     assert isinstance(found, Bundle)
     assert len(found) == 5
+    stack.epoch += 2
+    later = Post(world, stack, post.mode)
+    late = later.collect(asked=False)
+    assert isinstance(late, Gathered)
+    assert [pack(mail) for mail in late] == [pack(lot.arriving[0])]
+    assert [(one.id, one.verdict, one.late) for one in later.settled] == [(lot.bundle.id(0), ACCEPTED, 2)]
+    assert not stack.inbox
+
+
+def test_an_inbox_forgets_what_is_for_some_lanes_and_keeps_the_order_of_the_rest() -> None:
+    world, stack = ready("mlp", [{"mode": "fedavg"}], network={"delay": 1})
+    post = Post(world, stack, world.settings.sharing[0])
+    lot = post.send(post.mode.answer(post, []))
+    assert isinstance(lot, Lot)
+    single = lot.arriving[0]
+    stack.inbox.append(single)
+    assert set(post.receive(lot.arriving)) == {UNDER_WAY}
+    every = [single.id, *(mail.id for mail in lot.arriving)]
+    assert [mail.id for mail in stack.inbox] == every
+    other = next(mail.receiver for mail in lot.arriving if mail.receiver != single.receiver)
+    stack.inbox.forget({single.receiver})
+    kept = [mail.id for mail in lot.arriving if mail.receiver != single.receiver]
+    assert [mail.id for mail in stack.inbox] == kept
+    assert len(stack.inbox) == len(kept)
+    stack.inbox.forget({other})
+    assert other not in {mail.receiver for mail in stack.inbox}
 
 
 def test_over_links_with_limits_mail_goes_one_by_one() -> None:

@@ -18,6 +18,7 @@ from shoal.fleet.run import train
 from shoal.fleet.stack import CLOCK, Stack
 from shoal.fleet.world import World
 from shoal.mail.filters import EDGE_BUDGET, MODE_BUDGET, RHYTHM, Filter, Way, filters, left, stopped
+from shoal.mail.inbox import Inbox
 from shoal.mail.ledger import COLUMNS, UNUSED, Ledger, Use, Weight
 from shoal.mail.mail import (
     ACCEPTED,
@@ -358,16 +359,16 @@ def test_late_mail_changes_what_is_learned(added: Callable[[Filter], None]) -> N
 def test_nothing_waits_if_nothing_is_late() -> None:
     (stack,) = train(fleet("recv"))
     assert len(stack.ledger)
-    assert stack.inbox == []
+    assert not stack.inbox
 
 
 def test_a_stack_takes_the_mail_of_its_own_lanes_along() -> None:
     world, stack = ready("mlp", [{"mode": "fedavg"}])
     one, two, three = world.lanes
     post = Post(world, stack, world.settings.sharing[0])
-    stack.inbox = [post.mail(one, two, "model", {}, 0), post.mail(one, three, "model", {}, 0)]
+    stack.inbox = Inbox([post.mail(one, two, "model", {}, 0), post.mail(one, three, "model", {}, 0)])
     assert [mail.receiver for mail in stack.take([1], [two]).inbox] == [two]
-    assert stack.take([0], [one]).inbox == []
+    assert not stack.take([0], [one]).inbox
     other = Lane(0, 7)
     assert [mail.receiver for mail in stack.take([2, 2], [three, other]).inbox] == [three, other]
     for _, piece in stack.pieces(world):
