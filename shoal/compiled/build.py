@@ -58,8 +58,9 @@ def kernel() -> Kernel:
     library.shoal_steps.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int]
     library.shoal_answers.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     number, place = ctypes.c_int64, ctypes.c_void_p
+    library.shoal_orders.argtypes = [place, place, number, number, ctypes.c_int, place, place]
     library.shoal_nearest.argtypes = [place, number, number, number, place, number, place, place]
-    for function in (library.shoal_steps, library.shoal_answers, library.shoal_nearest):
+    for function in (library.shoal_steps, library.shoal_answers, library.shoal_nearest, library.shoal_orders):
         function.restype = ctypes.c_int
     return Kernel(library, version)
 

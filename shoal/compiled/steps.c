@@ -45,12 +45,20 @@ typedef struct {
 } Net;
 
 typedef struct {
-    const float *x;             /* [L][N][H] */
-    const i64 *index;           /* [L][B] rows of x, y and task; or none: the first B */
-    const void *y;              /* [L][N] labels, or [L][N][K] numbers */
-    const i64 *task;            /* [L][N] */
+    const float *x;             /* [L][n][H] or, where there are rows, [N][H] of all lanes */
+    const void *y;              /* [L][n] labels, or [L][n][K] numbers */
+    const i64 *task, *rows;     /* [L][n]; [L][n] of x, or none */
+    i64 x_lane, y_lane, task_lane, rows_lane;
+    i64 last;                   /* the number of the first image behind these */
+} Images;
+
+enum { PARTS = 3 };
+
+typedef struct {
+    Images images[PARTS];       /* what there is to learn from, one part behind the other */
+    const i64 *index;           /* [L][B] numbers of images; or none: the first B */
     const float *weight;        /* [L][B] */
-    i64 x_lane, index_lane, y_lane, task_lane, weight_lane;
+    i64 index_lane, weight_lane;
     i64 numbers;                /* are y numbers? */
     i64 whole;                  /* the task of the whole batch; -1: each image has its own */
     i64 mixes;                  /* every depth mixes modules; else it has one */
@@ -196,6 +204,52 @@ APART void words(const uint64_t *key, i64 word, i64 count, uint32_t *out) {
     }
 }
 
+typedef struct {
+    const uint64_t *key;
+    i64 word;
+    uint64_t drawn[4];
+} Bits;
+
+/* The next word of a generator. */
+INLINE uint32_t next_word(Bits *bits) {
+    if (bits->word % 8 == 0) block(bits->key[0], bits->key[1], (uint64_t)(bits->word / 8), bits->drawn);
+    i64 at = bits->word++ % 8;
+    return (uint32_t)(bits->drawn[at / 2] >> (at % 2 * 32));
+}
+
+/* A number from 0 to `last`, as numpy draws it where it shuffles: as many bits as that has, until they are not more. */
+INLINE uint32_t up_to(Bits *bits, uint32_t last) {
+    uint32_t mask = UINT32_MAX >> __builtin_clz(last), found;
+    while ((found = next_word(bits) & mask) > last) continue;
+    return found;
+}
+
+/* Of every lane, by generators key[L][2], the numbers 0 to size - 1 in the order of numpy's `permutation`, into the
+   first places of order[L][room], and ones into real[L][room], which are zeros before; `again`: one such pass behind the
+   other until there is no room. Gives 0, or 1 where there is no memory. */
+int shoal_orders(const uint64_t *key, const i64 *sizes, i64 lanes, i64 room, int again, i64 *order, float *real) {
+    i64 longest = 1;
+    for (i64 l = 0; l < lanes; l++) longest = sizes[l] > longest ? sizes[l] : longest;
+    i64 *row = malloc(8 * longest);
+    if (!row) return 1;
+    for (i64 l = 0; l < lanes; l++) {
+        Bits bits = {key + 2 * l, 0, {0}};
+        for (i64 at = 0, size = sizes[l]; size && at < room; at += size) {
+            for (i64 i = 0; i < size; i++) row[i] = i;
+            for (i64 i = size - 1; i > 0; i--) {
+                i64 j = up_to(&bits, (uint32_t)i), held = row[i];
+                row[i] = row[j], row[j] = held;
+            }
+            i64 count = size < room - at ? size : room - at;
+            memcpy(order + l * room + at, row, 8 * count);
+            for (i64 i = 0; i < count; i++) real[l * room + at + i] = 1;
+            if (!again) break;
+        }
+    }
+    free(row);
+    return 0;
+}
+
 /* ---- a lane's scratch ------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -220,6 +274,8 @@ typedef struct {
     uint32_t *drawn;
     i64 *task, *rank;    /* [P] of each image: its task, and the number of that among those present; [T] of each task */
     i64 *here;           /* [T] tasks that are present */
+    const Images **from; /* [P] of each image: the part that it is in, */
+    i64 *at;             /* [P] and where there */
     i64 present;
     uint8_t *touched[TENSORS];
     uint8_t *runs;       /* [D][modules] */
@@ -275,6 +331,8 @@ static i64 laid(const Net *net, const Step *steps, i64 count, Lane *s, char *bas
     OTHERS(task, i64, P);
     OTHERS(rank, i64, tasks);
     OTHERS(here, i64, tasks);
+    OTHERS(from, const Images *, P);
+    OTHERS(at, i64, P);
     OTHERS(runs, uint8_t, D * modules);
     return total;
 }
@@ -393,12 +451,11 @@ INLINE void unfold(i64 rows, i64 P, i64 B, const float *slope, const float *out,
 
 /* The task of each image that counts, and the tasks that there are. */
 static void look(const Net *net, const Step *step, Lane *s, i64 lane) {
-    const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
     for (i64 t = 0; t < net->tasks; t++) s->rank[t] = -1;
     s->present = 0;
     for (i64 b = 0; b < s->P; b++) {
         i64 t = step->whole;
-        if (t < 0) t = b < net->batch ? step->task[lane * step->task_lane + (index ? index[b] : b)] : s->task[0];
+        if (t < 0) t = b < net->batch ? s->from[b]->task[lane * s->from[b]->task_lane + s->at[b]] : s->task[0];
         s->task[b] = t;
         if (s->rank[t] < 0 && b < net->batch && s->weight[b] != 0) s->rank[t] = s->present, s->here[s->present++] = t;
     }
@@ -417,7 +474,6 @@ static void answer(const Net *net, const Step *step, Lane *s, i64 lane, const fl
     }
     product(R, P, H, s->rows, H, h, P, s->logits, P, s->rows_bias, 0);
     float *own = s->part;
-    const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
     for (i64 b = 0; b < P; b++) {
         i64 t = s->task[b], rank = one ? 0 : s->rank[t];
         if (rank < 0) rank = 0; /* an image that does not count */
@@ -444,14 +500,17 @@ static void answer(const Net *net, const Step *step, Lane *s, i64 lane, const fl
             vec share = load(s->weight + j) / all_;
             for (i64 c = 0; c < K; c++) store(own + c * P + j, load(own + c * P + j) * share);
         }
-        const i64 *y = (const i64 *)step->y + lane * step->y_lane;
-        for (i64 b = 0; b < B; b++) own[y[index ? index[b] : b] * P + b] -= s->weight[b];
+        for (i64 b = 0; b < B; b++) {
+            const i64 *y = (const i64 *)s->from[b]->y + lane * s->from[b]->y_lane;
+            own[y[s->at[b]] * P + b] -= s->weight[b];
+        }
     } else {
-        const float *y = (const float *)step->y + lane * step->y_lane;
         float two = (float)(2.0 / (double)K);
-        for (i64 c = 0; c < K; c++)
-            for (i64 b = 0; b < P; b++)
-                own[c * P + b] = b < B ? (own[c * P + b] - y[(index ? index[b] : b) * K + c]) * (s->weight[b] * two) : 0;
+        for (i64 b = 0; b < P; b++) {
+            const float *y = b < B ? (const float *)s->from[b]->y + lane * s->from[b]->y_lane + s->at[b] * K : 0;
+            for (i64 c = 0; c < K; c++)
+                own[c * P + b] = b < B ? (own[c * P + b] - y[c]) * (s->weight[b] * two) : 0;
+        }
     }
     if (step->known)
         for (i64 b = 0; b < P; b++)
@@ -741,13 +800,20 @@ void shoal_means(const float *const *sets, const i64 *many, i64 size, i64 most, 
 /* The images of the batch, both ways round, and how much each counts; 0, if none does. */
 static int enter(const Net *net, const Step *step, Lane *s, i64 lane) {
     i64 H = net->width, B = net->batch, P = s->P, F = s->F;
-    const float *weight = step->weight + lane * step->weight_lane, *x = step->x + lane * step->x_lane;
+    const float *weight = step->weight + lane * step->weight_lane;
     const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
     float total = 0;
     for (i64 b = 0; b < B; b++) total += weight[b];
     if (total == 0) return 0;
     for (i64 b = 0; b < P; b++) s->weight[b] = b < B ? weight[b] / (total < 1 ? 1 : total) : 0;
-    for (i64 b = 0; b < B; b++) memcpy(s->xT + b * F, x + (index ? index[b] : b) * H, 4 * H);
+    for (i64 b = 0; b < B; b++) {
+        i64 number = index ? index[b] : b;
+        const Images *part = step->images;
+        while (number >= part->last) part++;
+        s->from[b] = part, s->at[b] = part == step->images ? number : number - part[-1].last;
+        i64 row = part->rows ? part->rows[lane * part->rows_lane + s->at[b]] : s->at[b];
+        memcpy(s->xT + b * F, part->x + lane * part->x_lane + row * H, 4 * H);
+    }
     if (P > B)
         for (i64 i = 0; i < H; i++) memset(s->x + i * P + B, 0, 4 * (P - B));
     turn(B, H, s->xT, F, s->x, P);

@@ -82,6 +82,8 @@ class Steps:
     def __init__(self, world: World, stack: Stack, watched: bool = False) -> None:
         self.world, self.stack = world, stack
         self.waiting: list[kernel.Described] = []
+        self.before: dict[tuple[object, ...], kernel.Described] = {}  # what was told of the batch before this one
+        self.adders = [one for one in (world.settings.learner, *world.settings.sharing) if hasattr(one, "penalty")]
         steered = any(hasattr(mode, word) for mode in world.settings.sharing for word in ("bends", "rests"))
         self.may_wait = world.compiled and not watched and not steered and adam_steps(world)
 
@@ -99,20 +101,45 @@ class Steps:
     ) -> None:
         """One step, as `step` takes it, now or at the end."""
         world, stack = self.world, self.stack
-        if self.may_wait and not terms_of(world, stack, parts):
-            found = kernel.described(world, stack, pick, parts, task, usage, cuts or {}, active, present)
+        if self.may_wait and not any(one.acts(world, stack, parts) for one in self.adders):
+            found = self.told(pick, parts, task, usage, cuts, active, present)
             if found is not None:
-                count_steps(stack, pick.deal.weight[:, pick.places].any(1))
+                count_steps(stack, pick.deal.weight[:, pick.places])
                 self.waiting.append(found)
                 return
         self.finish()
         step(world, stack, pick.batch, parts, task, usage, cuts, active, change, present, also)
+
+    def told(
+        self,
+        pick: Pick,
+        parts: Mapping[str, Part],
+        task: int | None,
+        usage: Usage,
+        cuts: Mapping[str, Part] | None,
+        active: Mapping[str, Tensor] | None,
+        present: bool,
+    ) -> kernel.Described | None:
+        """What the kernel is told of a step. Mostly it is that of the batch before in all but the batch and its masks:
+        what is the same is not told again."""
+        masks = usage.get("masks")
+        same = (pick.deal, parts, task, cuts, active, present, *(one for one in usage.values() if one is not masks))
+        name = tuple(map(id, same))
+        before = self.before.get(name)
+        found = None if before is None else kernel.following(before, pick, masks)
+        if found is None:
+            found = kernel.described(self.world, self.stack, pick, parts, task, usage, cuts or {}, active, present)
+        if found is not None:
+            found.held.append(same)  # as long as it is held, nothing else has its name
+            self.before[name] = found
+        return found
 
     def finish(self) -> None:
         """Take the steps that wait."""
         if self.waiting:
             kernel.run(self.world, self.stack, self.waiting, kernel.FORTH | kernel.MOVE)
             self.waiting = []
+            self.before = {}
 
 
 def step(
@@ -144,7 +171,7 @@ def step(
     found = partial(slopes, world, stack, batch, parts, task, usage, cuts or {}, terms, states)
     # A lane without an image in this batch takes no step at all.
     busy = batch.weight.any(1)
-    count_steps(stack, busy)
+    count_steps(stack, batch.weight)
     descend = adam if adam_steps(world) else sgd
     if busy.all():
         descend(world, stack, parts, bent(world, stack, parts, change(found())), active)
@@ -155,10 +182,10 @@ def step(
     descend(world, stack, parts, gradient, {name: one & (active or {}).get(name, one) for name, one in on.items()})
 
 
-def count_steps(stack: Stack, busy: Tensor) -> None:
-    """Note which lanes take a step, where seconds are counted."""
+def count_steps(stack: Stack, weight: Tensor) -> None:
+    """Note which lanes take a step on a batch with such weights [L, B], where seconds are counted."""
     if (taken := stack.of(RECORD).get("steps")) is not None:
-        taken += busy.to(taken.device)
+        taken += weight.any(1).to(taken.device)
 
 
 def bent(world: World, stack: Stack, parts: Mapping[str, Part], found: Tensors) -> Tensors:

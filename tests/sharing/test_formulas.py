@@ -22,7 +22,7 @@ from shoal.fleet.engine import parted
 from shoal.fleet.run import simulate
 from shoal.fleet.stack import MODEL, Stack, start
 from shoal.fleet.world import World
-from shoal.learners.batches import Batch, Pool, batch_size, gathered, pool
+from shoal.learners.batches import Batch, Images, Pool, batch_size, gathered, pool
 from shoal.learners.fisher import fisher
 from shoal.learners.memory import remember
 from shoal.learners.received import Arrived, digest, slot
@@ -537,7 +537,7 @@ def test_a_pool_has_what_is_real_in_front_in_its_old_order(data: st.DataObject) 
     number = torch.arange(lanes * size).view(lanes, size)
     came = (torch.arange(room) < fill[..., None]).flatten(1)
     real_ones = torch.cat([torch.ones(lanes, own, dtype=torch.bool), came], 1)
-    found = gathered(Pool(number[..., None].float(), number, number, [own] * lanes, own), real_ones)
+    found = gathered(Pool((Images(number[..., None].float(), number, number),), [own] * lanes, own), real_ones)
     for lane in range(lanes):
         real = list(range(own))
         for task in range(tasks):
