@@ -6,6 +6,8 @@
    the same structs, field by field. */
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +54,7 @@ typedef struct {
     i64 last;                   /* the number of the first image behind these */
 } Images;
 
-enum { PARTS = 3 };
+enum { PARTS = 3, MOST = 256 }; /* parts of what is learned from; threads */
 
 typedef struct {
     Images images[PARTS];       /* what there is to learn from, one part behind the other */
@@ -855,22 +857,48 @@ static void take(const Net *net, const Step *step, Lane *s, i64 lane, int mode) 
     }
 }
 
-/* Some steps of every lane, one lane after the other. Gives 0, or 1 where there is no memory. */
-int shoal_steps(const Net *net, const Step *steps, i64 count, int mode) {
+typedef struct {
+    const Net *net;
+    const Step *steps;
+    i64 count;
+    int mode;
+    atomic_llong next;    /* the first lane that nobody has taken */
+    atomic_int starved;   /* has somebody had no memory? */
+} Work;
+
+/* Some steps of one lane after the other, until there is none left. */
+static void *labour(void *given) {
+    Work *work = given;
+    const Net *net = work->net;
     Lane s;
-    i64 bytes = laid(net, steps, count, &s, 0);
+    i64 bytes = laid(net, work->steps, work->count, &s, 0);
     char *memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
-    if (!memory) return 1;
-    laid(net, steps, count, &s, memory);
+    if (!memory) {
+        work->starved = 1;
+        return 0;
+    }
+    laid(net, work->steps, work->count, &s, memory);
     /* Columns behind the width are read as part of a vector, and never written. */
     if (s.F > net->width) {
         memset(s.xT, 0, 4 * net->batch * s.F);
         memset(s.turned, 0, 4 * net->batch * s.F);
     }
-    for (i64 lane = 0; lane < net->lanes; lane++)
-        for (i64 i = 0; i < count; i++) take(net, steps + i, &s, lane, mode);
+    for (i64 lane; (lane = atomic_fetch_add(&work->next, 1)) < net->lanes;)
+        for (i64 i = 0; i < work->count; i++) take(net, work->steps + i, &s, lane, work->mode);
     free(memory);
     return 0;
+}
+
+/* Some steps of every lane, by so many threads. Gives 0, or 1 where there is no memory. */
+int shoal_steps(const Net *net, const Step *steps, i64 count, int mode, i64 threads) {
+    Work work = {net, steps, count, mode, 0, 0};
+    pthread_t others[MOST];
+    i64 started = 0;
+    if (threads > net->lanes) threads = net->lanes;
+    while (started + 1 < threads && started < MOST && !pthread_create(others + started, 0, labour, &work)) started++;
+    labour(&work);
+    for (i64 i = 0; i < started; i++) pthread_join(others[i], 0);
+    return work.starved;
 }
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.compiled.build import kernel
+from shoal.fleet.engine import hands
 from shoal.fleet.stack import BETAS, EPSILON, MEAN, PARAMS, STEPS, VAR, Stack
 from shoal.learners import batches
 from shoal.learners.batches import Batch, Pick
@@ -272,11 +273,11 @@ def net(world: "World", stack: Stack, batch: int) -> Net:
 
 
 def run(world: "World", stack: Stack, steps: Sequence[Described], mode: int) -> None:
-    """Take steps of all lanes that have one batch size; other threads go on meanwhile."""
+    """Take steps of all lanes that have one batch size; a thread takes one lane after the other."""
     library = kernel().library
     assert library is not None
     made, every = net(world, stack, steps[0].batch), (Step * len(steps))(*(one.step for one in steps))
-    if library.shoal_steps(ctypes.byref(made), every, len(steps), mode):
+    if library.shoal_steps(ctypes.byref(made), every, len(steps), mode, hands(world.settings.machine.threads)):
         raise MemoryError("there is no memory for the activations of one agent")
 
 

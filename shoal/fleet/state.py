@@ -106,10 +106,6 @@ def guarded(stack: "Stack", who: str, owners: Sequence[str]) -> Iterator[None]:
     before = seen()
     yield
     after = seen()
-    if before.keys() == after.keys() and all(
-        old is new and count == number for (old, count), (new, number) in zip(before.values(), after.values(), strict=True)
-    ):
-        return
     for owner, name in sorted(before.keys() | after.keys()):
         old, new = before.get((owner, name)), after.get((owner, name))
         if old is None or new is None or old[0] is not new[0] or old[1] != new[1]:

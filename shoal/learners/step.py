@@ -72,6 +72,19 @@ def unchanged(gradients: Tensors) -> Tensors:
     return gradients
 
 
+def may_wait(world: World, *words: str) -> bool:
+    """Can the kernel take several steps at once? Not where a mode changes gradients, lets units rest or has one of
+    these verbs more."""
+    said = any(hasattr(mode, word) for mode in world.settings.sharing for word in ("bends", "rests", *words))
+    return world.compiled and adam_steps(world) and not said
+
+
+def undivided(world: World) -> bool:
+    """Does the kernel take all steps of an epoch at once? Then it deals lanes to threads itself; of a stack that is cut
+    into pieces it would be told piece by piece, by threads that wait for each other in Python."""
+    return world.settings.learner.plain and may_wait(world, "penalty")
+
+
 class Steps:
     """The steps of all lanes in an epoch, one after the other.
 
@@ -84,8 +97,7 @@ class Steps:
         self.waiting: list[kernel.Described] = []
         self.before: dict[tuple[object, ...], kernel.Described] = {}  # what was told of the batch before this one
         self.adders = [one for one in (world.settings.learner, *world.settings.sharing) if hasattr(one, "penalty")]
-        steered = any(hasattr(mode, word) for mode in world.settings.sharing for word in ("bends", "rests"))
-        self.may_wait = world.compiled and not watched and not steered and adam_steps(world)
+        self.may_wait = not watched and may_wait(world)
 
     def take(
         self,
