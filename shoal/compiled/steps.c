@@ -35,7 +35,7 @@ typedef int64_t i64;
 #define APART static __attribute__((noinline))
 
 enum { WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS, TENSORS };
-enum { FORTH = 1, MOVE = 2 };                 /* find gradients; take the step */
+enum { FORTH = 1, MOVE = 2, SQUARES = 4 };    /* find gradients; take the step; sum squares of each image's gradients */
 enum { NO_DROPOUT, BITS, UNIFORM, GIVEN };    /* where dropout masks come from */
 
 typedef struct {
@@ -261,6 +261,7 @@ typedef struct {
     float *turned;       /* [B][F] */
     float *outs;         /* [D][modules][H][P], mixed */
     float *slope, *next, *gate; /* [H][P] */
+    float *gates;        /* [D][modules that train][H][P], mixed, for squares */
     float *share;        /* [D][modules][P], mixed */
     float *pulls;        /* [modules][P] */
     float *softs;        /* [tasks][counted][D] */
@@ -286,7 +287,7 @@ typedef struct {
 static i64 most(i64 a, i64 b) { return a > b ? a : b; }
 
 /* Lays a lane's scratch out from `base` on, and tells how many bytes it is. */
-static i64 laid(const Net *net, const Step *steps, i64 count, Lane *s, char *base) {
+static i64 laid(const Net *net, const Step *steps, i64 count, int mode, Lane *s, char *base) {
     i64 H = net->width, D = net->depth, B = net->batch, P = filled(B), F = filled(H), K = net->classes;
     i64 tasks = net->tasks, rows = net->units[HEAD] * K;
     i64 modules = 0, counted = 0, drawn = 0, parts[TENSORS] = {0};
@@ -313,6 +314,7 @@ static i64 laid(const Net *net, const Step *steps, i64 count, Lane *s, char *bas
     FLOATS(slope, H * P);
     FLOATS(next, H * P);
     FLOATS(gate, H * P);
+    FLOATS(gates, mode & SQUARES ? D * parts[WEIGHT] * H * P : 0);
     FLOATS(share, D * modules * P);
     FLOATS(pulls, modules * P);
     FLOATS(softs, tasks * counted * D);
@@ -569,10 +571,35 @@ static void learn(const Net *net, const Step *step, Lane *s, i64 module, const f
     }
 }
 
+/* out = a b factor, number by number. */
+INLINE void multiply(i64 count, const float *a, const float *b, float factor, float *out) {
+    for (i64 i = 0; i < count; i++) out[i] = a[i] * b[i] * factor;
+}
+
+/* The sums over images of squared gradients of modules that are in several depths. A module's gradient for one image is
+   the sum over depths k of d_k h_k^T, with d_k the gradient before the ReLU and h_k what it read; the sum over images of
+   its square is the sum over k and l of (d_k d_l) (h_k h_l)^T. */
+static void square(const Net *net, const Step *step, Lane *s, float *const g[TENSORS]) {
+    i64 H = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F, M = step->modules;
+    i64 first = step->first[WEIGHT], count = step->last[WEIGHT] - first;
+    for (i64 k = 0; k < D; k++)
+        for (i64 l = 0; l <= k; l++) {
+            const float *one = k ? s->hidden + (k - 1) * H * P : s->x, *other = l ? s->hidden + (l - 1) * H * P : s->x;
+            multiply(H * P, one, other, 1, s->next);
+            turn(H, B, s->next, P, s->turned, F);
+            for (i64 c = 0; c < count; c++) {
+                if (!s->runs[k * M + first + c] || !s->runs[l * M + first + c]) continue;
+                multiply(H * P, s->gates + (k * count + c) * H * P, s->gates + (l * count + c) * H * P, k == l ? 1 : 2,
+                         s->gate);
+                learn(net, step, s, first + c, s->gate, s->turned, g);
+            }
+        }
+}
+
 INLINE int trains(const Step *step, i64 module) { return step->first[WEIGHT] <= module && module < step->last[WEIGHT]; }
 
 /* One module after the other. */
-static void chain(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS]) {
+static void chain(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS], int squares) {
     i64 H = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F;
     const float *weight = net->value[WEIGHT] + lane * net->apart * net->units[WEIGHT] * H * H;
     const float *bias = net->value[BIAS] + lane * net->apart * net->units[BIAS] * H;
@@ -597,7 +624,12 @@ static void chain(const Net *net, const Step *step, Lane *s, i64 lane, float *co
         if (trains(step, c)) {
             const float *read = s->xT;
             if (k) turn(H, B, s->hidden + (k - 1) * H * P, P, s->turned, F), read = s->turned;
-            learn(net, step, s, c, slope, read, g);
+            if (squares) {
+                multiply(H * P, slope, slope, 1, s->gate);
+                multiply(B * F, read, read, 1, s->turned);
+                learn(net, step, s, c, s->gate, s->turned, g);
+            } else
+                learn(net, step, s, c, slope, read, g);
         }
         if (k > low) {
             turned_product(H, P, H, weight + c * H * H, H, slope, P, next, P, 0, 0);
@@ -670,7 +702,7 @@ static void restructure(const Net *net, const Step *step, Lane *s, i64 lane, flo
 }
 
 /* Every depth mixes modules. */
-static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS]) {
+static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS], int squares) {
     i64 H = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F, M = step->modules, C = step->counted;
     const float *weight = net->value[WEIGHT] + lane * net->apart * net->units[WEIGHT] * H * H;
     const float *bias = net->value[BIAS] + lane * net->apart * net->units[BIAS] * H;
@@ -714,7 +746,10 @@ static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *cons
             }
             if (!k && !trains(step, c)) continue;
             unfold(H, P, B, slope, out, share, drop_of(net, step, s, lane, k, c), s->gate);
-            if (trains(step, c)) {
+            if (trains(step, c) && squares) {
+                i64 at = k * (step->last[WEIGHT] - step->first[WEIGHT]) + c - step->first[WEIGHT];
+                memcpy(s->gates + at * H * P, s->gate, 4 * H * P);
+            } else if (trains(step, c)) {
                 const float *read = s->xT;
                 if (k) {
                     if (!turned) turn(H, B, s->hidden + (k - 1) * H * P, P, s->turned, F);
@@ -729,6 +764,7 @@ static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *cons
         slope = next, next = swap;
     }
     if (structured) restructure(net, step, s, lane, g[STRUCTURE]);
+    if (squares) square(net, step, s, g);
 }
 
 /* ---- Adam ------------------------------------------------------------------------------------------------------- */
@@ -800,14 +836,15 @@ void shoal_means(const float *const *sets, const i64 *many, i64 size, i64 most, 
 /* ---- a step of a lane ------------------------------------------------------------------------------------------- */
 
 /* The images of the batch, both ways round, and how much each counts; 0, if none does. */
-static int enter(const Net *net, const Step *step, Lane *s, i64 lane) {
+static int enter(const Net *net, const Step *step, Lane *s, i64 lane, int mode) {
     i64 H = net->width, B = net->batch, P = s->P, F = s->F;
     const float *weight = step->weight + lane * step->weight_lane;
     const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
     float total = 0;
     for (i64 b = 0; b < B; b++) total += weight[b];
     if (total == 0) return 0;
-    for (i64 b = 0; b < P; b++) s->weight[b] = b < B ? weight[b] / (total < 1 ? 1 : total) : 0;
+    if (total < 1 || mode & SQUARES) total = 1; /* squares are of what each image loses by itself */
+    for (i64 b = 0; b < P; b++) s->weight[b] = b < B ? weight[b] / total : 0;
     for (i64 b = 0; b < B; b++) {
         i64 number = index ? index[b] : b;
         const Images *part = step->images;
@@ -830,7 +867,7 @@ static void take(const Net *net, const Step *step, Lane *s, i64 lane, int mode) 
         if (step->first[t] < step->last[t]) memset(s->touched[t], 0, step->last[t] - step->first[t]);
     }
     if (mode & FORTH) {
-        if (!enter(net, step, s, lane)) {
+        if (!enter(net, step, s, lane, mode)) {
             if (!(mode & MOVE))
                 for (int t = 0; t < TENSORS; t++)
                     memset(g[t], 0, 4 * (step->last[t] - step->first[t]) *
@@ -844,7 +881,7 @@ static void take(const Net *net, const Step *step, Lane *s, i64 lane, int mode) 
             if (step->own < every)
                 draw(net, step, s, step->further + 2 * lane, step->further_word, step->own, every, every);
         }
-        (step->mixes ? mix : chain)(net, step, s, lane, g);
+        (step->mixes ? mix : chain)(net, step, s, lane, g, mode & SQUARES);
     }
     if (mode & MOVE) {
         descend(net, step, s, lane, g, mode & FORTH);
@@ -871,13 +908,13 @@ static void *labour(void *given) {
     Work *work = given;
     const Net *net = work->net;
     Lane s;
-    i64 bytes = laid(net, work->steps, work->count, &s, 0);
+    i64 bytes = laid(net, work->steps, work->count, work->mode, &s, 0);
     char *memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
     if (!memory) {
         work->starved = 1;
         return 0;
     }
-    laid(net, work->steps, work->count, &s, memory);
+    laid(net, work->steps, work->count, work->mode, &s, memory);
     /* Columns behind the width are read as part of a vector, and never written. */
     if (s.F > net->width) {
         memset(s.xT, 0, 4 * net->batch * s.F);

@@ -27,7 +27,7 @@ WEIGHT, BIAS = MODULE
 HEAD, HEAD_BIAS = heads.NAMES
 TENSORS = (WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS)
 PAIRS = ((WEIGHT, BIAS), heads.NAMES)
-FORTH, MOVE = 1, 2  # find gradients; take the step
+FORTH, MOVE, SQUARES = 1, 2, 4  # find gradients; take the step; sum squares of each image's gradients
 NO_DROPOUT, BITS, UNIFORM, GIVEN = range(4)
 PARTS = 3  # in which images to learn from may lie
 
@@ -281,12 +281,19 @@ def run(world: "World", stack: Stack, steps: Sequence[Described], mode: int) -> 
         raise MemoryError("there is no memory for the activations of one agent")
 
 
-def gradients(world: "World", stack: Stack, described: Described, parts: Mapping[str, Part]) -> dict[str, Tensor]:
+def gradients(
+    world: "World", stack: Stack, described: Described, parts: Mapping[str, Part], mode: int = FORTH
+) -> dict[str, Tensor]:
     """Every lane's gradients of its loss with respect to the `parts`; zeros, where a lane has no image."""
     found = {name: torch.empty(stack.params[name][(slice(None), *part)].shape) for name, part in parts.items()}
     point(described, found)
-    run(world, stack, [described], FORTH)
+    run(world, stack, [described], mode)
     return found
+
+
+def squares(world: "World", stack: Stack, described: Described, parts: Mapping[str, Part]) -> dict[str, Tensor]:
+    """Every lane's sums over images, each as often as it counts, of squared gradients of its own loss."""
+    return gradients(world, stack, described, parts, FORTH | SQUARES)
 
 
 def adam(

@@ -55,6 +55,8 @@ from shoal.sharing.contract import Carries
 from shoal.sharing.mixing import MEAN, METROPOLIS, PUSH_SUM, mixed, offered, plain_gaps, pushed
 from shoal.sharing.power import lengths, low_gaps, low_layout, products
 
+AT_ONCE = 256  # lanes whose weights are mixed at once
+
 
 class Federated(Compressing):
     """What the four have in common: everybody sends its modules to everybody's neighbours."""
@@ -362,16 +364,17 @@ class FedFish(Federated):
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """Between one's own weights and the mean over oneself and what has arrived."""
-        own = snapshot(post.world, post.stack)
         matters = fisher(post.world, post.stack, self.fisher, self.samples) if answers else {}
-        rows, means_ = combined(post, questions, answers)
-        for at, row in enumerate(rows.tolist()):
-            mean = {name: tensor[at] for name, tensor in means_.items()}
-            kept = normalised({name: matters[name][row] for name in own}, self.norm, self.temperature)
-            mixed = {name: kept[name] * own[name][row] + (1 - kept[name]) * mean[name] for name in own}
-            # Where both are the same, so is what lies between them: rounding must not move it.
-            same = {name: own[name][row] == mean[name] for name in own}
-            write(post.stack, row, {name: torch.where(same[name], mean[name], mixed[name]) for name in own})
+        own = snapshot(post.world, post.stack)
+        every, means_ = combined(post, questions, answers)
+        for some in torch.arange(len(every)).split(AT_ONCE):
+            rows, values = every[some], {}
+            kept = normalised({name: one[rows] for name, one in matters.items()}, self.norm, self.temperature)
+            for name, share in kept.items():
+                mine, mean = own[name][rows], means_[name][some]
+                # Where both are the same, so is what lies between them: rounding must not move it.
+                values[name] = torch.where(mine == mean, mean, share * mine + (1 - share) * mean)
+            write_all(post.stack, rows, values)
 
 
 def net_of(settings: Settings) -> tuple[str, int, int, int]:
@@ -637,17 +640,30 @@ def scale(rule: str, batch: Batch) -> Tensor | float:
 
 
 def normalised(matters: Tensors, rule: str, temperature: float) -> Tensors:
-    """How much of one's own weights to keep, in 0..1, by how much they matter."""
+    """How much of its own weights each lane keeps, in 0..1, by how much they matter, [L, units, ...]."""
     if rule == "softmax":
-        flat = torch.cat([tensor.flatten() for tensor in matters.values()])
-        parts = (flat / temperature).softmax(0).split([tensor.numel() for tensor in matters.values()])
-        return {name: part.view_as(tensor) for part, (name, tensor) in zip(parts, matters.items(), strict=True)}
+        flat = torch.cat([tensor.flatten(1) for tensor in matters.values()], 1)
+        parts = (flat / temperature).softmax(1).split([tensor[0].numel() for tensor in matters.values()], 1)
+        return {name: part.reshape(tensor.shape) for part, (name, tensor) in zip(parts, matters.items(), strict=True)}
     found = {}
     for name, tensor in matters.items():
-        rows = tensor.flatten(1)  # a module's weights are a tensor of their own
+        rows = tensor.flatten(2)  # a module's weights are a tensor of their own
         if rule == "max":
-            share = rows / rows.max(1, keepdim=True).values.clamp(min=torch.finfo(rows.dtype).tiny)
-        else:  # equal weights have equal rank, the lowest
-            share = torch.searchsorted(rows.sort(1).values, rows) / max(1, rows.shape[1] - 1)
+            share = rows / rows.max(2, keepdim=True).values.clamp(min=torch.finfo(rows.dtype).tiny)
+        else:
+            share = ranks(rows) / max(1, rows.shape[2] - 1)
         found[name] = share.view_as(tensor)
     return found
+
+
+def ranks(rows: Tensor) -> Tensor:
+    """The rank of each number along the last axis, int64 from 0 on; equal ones have the lowest of theirs."""
+    values = rows.cpu().numpy()
+    order = values.argsort(-1)  # quicker than torch's sort
+    placed = np.take_along_axis(values, order, -1)
+    first = np.ones(values.shape, bool)
+    first[..., 1:] = placed[..., 1:] != placed[..., :-1]
+    place = np.maximum.accumulate(np.where(first, np.arange(values.shape[-1]), 0), -1)
+    found = np.empty(values.shape, np.int64)
+    np.put_along_axis(found, order, place, -1)
+    return torch.from_numpy(found).to(rows.device)

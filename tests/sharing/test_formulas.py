@@ -831,8 +831,14 @@ MATTERS = {
 }
 
 
+def of_one(matters: dict[str, torch.Tensor], rule: str, temperature: float) -> dict[str, torch.Tensor]:
+    """What one lane keeps, beside another to which other things matter."""
+    pair = {name: torch.stack([tensor, tensor.flip(-1) + 1]) for name, tensor in matters.items()}
+    return {name: tensor[0] for name, tensor in normalised(pair, rule, temperature).items()}
+
+
 def test_rank_is_the_place_in_its_tensor_and_equals_are_equal() -> None:
-    found = normalised(MATTERS, "rank", 1.0)
+    found = of_one(MATTERS, "rank", 1.0)
     # 0 1 1 3: places 0, 1, 1, 3 of 3; where nothing differs, nothing is kept.
     want = torch.tensor([[[0, 1], [1 / 3, 1 / 3]], [[0, 0], [0, 0]]])
     torch.testing.assert_close(found["module.weight"], want)
@@ -840,7 +846,7 @@ def test_rank_is_the_place_in_its_tensor_and_equals_are_equal() -> None:
 
 
 def test_max_is_the_share_of_the_largest_in_its_tensor() -> None:
-    found = normalised(MATTERS, "max", 1.0)
+    found = of_one(MATTERS, "max", 1.0)
     want = torch.tensor([[[0, 1], [1 / 3, 1 / 3]], [[0, 0], [0, 0]]])
     torch.testing.assert_close(found["module.weight"], want)
     torch.testing.assert_close(found["module.bias"], torch.tensor([[1.0, 0.5], [1.0, 1.0]]))
@@ -853,7 +859,7 @@ def test_what_is_kept_is_a_share_that_grows_with_what_matters(seed: int, rule: s
         "module.weight": torch.from_numpy(rng.choice([0.0, *rng.random(20)], (2, 4, 4))).float(),
         "module.bias": torch.from_numpy(rng.random((2, 4))).float(),
     }
-    found = normalised(matters, rule, temperature)
+    found = of_one(matters, rule, temperature)
     for name, share in found.items():
         assert share.shape == matters[name].shape
         assert ((share >= 0) & (share <= 1)).all()
