@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -54,6 +54,20 @@ class Penalises(Protocol):
 
     def penalty(self, frame: Frame) -> Tensor:
         """What it adds to one agent's loss."""
+
+
+class Pulls(Penalises, Protocol):
+    """One whose addition has a gradient that can be written down: a step does without autograd then."""
+
+    def pull(self, frame: Frame) -> Tensors:
+        """The gradient of its `penalty` with respect to some of what trains, or to the first units of it; of the rest
+        it is zero. It may read what trains, the batch and its own state."""
+
+
+def tangent(frame: Frame, pull: Tensors) -> Tensor:
+    """A penalty with such a gradient, as far as a step can tell."""
+    each_ = ((frame.free[name][: len(one)] * one.detach()).sum() for name, one in pull.items())
+    return sum(each_, frame.batch.weight.new_zeros(()))
 
 
 def trains_body(world: World, parts: Mapping[str, Part]) -> bool:
@@ -250,14 +264,31 @@ def slopes(
     """Every lane's gradients of its objective with respect to the `parts`: of the loss by hand, where the model can,
     and of what `terms` add to it by autograd."""
     found = compiled(world, stack, batch, parts, task, usage, cuts)
-    usage = dropout.drawn(usage)
     if found is None:
+        usage = dropout.drawn(usage)
         found = by_hand(world, stack, batch, parts, task, usage, cuts)
-    if found is not None and not terms:
-        return found
+    if found is not None:
+        pulling = [hasattr(one, "pull") for one in terms]
+        for one, state, can in zip(terms, states, pulling, strict=True):
+            if can:
+                add_pull(world.model, cast(Pulls, one), read_parts(stack, parts), batch, state, found)
+        terms, states = ([one for one, can in zip(every, pulling, strict=True) if not can] for every in (terms, states))
+        if not terms:
+            return found
+        usage = dropout.drawn(usage)
     function = partial(objective, world.model, parts, task, world.engine == "loop", terms, found is None)
     more = gradients(world, stack, function, (batch, usage, states), parts, cuts)
     return more if found is None else {name: found[name].add_(more[name]) for name in parts}
+
+
+def add_pull(model: Model, one: Pulls, free: Tensors, batch: Batch, state: Tensors, found: Tensors) -> None:
+    """Add to every lane's gradients those of what a learner or a mode adds to its loss."""
+
+    def pull(free: Tensors, batch: Batch, state: Tensors) -> Tensors:
+        return one.pull(Frame(model, dict(free), free, {}, batch, state))
+
+    for name, more in torch.func.vmap(pull)(free, batch, state).items():
+        found[name][:, : more.shape[1]] += more
 
 
 def compiled(
@@ -380,7 +411,7 @@ def gradients(
     cuts: Mapping[str, Part],
 ) -> Tensors:
     """Every lane's gradients of a one-agent `function(free, fixed, *arguments)` with respect to the `parts`."""
-    free = {name: view(stack.params[name], part).detach().requires_grad_() for name, part in parts.items()}
+    free = {name: one.detach().requires_grad_() for name, one in read_parts(stack, parts).items()}
     losses = each(function, world.engine)(free, read(stack, cuts), *arguments)
     found = torch.autograd.grad(losses.sum(), list(free.values()), allow_unused=True, materialize_grads=True)
     return dict(zip(parts, found, strict=True))
@@ -389,6 +420,11 @@ def gradients(
 def read(stack: Stack, cuts: Mapping[str, Part]) -> Tensors:
     """All parameters that a step may read."""
     return {name: view(tensor, cuts.get(name, ())) for name, tensor in stack.params.items()}
+
+
+def read_parts(stack: Stack, parts: Mapping[str, Part]) -> Tensors:
+    """The parts of the parameters that train."""
+    return {name: view(stack.params[name], part) for name, part in parts.items()}
 
 
 def view(tensor: Tensor, part: Part) -> Tensor:

@@ -20,7 +20,7 @@ from shoal.fleet.state import State
 from shoal.fleet.world import World
 from shoal.learners.batches import Batch
 from shoal.learners.fisher import fisher, snapshot
-from shoal.learners.step import Frame, Part, Tensors, trains_body
+from shoal.learners.step import Frame, Part, Tensors, tangent, trains_body
 from shoal.mail.bundle import Bundle
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver, identify
 from shoal.mail.post import Post
@@ -264,6 +264,18 @@ class FedProx(Federated):
             total = total + (gap.square().sum() if self.squared else torch.linalg.vector_norm(gap, dim=1).sum())
         return self.mu / 2 * frame.state["on"] * total * scale(self.scaling, frame.batch)
 
+    def pull(self, frame: Frame) -> Tensors:
+        factor, found = self.mu / 2 * frame.state["on"] * scale(self.scaling, frame.batch), {}
+        for name in frame.model.body:
+            anchor = frame.state[f"anchor.{name}"]
+            gap = frame.free[name][: len(anchor)] - anchor
+            if self.squared:
+                found[name] = factor * (2 * gap)
+            else:
+                length = torch.linalg.vector_norm(gap.flatten(1), dim=1).view(-1, *[1] * (gap.ndim - 1))
+                found[name] = factor * (gap / length).where(length > 0, 0)
+        return found
+
 
 class FedCurv(Federated):
     """Averaging, and a pull to each neighbour's weights where they matter to it (Shoham et al. 2019)."""
@@ -338,13 +350,14 @@ class FedCurv(Federated):
     def penalty(self, frame: Frame) -> Tensor:
         """One agent's mu times the sum over neighbours and weights of F_j (w - w_j)^2, as its tangent: the gradient is
         all that a step needs, and half the work."""
-        total = frame.batch.weight.new_zeros(())
+        return tangent(frame, self.pull(frame))
+
+    def pull(self, frame: Frame) -> Tensors:
+        factor, found = 2 * self.mu * frame.state["on"] * scale(self.scaling, frame.batch), {}
         for name in frame.model.body:
             matters, moment = frame.state[f"sum.{name}"], frame.state[f"moment.{name}"]
-            value = frame.free[name][: len(matters)]
-            slope = matters * value.detach() - moment
-            total = total + (value * slope).sum()
-        return 2 * self.mu * frame.state["on"] * total * scale(self.scaling, frame.batch)
+            found[name] = factor * (matters * frame.free[name][: len(matters)] - moment)
+        return found
 
 
 class FedFish(Federated):
