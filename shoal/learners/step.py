@@ -110,7 +110,8 @@ class Steps:
         self.world, self.stack = world, stack
         self.waiting: list[kernel.Described] = []
         self.before: dict[tuple[object, ...], kernel.Described] = {}  # what was told of the batch before this one
-        self.adders = [one for one in (world.settings.learner, *world.settings.sharing) if hasattr(one, "penalty")]
+        both = (world.settings.learner, *world.settings.sharing)
+        self.adders = [cast(Penalises, one) for one in both if hasattr(one, "penalty")]
         self.may_wait = not watched and may_wait(world)
 
     def take(
@@ -262,19 +263,20 @@ def slopes(
     states: Sequence[Tensors],
 ) -> Tensors:
     """Every lane's gradients of its objective with respect to the `parts`: of the loss by hand, where the model can,
-    and of what `terms` add to it by autograd."""
+    and of what `terms` add to it as they write it down, or by autograd."""
     found = compiled(world, stack, batch, parts, task, usage, cuts)
     if found is None:
         usage = dropout.drawn(usage)
         found = by_hand(world, stack, batch, parts, task, usage, cuts)
     if found is not None:
-        pulling = [hasattr(one, "pull") for one in terms]
-        for one, state, can in zip(terms, states, pulling, strict=True):
-            if can:
-                add_pull(world.model, cast(Pulls, one), read_parts(stack, parts), batch, state, found)
-        terms, states = ([one for one, can in zip(every, pulling, strict=True) if not can] for every in (terms, states))
-        if not terms:
+        pulling = [one for one in terms if hasattr(one, "pull")]
+        for one in pulling:
+            state = states[terms.index(one)]
+            add_pull(world.model, cast(Pulls, one), read_parts(stack, parts), batch, state, found)
+        if len(pulling) == len(terms):
             return found
+        terms = [one for one in terms if one not in pulling]
+        states = [dict(stack.of(one.owner)) for one in terms]
         usage = dropout.drawn(usage)
     function = partial(objective, world.model, parts, task, world.engine == "loop", terms, found is None)
     more = gradients(world, stack, function, (batch, usage, states), parts, cuts)
