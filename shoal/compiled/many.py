@@ -53,8 +53,9 @@ def answered(model: Model, params: Mapping[str, Tensor], usage: Usage, what: str
 
 def at(tensor: Tensor, *index: np.ndarray) -> np.ndarray:
     """Where some places of a tensor lie, by the first axes."""
-    steps = sum((one * stride for one, stride in zip(index, tensor.stride(), strict=False)), np.int64(0))
-    return tensor.data_ptr() + tensor.itemsize * steps
+    steps = np.sum([one * stride for one, stride in zip(index, tensor.stride(), strict=False)], 0)
+    found: np.ndarray = tensor.data_ptr() + tensor.itemsize * steps
+    return found
 
 
 class Searches(NamedTuple):

@@ -1,7 +1,7 @@
 """What a lane learns from: pools of images, and minibatches of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import NamedTuple
@@ -100,16 +100,23 @@ def pool(world: World, stack: Stack, task: int, past: bool, received: bool = Tru
         add(shared, first, task + 1, room)
     if not fills:
         return held
-    mine = torch.tensor(held.sizes)[:, None], sum(part.y.shape[1] for part in held.parts)
-    return packed(tuple(parts), own, [mine, *fills])
+    width = sum(part.y.shape[1] for part in held.parts)
+    if min(held.sizes) == width:
+        return packed(tuple(parts), own, fills, width)
+    return packed(tuple(parts), own, [(torch.tensor(held.sizes)[:, None], width), *fills])
 
 
 def trained(world: World, tasks: Sequence[int]) -> Pool:
-    """The training sets of some tasks, one behind the other."""
+    """The training sets of some tasks, one behind the other. Where nothing is copied, views are made once."""
+    if (known := world.taught.get((tasks[0], tasks[-1]))) is not None:
+        return replace(known)  # without what it has come to join
     split, some = world.train, slice(tasks[0], tasks[-1] + 1)
     rows, labels, room = split.rows[:, some].flatten(1, 2), split.labels[:, some].flatten(1, 2), split.rows.shape[2]
     images = Images(world.inputs, labels, origins(some.start, some.stop, room, rows), rows)
-    return packed((images,), rows.shape[1], [(split.sizes[:, some], room)])
+    found = packed((images,), rows.shape[1], [(split.sizes[:, some], room)])
+    if found.parts[0] is images:
+        world.taught[tasks[0], tasks[-1]] = replace(found)
+    return found
 
 
 def origins(first: int, last: int, room: int, like: Tensor) -> Tensor:
@@ -122,13 +129,15 @@ def origin(first: int, last: int, room: int, device: torch.device) -> Tensor:
     return torch.arange(first, last, device=device).repeat_interleave(room)
 
 
-def packed(parts: tuple[Images, ...], own: int, fills: Sequence[tuple[Tensor, int]]) -> Pool:
-    """The pool of some parts; `fills` say of how many places one behind the other, [L, n] times, how many are real."""
+def packed(parts: tuple[Images, ...], own: int, fills: Sequence[tuple[Tensor, int]], full: int = 0) -> Pool:
+    """The pool of some parts; `fills` say of how many places one behind the other, [L, n] times, how many are real;
+    before them there are so many that are `full`."""
     width = sum(part.y.shape[1] for part in parts)
     whole = Pool(parts, [width] * len(parts[0].y), own)
     if all((counts.numpy() == room).all() for counts, room in fills):
         return whole
-    return gathered(whole, torch.cat([filled(counts, room).flatten(1) for counts, room in fills], 1))
+    ones = torch.ones(len(parts[0].y), full, dtype=torch.bool)
+    return gathered(whole, torch.cat([ones, *(filled(counts, room).flatten(1) for counts, room in fills)], 1))
 
 
 def filled(counts: Tensor, room: int) -> Tensor:
