@@ -668,6 +668,19 @@ def framed(free: dict[str, Tensor], state: dict[str, Tensor], batch: Batch) -> F
     return Frame(model, cast(Any, free), free, {}, batch, state)
 
 
+@pytest.mark.parametrize("scaling", ["once", "task"])
+@pytest.mark.parametrize("squared", [True, False])
+def test_the_pull_of_fedprox_is_the_gradient_of_its_penalty(squared: bool, scaling: Any) -> None:
+    weight = torch.stack([torch.ones(2, 2), torch.zeros(2, 2), torch.full((2, 2), 9.0)])  # module 1 is at its anchor
+    free, kept = prox(weight, torch.tensor([[3.0, 4.0], [0.0, 0.0], [9.0, 9.0]]))
+    free = {name: tensor.requires_grad_() for name, tensor in free.items()}
+    mode, frame = FedProx(mu=0.5, squared=squared, scaling=scaling), framed(free, kept, ONE)
+    found = torch.autograd.grad(mode.penalty(frame), list(free.values()))
+    for (name, pull), gradient in zip(mode.pull(frame).items(), found, strict=True):
+        assert torch.equal(pull, gradient[:2]), name
+        assert not gradient[2:].any()
+
+
 @pytest.mark.parametrize(("squared", "total"), [(True, 29.0), (False, 7.0)])
 def test_the_penalty_of_fedprox_is_half_mu_times_the_distance(squared: bool, total: float) -> None:
     # Module 0: weights 1 1 1 1, biases 3 4; module 1 at its anchor; module 2 is not shared.
