@@ -112,9 +112,9 @@ class Process:
         said = self.said.read().strip().splitlines()
         raise ChildProcessError(said[-1] if said else "it ended without a word")
 
-    def rate(self, agents: int, seconds: float) -> float:
+    def rate(self, agents: int, seconds: float, clock: str) -> float:
         assert self.process.stdin is not None
-        print(agents, seconds, file=self.process.stdin, flush=True)
+        print(agents, seconds, clock, file=self.process.stdin, flush=True)
         return float(self.heard()["rate"])
 
     def end(self) -> None:
@@ -146,7 +146,7 @@ def ours(graph: str, agents: int, cores: int) -> cases.Work:
 
 
 def measure(
-    name: str, sizes: tuple[int, ...], turns: int, seconds: float, cores: int, say: Callable[[str], None]
+    name: str, sizes: tuple[int, ...], turns: int, seconds: float, cores: int, clock: str, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Turns of a peer and of shoal, at every size."""
     peer, rows = PEERS[name], []
@@ -159,8 +159,8 @@ def measure(
                 round_()  # the first is not timed, as with the peer
             for _ in range(turns):
                 with one_thread():
-                    mine.append(rate(round_, seconds))
-                theirs.append(process.rate(agents, seconds))
+                    mine.append(rate(round_, seconds, clock))
+                theirs.append(process.rate(agents, seconds, clock))
             ratios = [one / other for one, other in zip(mine, theirs, strict=True)]
             rows.append(
                 {
@@ -175,6 +175,7 @@ def measure(
                     "ratio_low": min(ratios),
                     "ratio_high": max(ratios),
                     "turns": turns,
+                    "clock": clock,
                 }
             )
             say(f"{name}, {agents} agents: shoal {rows[-1]['ratio']:.1f} times as fast")
@@ -208,8 +209,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5, help="turns of each (5)")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a turn, at least (2)")
     parser.add_argument("--cores", type=int, default=1, help="threads of shoal (1, as the peers have)")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu where others work too (wall)")
     parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/peers.csv)")
     given = parser.parse_args()
+    if given.clock == "cpu" and given.cores > 1:
+        parser.error("--clock cpu cannot tell how well several cores are used; say --cores 1")
     for name in given.names:
         if name not in PEERS:
             parser.error(f"{name} is no peer; use one or more of {', '.join(PEERS)}")
@@ -219,7 +223,8 @@ def main() -> None:
     for name in names:
         why = installed(name)
         try:
-            found = [] if why else measure(name, tuple(given.agents), given.turns, given.seconds, given.cores, print)
+            words = tuple(given.agents), given.turns, given.seconds, given.cores, given.clock
+            found = [] if why else measure(name, *words, print)
         except ChildProcessError as error:
             why, found = f"it does not run here: {error}", []
         if why:

@@ -1,8 +1,9 @@
 """What trained nets answer, by the kernel: the way forth of one agent, without dropout, for many images of one task."""
 
-import ctypes
+from collections.abc import Sequence
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,17 +14,26 @@ from shoal.models.modular import Modular
 from shoal.models.monolithic import Monolithic
 from shoal.models.params import MODULE, Params, whole
 
-Int, Pointer = ctypes.c_int64, ctypes.c_void_p
+# What the kernel is told of a question, as `Question` in steps.c: numbers and addresses, all of eight bytes.
+FIELDS = (
+    *("x", "rows", "count", "width", "depth", "modules", "classes"),
+    *("weight", "bias", "share", "head", "head_bias", "out"),
+)
 
 
-class Question(ctypes.Structure):
-    """Images that one agent's net is asked about, as `Question` in steps.c."""
-
-    _fields_ = (
-        *((name, Pointer) for name in ("x", "rows")),
-        *((name, Int) for name in ("count", "width", "depth", "modules", "classes")),
-        *((name, Pointer) for name in ("weight", "bias", "share", "head", "head_bias", "out")),
-    )
+def ask(model: Model, many: int, held: Sequence[Tensor], **told: int | np.ndarray) -> None:
+    """Put so many questions to the kernel. Of each field it is `told` what it is for all of them or, as an array, for
+    each; what is not told is zero. The tensors that questions are about are `held`."""
+    library = kernel().library
+    assert library is not None
+    assert isinstance(model, Monolithic | Modular)
+    if any(one.dtype != torch.float32 for one in held):
+        raise TypeError("what the kernel reads must be float32")
+    asked = np.zeros((many, len(FIELDS)), np.int64)
+    for name, column in {"width": model.read, "depth": model.depth, **told}.items():
+        asked[:, FIELDS.index(name)] = column
+    if library.shoal_answers(asked.ctypes.data, many):
+        raise MemoryError("there is no memory for the activations of one agent")
 
 
 def logits(model: Model, params: Params, usage: Usage, x: Tensor, rows: Tensor | None, task: int) -> Tensor:
@@ -42,24 +52,18 @@ def answered(
     model: Model, params: Params, usage: Usage, x: Tensor, rows: Tensor | None, task: int, *head: Tensor
 ) -> Tensor:
     """Logits by `head`, a weight and a bias, or without one what it would read."""
-    library = kernel().library
-    assert library is not None
     assert isinstance(model, Monolithic | Modular)
     share = shares(model, params, usage, task)
-    weight, bias = (whole(params[name]) for name in MODULE)
-    held = [x.contiguous(), weight.contiguous(), bias.contiguous(), share, *head]
-    if any(one.dtype != torch.float32 for one in held):
-        raise TypeError("what the kernel reads must be float32")
-    rows = None if rows is None else rows.contiguous()
-    count = len(x) if rows is None else len(rows)
-    out = torch.empty(count, head[1].shape[0] if head else model.read)
-    at = [one.data_ptr() for one in held]
-    asked = Question(
-        at[0], None if rows is None else rows.data_ptr(), count, model.read, model.depth, len(share),
-        head[1].shape[0] if head else 0, at[1], at[2], at[3], *(at[4:] or (None, None)), out.data_ptr(),
+    weight, bias = (whole(params[name]).contiguous() for name in MODULE)
+    x, rows = x.contiguous(), None if rows is None else rows.contiguous()
+    count, classes = len(x if rows is None else rows), len(head[1]) if head else 0
+    out = torch.empty(count, classes or model.read)
+    ask(
+        model, 1, (x, weight, bias, share, *head), count=count, modules=len(share), classes=classes,
+        x=x.data_ptr(), rows=0 if rows is None else rows.data_ptr(), out=out.data_ptr(),
+        weight=weight.data_ptr(), bias=bias.data_ptr(), share=share.data_ptr(),
+        **{name: one.data_ptr() for name, one in zip(("head", "head_bias"), head, strict=False)},
     )  # fmt: skip
-    if library.shoal_answers(ctypes.byref(asked), 1):
-        raise MemoryError("there is no memory for the activations of one agent")
     return out
 
 

@@ -22,7 +22,8 @@ from shoal.models.monolithic import Monolithic
 SOURCE = Path(__file__).with_name("steps.c")
 COMPILERS = ("cc", "gcc", "clang")
 # Not -ffast-math: sums keep their order, and what is no number stays none.
-FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-shared", "-fPIC")
+FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-pthread")
+SHARED = ("-shared", "-fPIC")
 NATIVE = ("-march=native", "-mcpu=native")  # what a compiler calls this machine's own instructions
 PATIENCE = 120.0  # seconds that compiling may take
 CACHE = "SHOAL_CACHE"  # a folder for what is compiled, instead of the user's usual one
@@ -55,11 +56,12 @@ def kernel() -> Kernel:
         return Kernel(None, f"{Path(compiler).name} could not compile it: {' '.join(str(why).split())[:200]}")
     library.shoal_means.argtypes = [*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3, ctypes.c_void_p]
     library.shoal_means.restype = None
-    library.shoal_steps.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int]
+    library.shoal_steps.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_int64]
     library.shoal_answers.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     number, place = ctypes.c_int64, ctypes.c_void_p
+    library.shoal_orders.argtypes = [place, place, number, number, ctypes.c_int, place, place]
     library.shoal_nearest.argtypes = [place, number, number, number, place, number, place, place]
-    for function in (library.shoal_steps, library.shoal_answers, library.shoal_nearest):
+    for function in (library.shoal_steps, library.shoal_answers, library.shoal_nearest, library.shoal_orders):
         function.restype = ctypes.c_int
     return Kernel(library, version)
 
@@ -75,7 +77,7 @@ def unsuited(model: Model, device: str) -> str:
 
 def name(source: bytes, *more: str) -> str:
     """Letters that name all that a compiled file depends on."""
-    said = "\n".join((*more, *FLAGS, *NATIVE, platform.machine(), processor(), sys.platform))
+    said = "\n".join((*more, *FLAGS, *SHARED, *NATIVE, platform.machine(), processor(), sys.platform))
     return hashlib.sha256(source + said.encode()).hexdigest()[:32]
 
 
@@ -126,7 +128,7 @@ def compile_to(file: Path, compiler: str) -> None:
         made = Path(inner) / file.name
         for native in (*((flag,) for flag in NATIVE), ()):
             try:
-                said(compiler, *FLAGS, *native, str(SOURCE), "-o", str(made), "-lm")
+                said(compiler, *FLAGS, *SHARED, *native, str(SOURCE), "-o", str(made), "-lm")
                 break
             except subprocess.CalledProcessError:
                 if not native:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.compiled.answers import Question, single
+from shoal.compiled.answers import ask, single
 from shoal.compiled.build import kernel
 from shoal.models import heads
 from shoal.models.contract import Model, Usage
@@ -16,7 +16,6 @@ from shoal.models.monolithic import Monolithic
 from shoal.models.params import MODULE
 
 FLOAT, INT = 4, 8  # bytes
-FIELDS = [name for name, _ in Question._fields_]  # type: ignore[misc]
 
 
 class Asks(NamedTuple):
@@ -32,46 +31,31 @@ class Asks(NamedTuple):
 
 def answered(model: Model, params: Mapping[str, Tensor], usage: Usage, what: str, asks: Asks) -> Tensor:
     """The `logits` [N, K] or `features` [N, H] for all images; `params` and `usage` are of all lanes."""
-    library = kernel().library
-    assert library is not None
     assert isinstance(model, Monolithic | Modular)
-    held = {name: tensor.contiguous() for name, tensor in params.items() if name in (*MODULE, *heads.NAMES)}
+    weight, bias, head, head_bias = (params[name].contiguous() for name in (*MODULE, *heads.NAMES))
     share = (
         single(model.depth)[None, None] if isinstance(model, Monolithic) else model.shares(dict(params), usage["slots"])
     )
     share, x, rows = share.contiguous(), [one.contiguous() for one in asks.x], asks.rows.contiguous()
-    if any(one.dtype != torch.float32 for one in (*held.values(), share, *x)):
-        raise TypeError("what the kernel reads must be float32")
-    weight, bias = (held[name] for name in MODULE)
-    head, head_bias = (held[name] for name in heads.NAMES)
     classes = head.shape[2] if what == "logits" else 0
     out = torch.empty(len(rows), classes or model.read)
-    first = asks.counts.cumsum() - asks.counts
-    asked = np.zeros((len(asks.lane), len(FIELDS)), np.int64)
-    own = asks.task if head.shape[1] > 1 else 0
-    columns = {
-        "x": np.array([one.data_ptr() for one in x])[asks.source],
-        "rows": rows.data_ptr() + INT * first,
-        "count": asks.counts,
-        "width": model.read,
-        "depth": model.depth,
-        "modules": share.shape[2],
-        "classes": classes,
-        "weight": weight.data_ptr() + FLOAT * weight.stride(0) * asks.lane,
-        "bias": bias.data_ptr() + FLOAT * bias.stride(0) * asks.lane,
-        "share": share.data_ptr(),
-        "out": out.data_ptr() + FLOAT * out.shape[1] * first,
-    }
-    if isinstance(model, Modular):
-        columns["share"] = share.data_ptr() + FLOAT * (share.stride(0) * asks.lane + share.stride(1) * asks.task)
-    if classes:
-        columns["head"] = head.data_ptr() + FLOAT * (head.stride(0) * asks.lane + head.stride(1) * own)
-        columns["head_bias"] = head_bias.data_ptr() + FLOAT * (head_bias.stride(0) * asks.lane + classes * own)
-    for name, column in columns.items():
-        asked[:, FIELDS.index(name)] = column
-    if library.shoal_answers(asked.ctypes.data, len(asked)):
-        raise MemoryError("there is no memory for the activations of one agent")
+    first, lane = asks.counts.cumsum() - asks.counts, asks.lane
+    own = asks.task if head.shape[1] > 1 else np.zeros_like(asks.task)
+    told = {"head": at(head, lane, own), "head_bias": at(head_bias, lane, own)} if classes else {}
+    ask(
+        model, len(lane), (weight, bias, head, head_bias, share, *x), count=asks.counts, modules=share.shape[2],
+        classes=classes, x=np.array([one.data_ptr() for one in x])[asks.source], rows=at(rows, first),
+        out=at(out, first), weight=at(weight, lane), bias=at(bias, lane),
+        share=at(share, lane, asks.task) if isinstance(model, Modular) else share.data_ptr(), **told,
+    )  # fmt: skip
     return out
+
+
+def at(tensor: Tensor, *index: np.ndarray) -> np.ndarray:
+    """Where some places of a tensor lie, by the first axes."""
+    steps = np.sum([one * stride for one, stride in zip(index, tensor.stride(), strict=False)], 0)
+    found: np.ndarray = tensor.data_ptr() + tensor.itemsize * steps
+    return found
 
 
 class Searches(NamedTuple):

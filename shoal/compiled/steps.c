@@ -6,6 +6,8 @@
    the same structs, field by field. */
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +35,7 @@ typedef int64_t i64;
 #define APART static __attribute__((noinline))
 
 enum { WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS, TENSORS };
-enum { FORTH = 1, MOVE = 2 };                 /* find gradients; take the step */
+enum { FORTH = 1, MOVE = 2, SQUARES = 4 };    /* find gradients; take the step; sum squares of each image's gradients */
 enum { NO_DROPOUT, BITS, UNIFORM, GIVEN };    /* where dropout masks come from */
 
 typedef struct {
@@ -45,12 +47,20 @@ typedef struct {
 } Net;
 
 typedef struct {
-    const float *x;             /* [L][N][H] */
-    const i64 *index;           /* [L][B] rows of x, y and task; or none: the first B */
-    const void *y;              /* [L][N] labels, or [L][N][K] numbers */
-    const i64 *task;            /* [L][N] */
+    const float *x;             /* [L][n][H] or, where there are rows, [N][H] of all lanes */
+    const void *y;              /* [L][n] labels, or [L][n][K] numbers */
+    const i64 *task, *rows;     /* [L][n]; [L][n] of x, or none */
+    i64 x_lane, y_lane, task_lane, rows_lane;
+    i64 last;                   /* the number of the first image behind these */
+} Images;
+
+enum { PARTS = 3, MOST = 256 }; /* parts of what is learned from; threads */
+
+typedef struct {
+    Images images[PARTS];       /* what there is to learn from, one part behind the other */
+    const i64 *index;           /* [L][B] numbers of images; or none: the first B */
     const float *weight;        /* [L][B] */
-    i64 x_lane, index_lane, y_lane, task_lane, weight_lane;
+    i64 index_lane, weight_lane;
     i64 numbers;                /* are y numbers? */
     i64 whole;                  /* the task of the whole batch; -1: each image has its own */
     i64 mixes;                  /* every depth mixes modules; else it has one */
@@ -196,6 +206,52 @@ APART void words(const uint64_t *key, i64 word, i64 count, uint32_t *out) {
     }
 }
 
+typedef struct {
+    const uint64_t *key;
+    i64 word;
+    uint64_t drawn[4];
+} Bits;
+
+/* The next word of a generator. */
+INLINE uint32_t next_word(Bits *bits) {
+    if (bits->word % 8 == 0) block(bits->key[0], bits->key[1], (uint64_t)(bits->word / 8), bits->drawn);
+    i64 at = bits->word++ % 8;
+    return (uint32_t)(bits->drawn[at / 2] >> (at % 2 * 32));
+}
+
+/* A number from 0 to `last`, as numpy draws it where it shuffles: as many bits as that has, until they are not more. */
+INLINE uint32_t up_to(Bits *bits, uint32_t last) {
+    uint32_t mask = UINT32_MAX >> __builtin_clz(last), found;
+    while ((found = next_word(bits) & mask) > last) continue;
+    return found;
+}
+
+/* Of every lane, by generators key[L][2], the numbers 0 to size - 1 in the order of numpy's `permutation`, into the
+   first places of order[L][room], and ones into real[L][room], which are zeros before; `again`: one such pass behind the
+   other until there is no room. Gives 0, or 1 where there is no memory. */
+int shoal_orders(const uint64_t *key, const i64 *sizes, i64 lanes, i64 room, int again, i64 *order, float *real) {
+    i64 longest = 1;
+    for (i64 l = 0; l < lanes; l++) longest = sizes[l] > longest ? sizes[l] : longest;
+    i64 *row = malloc(8 * longest);
+    if (!row) return 1;
+    for (i64 l = 0; l < lanes; l++) {
+        Bits bits = {key + 2 * l, 0, {0}};
+        for (i64 at = 0, size = sizes[l]; size && at < room; at += size) {
+            for (i64 i = 0; i < size; i++) row[i] = i;
+            for (i64 i = size - 1; i > 0; i--) {
+                i64 j = up_to(&bits, (uint32_t)i), held = row[i];
+                row[i] = row[j], row[j] = held;
+            }
+            i64 count = size < room - at ? size : room - at;
+            memcpy(order + l * room + at, row, 8 * count);
+            for (i64 i = 0; i < count; i++) real[l * room + at + i] = 1;
+            if (!again) break;
+        }
+    }
+    free(row);
+    return 0;
+}
+
 /* ---- a lane's scratch ------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -205,6 +261,7 @@ typedef struct {
     float *turned;       /* [B][F] */
     float *outs;         /* [D][modules][H][P], mixed */
     float *slope, *next, *gate; /* [H][P] */
+    float *gates;        /* [D][modules that train][H][P], mixed, for squares */
     float *share;        /* [D][modules][P], mixed */
     float *pulls;        /* [modules][P] */
     float *softs;        /* [tasks][counted][D] */
@@ -220,6 +277,8 @@ typedef struct {
     uint32_t *drawn;
     i64 *task, *rank;    /* [P] of each image: its task, and the number of that among those present; [T] of each task */
     i64 *here;           /* [T] tasks that are present */
+    const Images **from; /* [P] of each image: the part that it is in, */
+    i64 *at;             /* [P] and where there */
     i64 present;
     uint8_t *touched[TENSORS];
     uint8_t *runs;       /* [D][modules] */
@@ -228,7 +287,7 @@ typedef struct {
 static i64 most(i64 a, i64 b) { return a > b ? a : b; }
 
 /* Lays a lane's scratch out from `base` on, and tells how many bytes it is. */
-static i64 laid(const Net *net, const Step *steps, i64 count, Lane *s, char *base) {
+static i64 laid(const Net *net, const Step *steps, i64 count, int mode, Lane *s, char *base) {
     i64 H = net->width, D = net->depth, B = net->batch, P = filled(B), F = filled(H), K = net->classes;
     i64 tasks = net->tasks, rows = net->units[HEAD] * K;
     i64 modules = 0, counted = 0, drawn = 0, parts[TENSORS] = {0};
@@ -255,6 +314,7 @@ static i64 laid(const Net *net, const Step *steps, i64 count, Lane *s, char *bas
     FLOATS(slope, H * P);
     FLOATS(next, H * P);
     FLOATS(gate, H * P);
+    FLOATS(gates, mode & SQUARES ? D * parts[WEIGHT] * H * P : 0);
     FLOATS(share, D * modules * P);
     FLOATS(pulls, modules * P);
     FLOATS(softs, tasks * counted * D);
@@ -275,6 +335,8 @@ static i64 laid(const Net *net, const Step *steps, i64 count, Lane *s, char *bas
     OTHERS(task, i64, P);
     OTHERS(rank, i64, tasks);
     OTHERS(here, i64, tasks);
+    OTHERS(from, const Images *, P);
+    OTHERS(at, i64, P);
     OTHERS(runs, uint8_t, D * modules);
     return total;
 }
@@ -393,12 +455,11 @@ INLINE void unfold(i64 rows, i64 P, i64 B, const float *slope, const float *out,
 
 /* The task of each image that counts, and the tasks that there are. */
 static void look(const Net *net, const Step *step, Lane *s, i64 lane) {
-    const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
     for (i64 t = 0; t < net->tasks; t++) s->rank[t] = -1;
     s->present = 0;
     for (i64 b = 0; b < s->P; b++) {
         i64 t = step->whole;
-        if (t < 0) t = b < net->batch ? step->task[lane * step->task_lane + (index ? index[b] : b)] : s->task[0];
+        if (t < 0) t = b < net->batch ? s->from[b]->task[lane * s->from[b]->task_lane + s->at[b]] : s->task[0];
         s->task[b] = t;
         if (s->rank[t] < 0 && b < net->batch && s->weight[b] != 0) s->rank[t] = s->present, s->here[s->present++] = t;
     }
@@ -417,7 +478,6 @@ static void answer(const Net *net, const Step *step, Lane *s, i64 lane, const fl
     }
     product(R, P, H, s->rows, H, h, P, s->logits, P, s->rows_bias, 0);
     float *own = s->part;
-    const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
     for (i64 b = 0; b < P; b++) {
         i64 t = s->task[b], rank = one ? 0 : s->rank[t];
         if (rank < 0) rank = 0; /* an image that does not count */
@@ -444,14 +504,17 @@ static void answer(const Net *net, const Step *step, Lane *s, i64 lane, const fl
             vec share = load(s->weight + j) / all_;
             for (i64 c = 0; c < K; c++) store(own + c * P + j, load(own + c * P + j) * share);
         }
-        const i64 *y = (const i64 *)step->y + lane * step->y_lane;
-        for (i64 b = 0; b < B; b++) own[y[index ? index[b] : b] * P + b] -= s->weight[b];
+        for (i64 b = 0; b < B; b++) {
+            const i64 *y = (const i64 *)s->from[b]->y + lane * s->from[b]->y_lane;
+            own[y[s->at[b]] * P + b] -= s->weight[b];
+        }
     } else {
-        const float *y = (const float *)step->y + lane * step->y_lane;
         float two = (float)(2.0 / (double)K);
-        for (i64 c = 0; c < K; c++)
-            for (i64 b = 0; b < P; b++)
-                own[c * P + b] = b < B ? (own[c * P + b] - y[(index ? index[b] : b) * K + c]) * (s->weight[b] * two) : 0;
+        for (i64 b = 0; b < P; b++) {
+            const float *y = b < B ? (const float *)s->from[b]->y + lane * s->from[b]->y_lane + s->at[b] * K : 0;
+            for (i64 c = 0; c < K; c++)
+                own[c * P + b] = b < B ? (own[c * P + b] - y[c]) * (s->weight[b] * two) : 0;
+        }
     }
     if (step->known)
         for (i64 b = 0; b < P; b++)
@@ -508,10 +571,35 @@ static void learn(const Net *net, const Step *step, Lane *s, i64 module, const f
     }
 }
 
+/* out = a b factor, number by number. */
+INLINE void multiply(i64 count, const float *a, const float *b, float factor, float *out) {
+    for (i64 i = 0; i < count; i++) out[i] = a[i] * b[i] * factor;
+}
+
+/* The sums over images of squared gradients of modules that are in several depths. A module's gradient for one image is
+   the sum over depths k of d_k h_k^T, with d_k the gradient before the ReLU and h_k what it read; the sum over images of
+   its square is the sum over k and l of (d_k d_l) (h_k h_l)^T. */
+static void square(const Net *net, const Step *step, Lane *s, float *const g[TENSORS]) {
+    i64 H = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F, M = step->modules;
+    i64 first = step->first[WEIGHT], count = step->last[WEIGHT] - first;
+    for (i64 k = 0; k < D; k++)
+        for (i64 l = 0; l <= k; l++) {
+            const float *one = k ? s->hidden + (k - 1) * H * P : s->x, *other = l ? s->hidden + (l - 1) * H * P : s->x;
+            multiply(H * P, one, other, 1, s->next);
+            turn(H, B, s->next, P, s->turned, F);
+            for (i64 c = 0; c < count; c++) {
+                if (!s->runs[k * M + first + c] || !s->runs[l * M + first + c]) continue;
+                multiply(H * P, s->gates + (k * count + c) * H * P, s->gates + (l * count + c) * H * P, k == l ? 1 : 2,
+                         s->gate);
+                learn(net, step, s, first + c, s->gate, s->turned, g);
+            }
+        }
+}
+
 INLINE int trains(const Step *step, i64 module) { return step->first[WEIGHT] <= module && module < step->last[WEIGHT]; }
 
 /* One module after the other. */
-static void chain(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS]) {
+static void chain(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS], int squares) {
     i64 H = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F;
     const float *weight = net->value[WEIGHT] + lane * net->apart * net->units[WEIGHT] * H * H;
     const float *bias = net->value[BIAS] + lane * net->apart * net->units[BIAS] * H;
@@ -536,7 +624,12 @@ static void chain(const Net *net, const Step *step, Lane *s, i64 lane, float *co
         if (trains(step, c)) {
             const float *read = s->xT;
             if (k) turn(H, B, s->hidden + (k - 1) * H * P, P, s->turned, F), read = s->turned;
-            learn(net, step, s, c, slope, read, g);
+            if (squares) {
+                multiply(H * P, slope, slope, 1, s->gate);
+                multiply(B * F, read, read, 1, s->turned);
+                learn(net, step, s, c, s->gate, s->turned, g);
+            } else
+                learn(net, step, s, c, slope, read, g);
         }
         if (k > low) {
             turned_product(H, P, H, weight + c * H * H, H, slope, P, next, P, 0, 0);
@@ -609,7 +702,7 @@ static void restructure(const Net *net, const Step *step, Lane *s, i64 lane, flo
 }
 
 /* Every depth mixes modules. */
-static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS]) {
+static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS], int squares) {
     i64 H = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F, M = step->modules, C = step->counted;
     const float *weight = net->value[WEIGHT] + lane * net->apart * net->units[WEIGHT] * H * H;
     const float *bias = net->value[BIAS] + lane * net->apart * net->units[BIAS] * H;
@@ -653,7 +746,10 @@ static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *cons
             }
             if (!k && !trains(step, c)) continue;
             unfold(H, P, B, slope, out, share, drop_of(net, step, s, lane, k, c), s->gate);
-            if (trains(step, c)) {
+            if (trains(step, c) && squares) {
+                i64 at = k * (step->last[WEIGHT] - step->first[WEIGHT]) + c - step->first[WEIGHT];
+                memcpy(s->gates + at * H * P, s->gate, 4 * H * P);
+            } else if (trains(step, c)) {
                 const float *read = s->xT;
                 if (k) {
                     if (!turned) turn(H, B, s->hidden + (k - 1) * H * P, P, s->turned, F);
@@ -668,6 +764,7 @@ static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *cons
         slope = next, next = swap;
     }
     if (structured) restructure(net, step, s, lane, g[STRUCTURE]);
+    if (squares) square(net, step, s, g);
 }
 
 /* ---- Adam ------------------------------------------------------------------------------------------------------- */
@@ -739,15 +836,23 @@ void shoal_means(const float *const *sets, const i64 *many, i64 size, i64 most, 
 /* ---- a step of a lane ------------------------------------------------------------------------------------------- */
 
 /* The images of the batch, both ways round, and how much each counts; 0, if none does. */
-static int enter(const Net *net, const Step *step, Lane *s, i64 lane) {
+static int enter(const Net *net, const Step *step, Lane *s, i64 lane, int mode) {
     i64 H = net->width, B = net->batch, P = s->P, F = s->F;
-    const float *weight = step->weight + lane * step->weight_lane, *x = step->x + lane * step->x_lane;
+    const float *weight = step->weight + lane * step->weight_lane;
     const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
     float total = 0;
     for (i64 b = 0; b < B; b++) total += weight[b];
     if (total == 0) return 0;
-    for (i64 b = 0; b < P; b++) s->weight[b] = b < B ? weight[b] / (total < 1 ? 1 : total) : 0;
-    for (i64 b = 0; b < B; b++) memcpy(s->xT + b * F, x + (index ? index[b] : b) * H, 4 * H);
+    if (total < 1 || mode & SQUARES) total = 1; /* squares are of what each image loses by itself */
+    for (i64 b = 0; b < P; b++) s->weight[b] = b < B ? weight[b] / total : 0;
+    for (i64 b = 0; b < B; b++) {
+        i64 number = index ? index[b] : b;
+        const Images *part = step->images;
+        while (number >= part->last) part++;
+        s->from[b] = part, s->at[b] = part == step->images ? number : number - part[-1].last;
+        i64 row = part->rows ? part->rows[lane * part->rows_lane + s->at[b]] : s->at[b];
+        memcpy(s->xT + b * F, part->x + lane * part->x_lane + row * H, 4 * H);
+    }
     if (P > B)
         for (i64 i = 0; i < H; i++) memset(s->x + i * P + B, 0, 4 * (P - B));
     turn(B, H, s->xT, F, s->x, P);
@@ -762,7 +867,7 @@ static void take(const Net *net, const Step *step, Lane *s, i64 lane, int mode) 
         if (step->first[t] < step->last[t]) memset(s->touched[t], 0, step->last[t] - step->first[t]);
     }
     if (mode & FORTH) {
-        if (!enter(net, step, s, lane)) {
+        if (!enter(net, step, s, lane, mode)) {
             if (!(mode & MOVE))
                 for (int t = 0; t < TENSORS; t++)
                     memset(g[t], 0, 4 * (step->last[t] - step->first[t]) *
@@ -776,7 +881,7 @@ static void take(const Net *net, const Step *step, Lane *s, i64 lane, int mode) 
             if (step->own < every)
                 draw(net, step, s, step->further + 2 * lane, step->further_word, step->own, every, every);
         }
-        (step->mixes ? mix : chain)(net, step, s, lane, g);
+        (step->mixes ? mix : chain)(net, step, s, lane, g, mode & SQUARES);
     }
     if (mode & MOVE) {
         descend(net, step, s, lane, g, mode & FORTH);
@@ -789,22 +894,48 @@ static void take(const Net *net, const Step *step, Lane *s, i64 lane, int mode) 
     }
 }
 
-/* Some steps of every lane, one lane after the other. Gives 0, or 1 where there is no memory. */
-int shoal_steps(const Net *net, const Step *steps, i64 count, int mode) {
+typedef struct {
+    const Net *net;
+    const Step *steps;
+    i64 count;
+    int mode;
+    atomic_llong next;    /* the first lane that nobody has taken */
+    atomic_int starved;   /* has somebody had no memory? */
+} Work;
+
+/* Some steps of one lane after the other, until there is none left. */
+static void *labour(void *given) {
+    Work *work = given;
+    const Net *net = work->net;
     Lane s;
-    i64 bytes = laid(net, steps, count, &s, 0);
+    i64 bytes = laid(net, work->steps, work->count, work->mode, &s, 0);
     char *memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
-    if (!memory) return 1;
-    laid(net, steps, count, &s, memory);
+    if (!memory) {
+        work->starved = 1;
+        return 0;
+    }
+    laid(net, work->steps, work->count, work->mode, &s, memory);
     /* Columns behind the width are read as part of a vector, and never written. */
     if (s.F > net->width) {
         memset(s.xT, 0, 4 * net->batch * s.F);
         memset(s.turned, 0, 4 * net->batch * s.F);
     }
-    for (i64 lane = 0; lane < net->lanes; lane++)
-        for (i64 i = 0; i < count; i++) take(net, steps + i, &s, lane, mode);
+    for (i64 lane; (lane = atomic_fetch_add(&work->next, 1)) < net->lanes;)
+        for (i64 i = 0; i < work->count; i++) take(net, work->steps + i, &s, lane, work->mode);
     free(memory);
     return 0;
+}
+
+/* Some steps of every lane, by so many threads. Gives 0, or 1 where there is no memory. */
+int shoal_steps(const Net *net, const Step *steps, i64 count, int mode, i64 threads) {
+    Work work = {net, steps, count, mode, 0, 0};
+    pthread_t others[MOST];
+    i64 started = 0;
+    if (threads > net->lanes) threads = net->lanes;
+    while (started + 1 < threads && started < MOST && !pthread_create(others + started, 0, labour, &work)) started++;
+    labour(&work);
+    for (i64 i = 0; i < started; i++) pthread_join(others[i], 0);
+    return work.starved;
 }
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */

@@ -1,15 +1,17 @@
 """What the kernel is told: steps of a stack, described by where their tensors lie."""
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from shoal.compiled.build import kernel
+from shoal.fleet.engine import hands
 from shoal.fleet.stack import BETAS, EPSILON, MEAN, PARAMS, STEPS, VAR, Stack
+from shoal.learners import batches
 from shoal.learners.batches import Batch, Pick
 from shoal.models import heads
 from shoal.models.contract import Part, Usage
@@ -25,8 +27,9 @@ WEIGHT, BIAS = MODULE
 HEAD, HEAD_BIAS = heads.NAMES
 TENSORS = (WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS)
 PAIRS = ((WEIGHT, BIAS), heads.NAMES)
-FORTH, MOVE = 1, 2  # find gradients; take the step
+FORTH, MOVE, SQUARES = 1, 2, 4  # find gradients; take the step; sum squares of each image's gradients
 NO_DROPOUT, BITS, UNIFORM, GIVEN = range(4)
+PARTS = 3  # in which images to learn from may lie
 
 Int, Float, Pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 Ints, Pointers = Int * len(TENSORS), Pointer * len(TENSORS)
@@ -47,12 +50,22 @@ class Net(ctypes.Structure):
     )
 
 
+class Images(ctypes.Structure):
+    """Images that lie together, as `Images` in steps.c."""
+
+    _fields_ = (
+        *((name, Pointer) for name in ("x", "y", "task", "rows")),
+        *((name, Int) for name in ("x_lane", "y_lane", "task_lane", "rows_lane", "last")),
+    )
+
+
 class Step(ctypes.Structure):
     """One step of all lanes, as `Step` in steps.c."""
 
     _fields_ = (
-        *((name, Pointer) for name in ("x", "index", "y", "task", "weight")),
-        *((name, Int) for name in ("x_lane", "index_lane", "y_lane", "task_lane", "weight_lane")),
+        ("images", Images * PARTS),
+        *((name, Pointer) for name in ("index", "weight")),
+        *((name, Int) for name in ("index_lane", "weight_lane")),
         *((name, Int) for name in ("numbers", "whole", "mixes", "modules", "counted")),
         *((name, Pointer) for name in ("choice", "place", "takes", "shows", "known")),
         *(
@@ -74,10 +87,23 @@ class Step(ctypes.Structure):
 
 
 class Described:
-    """A step, and the tensors that it points to."""
+    """A step, and the tensors that it points to; `first` is where its batch begins in its deal."""
 
-    def __init__(self, step: Step, batch: int, held: Held) -> None:
-        self.step, self.batch, self.held = step, batch, held
+    def __init__(self, step: Step, batch: int, held: Held, first: int = 0) -> None:
+        self.step, self.batch, self.held, self.first = step, batch, held, first
+
+
+def following(before: Described, pick: Pick, masks: Undrawn | Sequence[Tensor] | None) -> Described | None:
+    """A step that differs in its batch, of the same deal, and in its masks alone; None, if these are drawn already."""
+    step = Step.from_buffer_copy(before.step)
+    ahead = pick.first - before.first
+    step.index += ahead * pick.deal.index.itemsize
+    step.weight += ahead * pick.deal.weight.itemsize
+    if isinstance(masks, Undrawn):
+        step.word, step.further_word = masks.word, masks.further.word if masks.further else 0
+    elif masks is not None:
+        return None
+    return Described(step, before.batch, [before.held, masks], pick.first)
 
 
 def described(
@@ -118,19 +144,9 @@ def described(
         return None
     narrowed(step, parts, params, active, held)
     step.present = present
-    return Described(step, batch.deal.size if isinstance(batch, Pick) else batch.weight.shape[1], held)
-
-
-def further(made: Described, before: Pick, pick: Pick, masks: Undrawn | None) -> Described:
-    """A step that was described for a batch, on another of the same deal and with other masks of the same source."""
-    step, ahead, deal = Step.from_buffer_copy(made.step), pick.first - before.first, pick.deal
-    step.index += ahead * deal.index.itemsize
-    step.weight += ahead * deal.weight.itemsize
-    if masks is not None:
-        step.word = masks.word
-        if masks.further is not None:
-            step.further_word = masks.further.word
-    return Described(step, made.batch, made.held)
+    if isinstance(batch, Pick):
+        return Described(step, batch.deal.size, held, batch.first)
+    return Described(step, batch.weight.shape[1], held)
 
 
 def trained(parts: Mapping[str, Part]) -> bool:
@@ -145,17 +161,23 @@ def trained(parts: Mapping[str, Part]) -> bool:
 def images(step: Step, batch: Batch | Pick, held: Held) -> None:
     """Where the images of a batch lie, or those that it is picked from."""
     if isinstance(batch, Pick):
-        x, y, task, _, _ = batch.deal.pool
-        index, weight = batch.deal.index, batch.deal.weight
+        index, weight, parts = batch.deal.index, batch.deal.weight, batch.deal.pool.parts
+        parts = parts if len(parts) <= PARTS else (batch.deal.pool.joined,)
         step.index, step.index_lane = pointer(index, held) + batch.first * index.itemsize, index.stride(0)
         step.weight, step.weight_lane = pointer(weight, held) + batch.first * weight.itemsize, weight.stride(0)
     else:
-        x, y, weight, task = batch
-        step.weight, step.weight_lane = rows(weight, held)
-    step.x, step.x_lane = rows(x, held)
-    step.y, step.y_lane = rows(y, held)
-    step.task, step.task_lane = rows(task, held)
-    step.numbers = y.is_floating_point()
+        parts = (batches.Images(batch.x, batch.y, batch.task),)
+        step.weight, step.weight_lane = rows(batch.weight, held)
+    last = 0
+    for to, part in zip(step.images, parts, strict=False):
+        last += part.y.shape[1]
+        to.last = last
+        to.x, to.x_lane = rows(part.x, held)
+        to.y, to.y_lane = rows(part.y, held)
+        to.task, to.task_lane = rows(part.task, held)
+        if part.rows is not None:
+            to.x_lane, (to.rows, to.rows_lane) = 0, rows(part.rows, held)
+    step.numbers = parts[0].y.is_floating_point()
 
 
 def dropped(step: Step, masks: Undrawn | Sequence[Tensor] | None, plain: int, every: int, held: Held) -> bool:
@@ -239,14 +261,13 @@ def net(world: "World", stack: Stack, batch: int) -> Net:
     for at, name in enumerate(TENSORS):
         if name not in params:
             continue
-        _, units, *shape = params[name].shape
-        made.units[at], made.size[at] = units, prod(shape)
+        made.units[at], made.size[at] = params[name].shape[1], math.prod(params[name].shape[2:])
         for field, owner in ((made.value, PARAMS), (made.mean, MEAN), (made.var, VAR), (made.steps, STEPS)):
             tensor = stack.of(owner)[name]
             if not tensor.is_contiguous():
                 apart, *inner = tensor.stride()
                 lane = tensor.shape[1:]
-                if any(step != prod(lane[at + 1 :]) and lane[at] > 1 for at, step in enumerate(inner)):
+                if any(step != math.prod(lane[at + 1 :]) and lane[at] > 1 for at, step in enumerate(inner)):
                     raise ValueError(f"`{name}` of `{owner}` must lie in one piece in every lane")
                 made.apart = max(1, apart // lane.numel())
             field[at] = tensor.data_ptr()
@@ -254,20 +275,27 @@ def net(world: "World", stack: Stack, batch: int) -> Net:
 
 
 def run(world: "World", stack: Stack, steps: Sequence[Described], mode: int) -> None:
-    """Take steps of all lanes that have one batch size; other threads go on meanwhile."""
+    """Take steps of all lanes that have one batch size; a thread takes one lane after the other."""
     library = kernel().library
     assert library is not None
     made, every = net(world, stack, steps[0].batch), (Step * len(steps))(*(one.step for one in steps))
-    if library.shoal_steps(ctypes.byref(made), every, len(steps), mode):
+    if library.shoal_steps(ctypes.byref(made), every, len(steps), mode, hands(world.settings.machine.threads)):
         raise MemoryError("there is no memory for the activations of one agent")
 
 
-def gradients(world: "World", stack: Stack, described: Described, parts: Mapping[str, Part]) -> dict[str, Tensor]:
+def gradients(
+    world: "World", stack: Stack, described: Described, parts: Mapping[str, Part], mode: int = FORTH
+) -> dict[str, Tensor]:
     """Every lane's gradients of its loss with respect to the `parts`; zeros, where a lane has no image."""
     found = {name: torch.empty(stack.params[name][(slice(None), *part)].shape) for name, part in parts.items()}
     point(described, found)
-    run(world, stack, [described], FORTH)
+    run(world, stack, [described], mode)
     return found
+
+
+def squares(world: "World", stack: Stack, described: Described, parts: Mapping[str, Part]) -> dict[str, Tensor]:
+    """Every lane's sums over images, each as often as it counts, of squared gradients of its own loss."""
+    return gradients(world, stack, described, parts, FORTH | SQUARES)
 
 
 def adam(

@@ -23,6 +23,7 @@ THREADS = torch.get_num_threads()  # what the machine, or OMP_NUM_THREADS, allow
 TRIM, LARGE, MAPS = -1, -3, -4  # what mallopt calls its settings
 KEEPING: list[object] = []  # whoever wants freed blocks to be kept just now
 GATE = threading.Lock()
+CREW = threading.local()  # is this thread one of a crew?
 
 T = TypeVar("T")
 
@@ -62,10 +63,22 @@ def crew(pieces: Sequence[T], work: Callable[[T], Any], most: int | None = None)
     return list(threads(count, os.getpid()).map(work, pieces))
 
 
+def hands(wanted: int) -> int:
+    """How many threads may work for the one that asks, of those that are `wanted` (0: of all that there are). A thread
+    of a crew has itself alone: the others have work of their own."""
+    return 1 if getattr(CREW, "member", False) else wanted or THREADS
+
+
+def joins() -> None:
+    """What a thread of a crew does first."""
+    CREW.member = True
+    torch.set_num_threads(1)
+
+
 @cache
 def threads(count: int, process: int) -> ThreadPoolExecutor:
     """A pool for this process: after a fork the parent's has no threads."""
-    return ThreadPoolExecutor(count, f"shoal-{process}", torch.set_num_threads, (1,))
+    return ThreadPoolExecutor(count, f"shoal-{process}", joins)
 
 
 @cache

@@ -29,6 +29,7 @@ from shoal.fleet.state import guarded
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
 from shoal.learners.memory import remember
+from shoal.learners.step import undivided
 from shoal.mail import privacy
 
 Fleet = Sequence[tuple[World, Stack]]
@@ -67,7 +68,10 @@ def end(world: World, stack: Stack) -> None:
 
 def learn_epoch(fleet: Fleet, epoch: int | None = None) -> None:
     """An epoch, or the next by the clock of each stack, of every lane that is there, pieces of stacks side by side."""
-    pieces = [piece for world, stack in fleet for piece in stack.pieces(world)]
+    if len(fleet) == 1 and undivided(fleet[0][0]):
+        pieces = list(fleet)
+    else:
+        pieces = [piece for world, stack in fleet for piece in stack.pieces(world)]
     threads = fleet[0][0].settings.machine.threads or THREADS if fleet else 1
     with ExitStack() as all_:
         for world, stack in fleet:

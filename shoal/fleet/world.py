@@ -30,6 +30,7 @@ from shoal.settings.conditions import Interval
 from shoal.settings.groups import Settings
 
 if TYPE_CHECKING:
+    from shoal.learners.batches import Pool
     from shoal.sharing.contract import Sharing
 
 NAMES = ("train", "validation", "test")
@@ -90,6 +91,11 @@ class World:
     @cached_property
     def later(self) -> "dict[int, World]":
         """What `at` has found last."""
+        return {}
+
+    @cached_property
+    def taught(self) -> "dict[tuple[int, int], Pool]":
+        """What `shoal.learners.batches.trained` has found, by the first and the last task."""
         return {}
 
     @cached_property

@@ -36,6 +36,7 @@ class Learner(Part):
     later: ClassVar[tuple[str, ...]] = ("fresh_adam",)  # settings that mean nothing while the initial tasks are learned
     example: ClassVar[Mapping[str, Any]] = {}  # settings with which it shows what it does in a tiny fleet, for tests
     serves: ClassVar[tuple[str, ...]] = ("task", "one", "grow")  # the `tasks.heads` that it makes sense with
+    plain: ClassVar[bool] = False  # do the steps of an epoch follow each other, with nothing between them or added?
     method: str = Field(description="how agents learn; else modular for modular nets and replay for others")
     epochs: PositiveInt = Field(100, description="epochs per task")
     batch: PositiveInt = Field(64, description="images per step")

@@ -12,7 +12,7 @@ from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only, with_classes
-from shoal.learners.step import Frame, Part, Tensors, common_units, trains_body
+from shoal.learners.step import Frame, Part, Tensors, common_units, tangent, trains_body
 from shoal.models import heads
 from shoal.rng import key
 from shoal.settings.groups import Settings
@@ -90,9 +90,12 @@ class EWC(Learner):
 
     def penalty(self, frame: Frame) -> Tensor:
         """One agent's strength/2 times the sum of F (w - w_before)^2, as its tangent: a step needs no more."""
-        total = frame.batch.weight.new_zeros(())
+        return tangent(frame, self.pull(frame))
+
+    def pull(self, frame: Frame) -> Tensors:
+        found = {}
         for name, value in frame.free.items():
             if f"sum.{name}" in frame.state:
-                slope = frame.state[f"sum.{name}"] * value.detach() - frame.state[f"moment.{name}"]
-                total = total + (value * slope).sum()
-        return self.strength * total
+                slope = frame.state[f"sum.{name}"] * value - frame.state[f"moment.{name}"]
+                found[name] = self.strength * slope
+        return found

@@ -8,6 +8,7 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
+from shoal.compiled import steps as kernel
 from shoal.fleet.engine import crew, each
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
@@ -103,6 +104,11 @@ def by_products(world: World, stack: Stack, model: Modular | Monolithic, batch: 
     h_k what it read. The sum over images of its square is the sum over k and l of (d_k d_l) (h_k h_l)^T: products.
     """
     parts, usage, shown = frame(world, stack)
+    images = batch.weight.sum(1).clamp(min=1)
+    told = kernel.described(world, stack, batch, parts, None, usage, shown) if world.compiled else None
+    if told is not None:
+        found = kernel.squares(world, stack, told, parts)
+        return {name: one.div_(images.view(-1, *[1] * (one.ndim - 1))).clamp_(min=0) for name, one in found.items()}
     known, usage = heads.parted(usage)
     notes: list[Note] = []
     forth = model.by_hand and model.by_hand(read(stack, shown), batch.x, batch.task, parts, note=notes, **usage)
@@ -110,7 +116,6 @@ def by_products(world: World, stack: Stack, model: Modular | Monolithic, batch: 
         return None
     # The gradient of the sum of all losses is that of every image on its own, because images are columns.
     forth.back(loss.pull(heads.all_closed(forth.logits, known, batch.task), batch.y, batch.weight))
-    images = batch.weight.sum(1).clamp(min=1)
     if isinstance(model, Modular):
         _, slope = notes[0]
         bias = torch.stack([note.slope for note in notes]).sum(0).square().sum(-1)

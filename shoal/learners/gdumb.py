@@ -11,7 +11,7 @@ from shoal.fleet.stack import Stack
 from shoal.fleet.world import World
 from shoal.learners import reservoir
 from shoal.learners.anew import anew
-from shoal.learners.batches import Pool, generators, trained
+from shoal.learners.batches import Images, Pool, generators, trained
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only, remembering, with_classes
 from shoal.learners.usual import usual_epoch
@@ -45,7 +45,7 @@ class GDumb(Learner):
             first = stack.task if stack.task >= world.settings.tasks.initial else 0
             self.collect(world, stack, trained(world, range(first, stack.task + 1)))
         room = state["y"].shape[1]
-        held = Pool(state["x"], state["y"], state["task"], state["seen"].tolist(), room)
+        held = Pool((Images(state["x"], state["y"], state["task"]),), state["seen"].tolist(), room)
         usual_epoch(world, stack, epoch, past=False, held=held)
 
     def collect(self, world: World, stack: Stack, new: Pool) -> None:

@@ -52,14 +52,16 @@ def assimilate(world: World, stack: Stack, epoch: int) -> None:
     bits, further = source(stack, "dropout", task, epoch), source(stack, "dropout", "spare", task, epoch)
     tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
     hidden, steps = slots(world, stack, width, tried), Steps(world, stack)
+    wide, narrow = cuts(model, width, width), cuts(model, slot, width)
     for turn, pick in enumerate(passes(world, held, stack, epoch, size, "assimilate")):
         if turn == 0 or model.spare:
             chosen = one_of(tried, turn)
-            shown, free = slots(world, stack, width, tried & ~chosen), (chosen & ~frozen)[:, last]
+            shown = slots(world, stack, width, tried & ~chosen)
+            active = dict.fromkeys(model.block.names, (chosen & ~frozen)[:, last])
         masked = shown | trial_masks(world, stack, bits, further, size, slot)
-        steps.take(pick, with_, task, masked, cuts(model, width, width), dict.fromkeys(model.block.names, free))
+        steps.take(pick, with_, task, masked, wide, active)
         masked = hidden | dropped(world, stack, bits, model.soft_masks(size, slot))
-        steps.take(pick, without, task, masked, cuts(model, slot, width))
+        steps.take(pick, without, task, masked, narrow)
     steps.finish()
 
 

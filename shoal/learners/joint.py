@@ -1,6 +1,6 @@
 """Joint training: the upper bound."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ class Joint(Learner):
     What a method loses against it is what it forgets, or learns worse for not forgetting.
     """
 
+    plain: ClassVar[bool] = True
     method: Literal["joint"] = "joint"
     fresh: bool = Field(False, description="does every task begin with a fresh net?")
 

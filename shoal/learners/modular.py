@@ -26,6 +26,7 @@ class Growth(Learner):
 
     later: ClassVar[tuple[str, ...]] = (*Learner.later, "adaptation", "accept", "hidden", "current")
     example: ClassVar[Mapping[str, Any]] = {"accept": -1.0}
+    plain: ClassVar[bool] = True
     method: Literal["modular"] = "modular"
     adaptation: PositiveInt | Literal["last", "never"] = Field(
         "last", description="epochs that adapt all modules on replay: the last of a task, every n-th, or none (modular)"

@@ -1,6 +1,6 @@
 """Fine-tuning: the control for learners that do something against forgetting."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 class Nothing(Learner):
     """Fine-tuning: every task is learned on its own images, and nothing is done against forgetting."""
 
+    plain: ClassVar[bool] = True
     method: Literal["none"] = "none"
 
     def suits(self, settings: "Settings") -> None:

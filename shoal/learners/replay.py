@@ -1,6 +1,6 @@
 """Experience replay: every epoch is one pass over the new task and the memories of all tasks before."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class Replay(Learner):
     """Replay of images from earlier tasks; everything trains."""
 
+    plain: ClassVar[bool] = True
     method: Literal["replay"] = "replay"
     balance: bool = Field(
         False,

@@ -1,10 +1,10 @@
 """One step of all lanes: the loss of one agent with whatever is added to it, its gradient, and a masked Adam."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from shoal.learners.contract import Learner
     from shoal.sharing.contract import Sharing
 
-KINDS = 2  # of steps that differ in more than batch and masks and come in turns
 VECTOR = 16  # numbers in the widest vector of a processor
 FUSED = getattr(torch, "_fused_adam_", None)  # no public name: another torch may not have it, or have it otherwise
 
@@ -57,6 +56,20 @@ class Penalises(Protocol):
         """What it adds to one agent's loss."""
 
 
+class Pulls(Penalises, Protocol):
+    """One whose addition has a gradient that can be written down: a step does without autograd then."""
+
+    def pull(self, frame: Frame) -> Tensors:
+        """The gradient of its `penalty` with respect to some of what trains, or to the first units of it; of the rest
+        it is zero. It may read what trains, the batch and its own state."""
+
+
+def tangent(frame: Frame, pull: Tensors) -> Tensor:
+    """A penalty with such a gradient, as far as a step can tell."""
+    each_ = ((frame.free[name][: len(one)] * one.detach()).sum() for name, one in pull.items())
+    return sum(each_, frame.batch.weight.new_zeros(()))
+
+
 def trains_body(world: World, parts: Mapping[str, Part]) -> bool:
     """Is all that agents have in common trained? Where it is frozen there is nothing to hold back."""
     return all(name in parts and parts[name][0].start == 0 for name in world.model.body)
@@ -73,35 +86,17 @@ def unchanged(gradients: Tensors) -> Tensors:
     return gradients
 
 
-class Told(NamedTuple):
-    """What a step is described by."""
-
-    pick: Pick
-    parts: Mapping[str, Part]
-    task: int | None
-    usage: Usage
-    cuts: Mapping[str, Part]
-    active: Mapping[str, Tensor] | None
-    present: bool
-    made: kernel.Described | None = None
-
-    def like(self, other: "Told") -> bool:
-        """Does another step differ in batch and masks alone? Then who adds to the loss is the same too: nobody looks in
-        between."""
-        if self.pick.deal is not other.pick.deal or (self.parts, self.cuts) != (other.parts, other.cuts):
-            return False
-        if (self.task, self.present) != (other.task, other.present) or not same(self.active, other.active):
-            return False
-        mine, theirs = self.usage.get("masks"), other.usage.get("masks")
-        masked = dropout.alike(mine, theirs) if isinstance(mine, dropout.Undrawn) else mine is None is theirs
-        return masked and same({**self.usage, "masks": None}, {**other.usage, "masks": None})
+def may_wait(world: World, *words: str) -> bool:
+    """Can the kernel take several steps at once? Not where a mode changes gradients, lets units rest or has one of
+    these verbs more."""
+    said = any(hasattr(mode, word) for mode in world.settings.sharing for word in ("bends", "rests", *words))
+    return world.compiled and adam_steps(world) and not said
 
 
-def same(one: Mapping[str, object] | None, other: Mapping[str, object] | None) -> bool:
-    """Are the same objects under the same names?"""
-    if one is None or other is None:
-        return one is other
-    return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
+def undivided(world: World) -> bool:
+    """Does the kernel take all steps of an epoch at once? Then it deals lanes to threads itself; of a stack that is cut
+    into pieces it would be told piece by piece, by threads that wait for each other in Python."""
+    return world.settings.learner.plain and may_wait(world, "penalty")
 
 
 class Steps:
@@ -114,10 +109,11 @@ class Steps:
     def __init__(self, world: World, stack: Stack, watched: bool = False) -> None:
         self.world, self.stack = world, stack
         self.waiting: list[kernel.Described] = []
-        self.busy: list[Tensor] = []  # which lanes have an image in each of them, bool [L]
-        self.told: list[Told] = []  # those that differ from each other in more than in batch and masks, the newest last
-        steered = any(hasattr(mode, word) for mode in world.settings.sharing for word in ("bends", "rests"))
-        self.may_wait = world.compiled and not watched and not steered and adam_steps(world)
+        self.taken: list[Pick] = []  # the minibatches of those that wait
+        self.before: dict[tuple[object, ...], kernel.Described] = {}  # what was told of the batch before this one
+        both = (world.settings.learner, *world.settings.sharing)
+        self.adders = [cast(Penalises, one) for one in both if hasattr(one, "penalty")]
+        self.may_wait = not watched and may_wait(world)
 
     def take(
         self,
@@ -133,33 +129,45 @@ class Steps:
     ) -> None:
         """One step, as `step` takes it, now or at the end."""
         world, stack = self.world, self.stack
-        told = Told(pick, parts, task, usage, cuts or {}, active, present)
-        if self.may_wait and (found := self.described(told)) is not None:
-            self.waiting.append(found)
-            self.busy.append(pick.deal.busy[pick.first // pick.deal.size])
-            return
+        if self.may_wait and not any(one.acts(world, stack, parts) for one in self.adders):
+            found = self.told(pick, parts, task, usage, cuts, active, present)
+            if found is not None:
+                self.waiting.append(found)
+                self.taken.append(pick)
+                return
         self.finish()
         step(world, stack, pick.batch, parts, task, usage, cuts, active, change, present, also)
 
-    def described(self, told: "Told") -> kernel.Described | None:
-        """A step for the kernel; None, where it cannot take it. The steps of an epoch are of a few kinds."""
-        for one in reversed(self.told):
-            if one.like(told):
-                assert one.made is not None
-                return kernel.further(one.made, one.pick, told.pick, told.usage.get("masks"))
-        if terms_of(self.world, self.stack, told.parts):
-            return None
-        found = kernel.described(self.world, self.stack, *told[:-1])
+    def told(
+        self,
+        pick: Pick,
+        parts: Mapping[str, Part],
+        task: int | None,
+        usage: Usage,
+        cuts: Mapping[str, Part] | None,
+        active: Mapping[str, Tensor] | None,
+        present: bool,
+    ) -> kernel.Described | None:
+        """What the kernel is told of a step. Mostly it is that of the batch before in all but the batch and its masks:
+        what is the same is not told again."""
+        masks = usage.get("masks")
+        same = (pick.deal, parts, task, cuts, active, present, *(one for one in usage.values() if one is not masks))
+        name = tuple(map(id, same))
+        before = self.before.get(name)
+        found = None if before is None else kernel.following(before, pick, masks)
+        if found is None:
+            found = kernel.described(self.world, self.stack, pick, parts, task, usage, cuts or {}, active, present)
         if found is not None:
-            self.told = [*self.told[1 - KINDS :], told._replace(made=found)]
+            found.held.append(same)  # as long as it is held, nothing else has its name
+            self.before[name] = found
         return found
 
     def finish(self) -> None:
         """Take the steps that wait."""
         if self.waiting:
-            count_steps(self.stack, torch.stack(self.busy).sum(0))
+            count_steps(self.stack, (pick.busy for pick in self.taken))
             kernel.run(self.world, self.stack, self.waiting, kernel.FORTH | kernel.MOVE)
-            self.waiting, self.busy = [], []
+            self.waiting, self.taken, self.before = [], [], {}
 
 
 def step(
@@ -191,7 +199,7 @@ def step(
     found = partial(slopes, world, stack, batch, parts, task, usage, cuts or {}, terms, states)
     # A lane without an image in this batch takes no step at all.
     busy = batch.weight.any(1)
-    count_steps(stack, busy)
+    count_steps(stack, [busy])
     descend = adam if adam_steps(world) else sgd
     if busy.all():
         descend(world, stack, parts, bent(world, stack, parts, change(found())), active)
@@ -202,10 +210,10 @@ def step(
     descend(world, stack, parts, gradient, {name: one & (active or {}).get(name, one) for name, one in on.items()})
 
 
-def count_steps(stack: Stack, busy: Tensor) -> None:
-    """Note which lanes take a step, or how many each takes, where seconds are counted."""
+def count_steps(stack: Stack, steps: Iterable[Tensor]) -> None:
+    """Note which lanes take each of some steps, bool [L] each, where seconds are counted."""
     if (taken := stack.of(RECORD).get("steps")) is not None:
-        taken += busy.to(taken.device)
+        taken += torch.stack(list(steps)).sum(0).to(taken.device)
 
 
 def bent(world: World, stack: Stack, parts: Mapping[str, Part], found: Tensors) -> Tensors:
@@ -256,16 +264,34 @@ def slopes(
     states: Sequence[Tensors],
 ) -> Tensors:
     """Every lane's gradients of its objective with respect to the `parts`: of the loss by hand, where the model can,
-    and of what `terms` add to it by autograd."""
+    and of what `terms` add to it as they write it down, or by autograd."""
     found = compiled(world, stack, batch, parts, task, usage, cuts)
-    usage = dropout.drawn(usage)
     if found is None:
+        usage = dropout.drawn(usage)
         found = by_hand(world, stack, batch, parts, task, usage, cuts)
-    if found is not None and not terms:
-        return found
+    if found is not None:
+        pulling = [one for one in terms if hasattr(one, "pull")]
+        for one in pulling:
+            state = states[terms.index(one)]
+            add_pull(world.model, cast(Pulls, one), read_parts(stack, parts), batch, state, found)
+        if len(pulling) == len(terms):
+            return found
+        terms = [one for one in terms if one not in pulling]
+        states = [dict(stack.of(one.owner)) for one in terms]
+        usage = dropout.drawn(usage)
     function = partial(objective, world.model, parts, task, world.engine == "loop", terms, found is None)
     more = gradients(world, stack, function, (batch, usage, states), parts, cuts)
     return more if found is None else {name: found[name].add_(more[name]) for name in parts}
+
+
+def add_pull(model: Model, one: Pulls, free: Tensors, batch: Batch, state: Tensors, found: Tensors) -> None:
+    """Add to every lane's gradients those of what a learner or a mode adds to its loss."""
+
+    def pull(free: Tensors, batch: Batch, state: Tensors) -> Tensors:
+        return one.pull(Frame(model, dict(free), free, {}, batch, state))
+
+    for name, more in torch.func.vmap(pull)(free, batch, state).items():
+        found[name][:, : more.shape[1]] += more
 
 
 def compiled(
@@ -388,7 +414,7 @@ def gradients(
     cuts: Mapping[str, Part],
 ) -> Tensors:
     """Every lane's gradients of a one-agent `function(free, fixed, *arguments)` with respect to the `parts`."""
-    free = {name: view(stack.params[name], part).detach().requires_grad_() for name, part in parts.items()}
+    free = {name: one.detach().requires_grad_() for name, one in read_parts(stack, parts).items()}
     losses = each(function, world.engine)(free, read(stack, cuts), *arguments)
     found = torch.autograd.grad(losses.sum(), list(free.values()), allow_unused=True, materialize_grads=True)
     return dict(zip(parts, found, strict=True))
@@ -397,6 +423,11 @@ def gradients(
 def read(stack: Stack, cuts: Mapping[str, Part]) -> Tensors:
     """All parameters that a step may read."""
     return {name: view(tensor, cuts.get(name, ())) for name, tensor in stack.params.items()}
+
+
+def read_parts(stack: Stack, parts: Mapping[str, Part]) -> Tensors:
+    """The parts of the parameters that train."""
+    return {name: view(stack.params[name], part) for name, part in parts.items()}
 
 
 def view(tensor: Tensor, part: Part) -> Tensor:

@@ -9,7 +9,19 @@ from torch import Tensor
 
 from shoal.fleet.stack import MODEL, Stack
 from shoal.fleet.world import World
-from shoal.learners.batches import Batch, Pool, balanced, batch_size, batches, deal, generators, passes, pool, source
+from shoal.learners.batches import (
+    Batch,
+    Pool,
+    balanced,
+    batch_size,
+    batches,
+    deal,
+    generators,
+    orders,
+    passes,
+    pool,
+    source,
+)
 from shoal.learners.step import Part, Steps, Tensors, step, unchanged
 from shoal.models import dropout
 from shoal.models.contract import Usage
@@ -88,8 +100,7 @@ def initial_epoch(
     most, exactly = max(-(-max(held.sizes) // size) for held in pools), world.settings.learner.steps(epoch)
     bits, steps = source(stack, "dropout", "initial", epoch), Steps(world, stack, act is not as_usual)
     every = [
-        deal(held, generators(stack, "batches", "initial", task, epoch), size, most, exactly)
-        for task, held in enumerate(pools)
+        deal(held, orders(world, stack, "initial", task, epoch), size, most, exactly) for task, held in enumerate(pools)
     ]
     for number, together in enumerate(zip(*every, strict=True)):
         for task, pick in enumerate(together):

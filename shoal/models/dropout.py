@@ -97,14 +97,6 @@ class Undrawn(NamedTuple):
         return [torch.cat(pair, 1) for pair in zip(found, self.further.drawn(), strict=True)]
 
 
-def alike(one: Undrawn | None, other: object) -> bool:
-    """Are two sets of masks of the same source, and of the same shapes?"""
-    if one is None or not isinstance(other, Undrawn):
-        return one is other
-    same = one.source is other.source and one.off is other.off
-    return same and (one.shapes, one.dropout) == (other.shapes, other.dropout) and alike(one.further, other.further)
-
-
 def silenced(masks: Sequence[Tensor], off: Tensor) -> list[Tensor]:
     """Masks of which those of lanes without dropout are ones."""
     if not off.any():

@@ -20,7 +20,7 @@ from shoal.fleet.state import State
 from shoal.fleet.world import World
 from shoal.learners.batches import Batch
 from shoal.learners.fisher import fisher, snapshot
-from shoal.learners.step import Frame, Part, Tensors, trains_body
+from shoal.learners.step import Frame, Part, Tensors, tangent, trains_body
 from shoal.mail.bundle import Bundle, Links
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver, identify, noted
 from shoal.mail.post import Post
@@ -54,6 +54,8 @@ from shoal.sharing.compress import (
 from shoal.sharing.contract import Carries
 from shoal.sharing.mixing import MEAN, METROPOLIS, PUSH_SUM, mixed, offered, plain_gaps, pushed
 from shoal.sharing.power import lengths, low_gaps, low_layout, products
+
+AT_ONCE = 256  # lanes whose weights are mixed at once
 
 
 class Federated(Compressing):
@@ -264,6 +266,18 @@ class FedProx(Federated):
             total = total + (gap.square().sum() if self.squared else torch.linalg.vector_norm(gap, dim=1).sum())
         return self.mu / 2 * frame.state["on"] * total * scale(self.scaling, frame.batch)
 
+    def pull(self, frame: Frame) -> Tensors:
+        factor, found = self.mu / 2 * frame.state["on"] * scale(self.scaling, frame.batch), {}
+        for name in frame.model.body:
+            anchor = frame.state[f"anchor.{name}"]
+            gap = frame.free[name][: len(anchor)] - anchor
+            if self.squared:
+                found[name] = factor * (2 * gap)
+            else:
+                length = torch.linalg.vector_norm(gap.flatten(1), dim=1).view(-1, *[1] * (gap.ndim - 1))
+                found[name] = factor * (gap / length).where(length > 0, 0)
+        return found
+
 
 class FedCurv(Federated):
     """Averaging, and a pull to each neighbour's weights where they matter to it (Shoham et al. 2019)."""
@@ -338,13 +352,14 @@ class FedCurv(Federated):
     def penalty(self, frame: Frame) -> Tensor:
         """One agent's mu times the sum over neighbours and weights of F_j (w - w_j)^2, as its tangent: the gradient is
         all that a step needs, and half the work."""
-        total = frame.batch.weight.new_zeros(())
+        return tangent(frame, self.pull(frame))
+
+    def pull(self, frame: Frame) -> Tensors:
+        factor, found = 2 * self.mu * frame.state["on"] * scale(self.scaling, frame.batch), {}
         for name in frame.model.body:
             matters, moment = frame.state[f"sum.{name}"], frame.state[f"moment.{name}"]
-            value = frame.free[name][: len(matters)]
-            slope = matters * value.detach() - moment
-            total = total + (value * slope).sum()
-        return 2 * self.mu * frame.state["on"] * total * scale(self.scaling, frame.batch)
+            found[name] = factor * (matters * frame.free[name][: len(matters)] - moment)
+        return found
 
 
 class FedFish(Federated):
@@ -364,16 +379,17 @@ class FedFish(Federated):
 
     def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         """Between one's own weights and the mean over oneself and what has arrived."""
-        own = snapshot(post.world, post.stack)
         matters = fisher(post.world, post.stack, self.fisher, self.samples) if answers else {}
-        rows, means_ = combined(post, questions, answers)
-        for at, row in enumerate(rows.tolist()):
-            mean = {name: tensor[at] for name, tensor in means_.items()}
-            kept = normalised({name: matters[name][row] for name in own}, self.norm, self.temperature)
-            mixed = {name: kept[name] * own[name][row] + (1 - kept[name]) * mean[name] for name in own}
-            # Where both are the same, so is what lies between them: rounding must not move it.
-            same = {name: own[name][row] == mean[name] for name in own}
-            write(post.stack, row, {name: torch.where(same[name], mean[name], mixed[name]) for name in own})
+        own = snapshot(post.world, post.stack)
+        every, means_ = combined(post, questions, answers)
+        for some in torch.arange(len(every)).split(AT_ONCE):
+            rows, values = every[some], {}
+            kept = normalised({name: one[rows] for name, one in matters.items()}, self.norm, self.temperature)
+            for name, share in kept.items():
+                mine, mean = own[name][rows], means_[name][some]
+                # Where both are the same, so is what lies between them: rounding must not move it.
+                values[name] = torch.where(mine == mean, mean, share * mine + (1 - share) * mean)
+            write_all(post.stack, rows, values)
 
 
 def net_of(settings: Settings) -> tuple[str, int, int, int]:
@@ -663,17 +679,30 @@ def scale(rule: str, batch: Batch) -> Tensor | float:
 
 
 def normalised(matters: Tensors, rule: str, temperature: float) -> Tensors:
-    """How much of one's own weights to keep, in 0..1, by how much they matter."""
+    """How much of its own weights each lane keeps, in 0..1, by how much they matter, [L, units, ...]."""
     if rule == "softmax":
-        flat = torch.cat([tensor.flatten() for tensor in matters.values()])
-        parts = (flat / temperature).softmax(0).split([tensor.numel() for tensor in matters.values()])
-        return {name: part.view_as(tensor) for part, (name, tensor) in zip(parts, matters.items(), strict=True)}
+        flat = torch.cat([tensor.flatten(1) for tensor in matters.values()], 1)
+        parts = (flat / temperature).softmax(1).split([tensor[0].numel() for tensor in matters.values()], 1)
+        return {name: part.reshape(tensor.shape) for part, (name, tensor) in zip(parts, matters.items(), strict=True)}
     found = {}
     for name, tensor in matters.items():
-        rows = tensor.flatten(1)  # a module's weights are a tensor of their own
+        rows = tensor.flatten(2)  # a module's weights are a tensor of their own
         if rule == "max":
-            share = rows / rows.max(1, keepdim=True).values.clamp(min=torch.finfo(rows.dtype).tiny)
-        else:  # equal weights have equal rank, the lowest
-            share = torch.searchsorted(rows.sort(1).values, rows) / max(1, rows.shape[1] - 1)
+            share = rows / rows.max(2, keepdim=True).values.clamp(min=torch.finfo(rows.dtype).tiny)
+        else:
+            share = ranks(rows) / max(1, rows.shape[2] - 1)
         found[name] = share.view_as(tensor)
     return found
+
+
+def ranks(rows: Tensor) -> Tensor:
+    """The rank of each number along the last axis, int64 from 0 on; equal ones have the lowest of theirs."""
+    values = rows.cpu().numpy()
+    order = values.argsort(-1)  # quicker than torch's sort
+    placed = np.take_along_axis(values, order, -1)
+    first = np.ones(values.shape, bool)
+    first[..., 1:] = placed[..., 1:] != placed[..., :-1]
+    place = np.maximum.accumulate(np.where(first, np.arange(values.shape[-1]), 0), -1)
+    found = np.empty(values.shape, np.int64)
+    np.put_along_axis(found, order, place, -1)
+    return torch.from_numpy(found).to(rows.device)

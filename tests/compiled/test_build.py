@@ -131,7 +131,7 @@ def test_what_takes_the_steps_is_in_the_record_but_not_in_the_name_of_a_run(tmp_
 
 @compiles
 def test_the_source_compiles_without_a_warning(tmp_path: Path) -> None:
-    flags = [*build.FLAGS, "-Wall", "-Wextra", "-Werror"]
+    flags = [*build.FLAGS, *build.SHARED, "-Wall", "-Wextra", "-Werror"]
     done = subprocess.run(
         ["cc", *flags, str(build.SOURCE), "-o", str(tmp_path / "steps.so"), "-lm"], capture_output=True, text=True
     )

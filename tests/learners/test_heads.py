@@ -15,7 +15,7 @@ from shoal.fleet.run import simulate, train
 from shoal.fleet.stack import MODEL, Stack, class_counts, start
 from shoal.fleet.world import World, worlds
 from shoal.learners.agem import AGEM
-from shoal.learners.batches import Pool, balanced, generators, remembered
+from shoal.learners.batches import Images, Pool, balanced, generators, remembered
 from shoal.learners.step import common_units
 from shoal.models.table import MODELS
 from shoal.settings.groups import Machine, Settings
@@ -141,7 +141,7 @@ def test_where_one_head_grows_a_guess_is_among_all_classes_so_far() -> None:
 
 def test_balanced_replay_repeats_all_memories_about_as_often() -> None:
     place = torch.arange(14)[None]
-    held = Pool(place, place, torch.zeros_like(place), [14], 14)
+    held = Pool((Images(place, place, torch.zeros_like(place)),), [14], 14)
     found = balanced(held, [10])
     assert found.y[0, :10].tolist() == list(range(10))
     assert found.y[0, 10:].tolist() == [10, 10, 10, 11, 11, 12, 12, 12, 13, 13]

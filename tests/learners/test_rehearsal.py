@@ -19,7 +19,7 @@ from shoal.fleet.run import simulate
 from shoal.fleet.stack import MODEL, Stack, start
 from shoal.fleet.world import World
 from shoal.learners import reservoir
-from shoal.learners.batches import Batch, Pool, batches, generators, pool, trained
+from shoal.learners.batches import Batch, Images, Pool, batches, generators, pool, trained
 from shoal.learners.der import DERpp, rehearse
 from shoal.learners.er import ER
 from shoal.learners.erace import ERACE
@@ -105,7 +105,7 @@ def test_steps_are_dealt_to_epochs_and_passes_follow_each_other() -> None:
     learner = small("none", learner={"iterations": 7}).settings.learner
     assert [learner.steps(epoch) for epoch in range(2)] == [3, 4]
     x = torch.arange(5)[None].expand(2, -1)
-    held = Pool(x, x, x, [5, 0], 5)
+    held = Pool((Images(x, x, x),), [5, 0], 5)
     rngs = [key(0, row) for row in range(2)]
     drawn = list(batches(held, rngs, 4, exactly=5))
     assert len(drawn) == 5

@@ -271,7 +271,7 @@ def test_a_lane_with_fewer_images_stops_early_and_is_left_alone() -> None:
     made = fleet("mlp")
     stack = start(made)
     whole = pool(made, stack, 0, past=False)
-    short = whole._replace(sizes=[16, 40, 40])  # one batch of 16 for lane 0, three for the others
+    short = replace(whole, sizes=[16, 40, 40])  # one batch of 16 for lane 0, three for the others
     parts = {name: (slice(0, tensor.shape[1]),) for name, tensor in stack.params.items()}
     after = []
     for batch in batches(short, generators(stack, "test"), 16):

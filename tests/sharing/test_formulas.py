@@ -22,7 +22,7 @@ from shoal.fleet.engine import parted
 from shoal.fleet.run import simulate
 from shoal.fleet.stack import MODEL, Stack, start
 from shoal.fleet.world import World
-from shoal.learners.batches import Batch, Pool, batch_size, gathered, pool
+from shoal.learners.batches import Batch, Images, Pool, batch_size, gathered, pool
 from shoal.learners.fisher import fisher
 from shoal.learners.memory import remember
 from shoal.learners.received import Arrived, digest, slot
@@ -537,7 +537,7 @@ def test_a_pool_has_what_is_real_in_front_in_its_old_order(data: st.DataObject) 
     number = torch.arange(lanes * size).view(lanes, size)
     came = (torch.arange(room) < fill[..., None]).flatten(1)
     real_ones = torch.cat([torch.ones(lanes, own, dtype=torch.bool), came], 1)
-    found = gathered(Pool(number[..., None].float(), number, number, [own] * lanes, own), real_ones)
+    found = gathered(Pool((Images(number[..., None].float(), number, number),), [own] * lanes, own), real_ones)
     for lane in range(lanes):
         real = list(range(own))
         for task in range(tasks):
@@ -666,6 +666,19 @@ def framed(free: dict[str, Tensor], state: dict[str, Tensor], batch: Batch) -> F
     """One agent in the middle of a step, of a net whose modules are shared."""
     model = cast(Any, SimpleNamespace(body=dict.fromkeys(NAMES, 2)))
     return Frame(model, cast(Any, free), free, {}, batch, state)
+
+
+@pytest.mark.parametrize("scaling", ["once", "task"])
+@pytest.mark.parametrize("squared", [True, False])
+def test_the_pull_of_fedprox_is_the_gradient_of_its_penalty(squared: bool, scaling: Any) -> None:
+    weight = torch.stack([torch.ones(2, 2), torch.zeros(2, 2), torch.full((2, 2), 9.0)])  # module 1 is at its anchor
+    free, kept = prox(weight, torch.tensor([[3.0, 4.0], [0.0, 0.0], [9.0, 9.0]]))
+    free = {name: tensor.requires_grad_() for name, tensor in free.items()}
+    mode, frame = FedProx(mu=0.5, squared=squared, scaling=scaling), framed(free, kept, ONE)
+    found = torch.autograd.grad(mode.penalty(frame), list(free.values()))
+    for (name, pull), gradient in zip(mode.pull(frame).items(), found, strict=True):
+        assert torch.equal(pull, gradient[:2]), name
+        assert not gradient[2:].any()
 
 
 @pytest.mark.parametrize(("squared", "total"), [(True, 29.0), (False, 7.0)])
@@ -831,8 +844,14 @@ MATTERS = {
 }
 
 
+def of_one(matters: dict[str, torch.Tensor], rule: str, temperature: float) -> dict[str, torch.Tensor]:
+    """What one lane keeps, beside another to which other things matter."""
+    pair = {name: torch.stack([tensor, tensor.flip(-1) + 1]) for name, tensor in matters.items()}
+    return {name: tensor[0] for name, tensor in normalised(pair, rule, temperature).items()}
+
+
 def test_rank_is_the_place_in_its_tensor_and_equals_are_equal() -> None:
-    found = normalised(MATTERS, "rank", 1.0)
+    found = of_one(MATTERS, "rank", 1.0)
     # 0 1 1 3: places 0, 1, 1, 3 of 3; where nothing differs, nothing is kept.
     want = torch.tensor([[[0, 1], [1 / 3, 1 / 3]], [[0, 0], [0, 0]]])
     torch.testing.assert_close(found["module.weight"], want)
@@ -840,7 +859,7 @@ def test_rank_is_the_place_in_its_tensor_and_equals_are_equal() -> None:
 
 
 def test_max_is_the_share_of_the_largest_in_its_tensor() -> None:
-    found = normalised(MATTERS, "max", 1.0)
+    found = of_one(MATTERS, "max", 1.0)
     want = torch.tensor([[[0, 1], [1 / 3, 1 / 3]], [[0, 0], [0, 0]]])
     torch.testing.assert_close(found["module.weight"], want)
     torch.testing.assert_close(found["module.bias"], torch.tensor([[1.0, 0.5], [1.0, 1.0]]))
@@ -853,7 +872,7 @@ def test_what_is_kept_is_a_share_that_grows_with_what_matters(seed: int, rule: s
         "module.weight": torch.from_numpy(rng.choice([0.0, *rng.random(20)], (2, 4, 4))).float(),
         "module.bias": torch.from_numpy(rng.random((2, 4))).float(),
     }
-    found = normalised(matters, rule, temperature)
+    found = of_one(matters, rule, temperature)
     for name, share in found.items():
         assert share.shape == matters[name].shape
         assert ((share >= 0) & (share <= 1)).all()
