@@ -13,7 +13,7 @@ import torch
 
 from shoal.data import load
 from shoal.errors import UserError
-from shoal.fleet import members
+from shoal.fleet import here
 from shoal.fleet.health import WEIGHTS, conclude, examine, losses, norms, silence
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.run import Moment, simulate, train
@@ -48,7 +48,7 @@ def poison(monkeypatch: pytest.MonkeyPatch, row: int, task: int, epoch: int, val
         else:
             next(iter(stack.params.values()))[row].flatten()[3] = value
 
-    monkeypatch.setattr(members, "learn_epoch", learn)
+    monkeypatch.setattr(here, "learn_epoch", learn)
 
 
 @pytest.mark.parametrize("modes", ["", "fedavg", "recv", "fedcurv", "modmod", "simp"])
@@ -90,7 +90,7 @@ def test_a_lane_whose_moments_are_infinite_ends_with_its_task(monkeypatch: pytes
         if (stack.task, now) == (4, 0):
             next(iter(stack.of("var").values()))[2].flatten()[0] = torch.inf
 
-    monkeypatch.setattr(members, "learn_epoch", learn)
+    monkeypatch.setattr(here, "learn_epoch", learn)
     done = simulate(fleet("mlp"))
     assert [end for end in zip(done.lanes, done.ended.tolist(), strict=True) if end[1][0]] == [
         (done.lanes[2], [5, 4, 2])

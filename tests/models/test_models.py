@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.fleet import members
+from shoal.fleet import here
 from shoal.fleet.lessons import learn_epoch, measure
 from shoal.fleet.run import simulate
 from shoal.fleet.stack import Stack, start
@@ -239,7 +239,7 @@ def test_accuracies_that_are_not_measured_again_have_not_changed(
         stack.moved[:] = True  # test everything again
         measure(world, stack, point, during)
 
-    monkeypatch.setattr(members, "measure", again)
+    monkeypatch.setattr(here, "measure", again)
     monkeypatch.setattr("shoal.fleet.lessons.measure", again)
     fresh = simulate(fleet("modular-mlp", learner=rules))
     torch.testing.assert_close(saved.accuracy, fresh.accuracy, rtol=0, atol=0, equal_nan=True)
