@@ -49,13 +49,23 @@ def transfer(
     fresh module. The picture has score and gain of all these pairs side by side, a table beside it (.csv) the numbers.
     The rank correlation (Spearman) of both is over all pairs, and the mean of those **within** one receiving task: to
     choose among offers, a score only has to rank those for one task. With several seeds (`--seed 0 --seed 1`) the means
-    over them come last.
+    over them come last, and in a table of their own (NAME-transfer-means.csv).
 
     **--parts**: every task is learned again with each part of what would be received, and each choice of parts; the
     rest is fresh. The table (NAME-parts.csv) has the gain of each over a fresh start, and what it weighs.
     """
+    from shoal.runs.cells import write_csv
     from shoal.runs.record import reopen
-    from shoal.study.transfer.measure import Found, NoModulesError, described, measure, over_seeds, seed_of, summary
+    from shoal.study.transfer.measure import (
+        Found,
+        NoModulesError,
+        described,
+        mean_rows,
+        measure,
+        over_seeds,
+        seed_of,
+        summary,
+    )
     from shoal.study.transfer.picture import PICTURE, write
 
     name = folder.resolve().name
@@ -90,10 +100,13 @@ def transfer(
         else:
             show_ranks(found)
         say(f"written to {own} and {table}")
-    if len(every) > 1 and json:
-        print(dumps(described(over_seeds(every))), flush=True)
-    elif len(every) > 1:
-        show_means(over_seeds(every))
+    if len(every) > 1:
+        means = over_seeds(every)
+        if json:
+            print(dumps(described(means)), flush=True)
+        else:
+            show_means(means)
+        say(f"written to {write_csv(file.with_name(f'{file.stem}-means.csv'), mean_rows(means))}")
 
 
 def transfer_parts(

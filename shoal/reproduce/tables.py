@@ -133,6 +133,24 @@ def by_loss(rows: list[Row]) -> list[str]:
     return table(["what it adds to the two others", *groups], lines)
 
 
+def by_score(rows: list[Row]) -> list[str]:
+    """How well each score ranks what is received by what it gains, over all pairs and within a task."""
+    lines = [
+        [words, *(spread(row, name, end="_se") for row in rows)]
+        for words, name in (("all pairs", "rho"), ("within a task", "within"))
+    ]
+    return table(["", *(row["metric"] for row in rows)], lines)
+
+
+def scored(rows: list[Row]) -> list[str]:
+    """What is received gains, whatever the score, and how many pairs say so."""
+    row = rows[0]
+    return [
+        f"{row['seeds']} seeds, {row['pairs']:,} pairs in all: what a neighbour with the same start sends for a task "
+        f"(module, structure and head together) gains {gained(row)} points over a fresh start, whatever the pair."
+    ]
+
+
 def by_sharing(rows: list[Row]) -> list[str]:
     """Of every learner the final accuracy alone, and what each way of sharing adds to it."""
     found = {(row["dataset"], row["learner"], row["method"]): row for row in rows}
@@ -240,6 +258,8 @@ TABLES = {
     dropout.NAME: Table(by_dropout, dropout.NAME),
     grid.NAME: Table(by_sharing, grid.NAME),
     mixed.NAME: Table(by_kind, mixed.NAME),
+    "scores": Table(by_score, "scores"),
+    "scored": Table(scored, "scores"),
     "parts": Table(by_part, "parts"),
     "dictionaries": Table(by_network, "dictionaries"),
     "backbone": Table(by_backbone, "backbone"),

@@ -216,6 +216,23 @@ def test_what_a_part_adds_is_what_is_lost_without_it() -> None:
     ]
 
 
+def test_scores_are_a_column_each_with_errors_over_seeds() -> None:
+    rows = [
+        {"metric": name, "seeds": 4, "pairs": 2400, "rho": rho, "rho_se": 0.01, "within": within, "within_se": None,
+         "gain": 5.1, "gain_se": 0.4}
+        for name, rho, within in (("iou", 0.19, 0.33), ("leep", 0.33, 0.62))
+    ]  # fmt: skip
+    assert tables.by_score(rows) == [
+        "|  | iou | leep |",
+        "| --- | --- | --- |",
+        "| all pairs | 0.19 ± 0.01 | 0.33 ± 0.01 |",
+        "| within a task | 0.33 | 0.62 |",
+    ]
+    (words,) = tables.scored(rows)
+    assert words.startswith("4 seeds, 2,400 pairs in all: ")
+    assert " gains +5.10 ± 0.40 points over a fresh start" in words
+
+
 def test_a_table_that_nobody_makes_and_one_without_its_csv(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no table `nonsense`; allowed: compression, dropout, "):
         tables.filled(PAGE.format("nonsense"), tmp_path)

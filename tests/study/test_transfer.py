@@ -438,6 +438,9 @@ def test_several_seeds_have_a_picture_each_and_their_mean(finished: Path) -> Non
         f"mean of 2 seeds ± standard error; a received module gains {number(mean, '+.2f')} ± {number(error, '.2f')} "
         "points over a fresh one"
     )
+    (row,) = csv.DictReader(Path("fish-transfer-means.csv").read_text().splitlines())
+    assert (row["metric"], row["seeds"], row["pairs"]) == ("iou", "2", "12")
+    assert [float(row["gain"]), float(row["gain_se"])] == pytest.approx([mean, error], abs=1e-3)
 
 
 def test_several_seeds_as_json_end_with_their_means_and_wrong_ones_come_first(finished: Path) -> None:

@@ -315,6 +315,7 @@ class Means(NamedTuple):
     """What several seeds say: the gain of a received module, and how well metrics rank them."""
 
     seeds: int
+    pairs: int  # of all seeds
     gain: Mean
     rho: dict[str, Mean]
     within: dict[str, Mean]
@@ -329,7 +330,7 @@ def over_seeds(found: Sequence[Found]) -> Means:
     names = found[0].metrics
     rho = {name: mean([one.ranks[name].rho for one in found]) for name in names}
     within = {name: mean([one.ranks[name].within for one in found]) for name in names}
-    return Means(len(found), mean([one.gain for one in found]), rho, within)
+    return Means(len(found), sum(len(one.trials) for one in found), mean([one.gain for one in found]), rho, within)
 
 
 def table(found: Found) -> pl.DataFrame:
@@ -359,9 +360,24 @@ def summary(found: Found) -> dict[str, Any]:
 
 def described(means: Means) -> dict[str, Any]:
     """What `shoal transfer --json` says of several seeds; None: not defined."""
-
-    def both(one: Mean) -> list[float | None]:
-        return [value if isfinite(value) else None for value in one]
-
     metrics = {name: {"rho": both(means.rho[name]), "within": both(means.within[name])} for name in means.rho}
     return {"seeds": means.seeds, "gain": both(means.gain), "metrics": metrics}
+
+
+def mean_rows(means: Means) -> list[dict[str, Any]]:
+    """A row for each metric, of several seeds; None: not defined."""
+
+    def of(word: str, one: Mean) -> dict[str, float | None]:
+        return dict(zip((word, f"{word}_se"), both(one), strict=True))
+
+    head = {"seeds": means.seeds, "pairs": means.pairs}
+    gain = of("gain", means.gain)
+    return [
+        {"metric": name, **head, **of("rho", rho), **of("within", means.within[name]), **gain}
+        for name, rho in means.rho.items()
+    ]
+
+
+def both(one: Mean) -> list[float | None]:
+    """A mean and its error; None: not defined."""
+    return [value if isfinite(value) else None for value in one]
