@@ -69,24 +69,32 @@ def compared(
 
     Of several datasets it is their mean, seed by seed: under `paper` a seed means the same luck on several of them, so
     that a dataset more is no seed more. A rival counts as untried unless it ran on all that the method ran on. Agents
-    alone are those that begin with the same tasks as the rival.
+    alone are those that begin with the same tasks as the rival. Where a method and its rival begin with different
+    tasks, what each gains over agents alone that begin as it does is compared: accuracies on other tasks are not.
     """
     ran = [one for one in datasets if (protocol, one, claim.model, claim.method) in each]
 
-    def scores(methods: Sequence[str]) -> Scores:
-        keys = [(protocol, one, claim.model, method) for one, method in zip(ran, methods, strict=True)]
-        every = [each.get(key, {}) for key in keys]
-        seeds = set.intersection(*(set(one) for one in every)) if every else set()
-        return {seed: {claim.metric: fmean(one[seed][claim.metric] for one in every)} for seed in sorted(seeds)}
+    def base(dataset: str, method: str) -> str:
+        return base_of(protocol, dataset, claim.model, method)
 
-    def own(rival: str) -> list[str]:
-        if claim.method != "vanilla":
-            return [claim.method] * len(ran)
-        return [base_of(protocol, one, claim.model, rival) for one in ran]
+    def of(dataset: str, method: str, other: str) -> dict[int, float]:
+        """What a method has on a dataset, seed by seed, as it can be compared with another method."""
+        own = each.get((protocol, dataset, claim.model, method), {})
+        if base(dataset, method) == base(dataset, other):
+            return {seed: values[claim.metric] for seed, values in own.items()}
+        alone = each.get((protocol, dataset, claim.model, base(dataset, method)), {})
+        return {seed: own[seed][claim.metric] - alone[seed][claim.metric] for seed in own.keys() & alone.keys()}
+
+    def mean(every: Sequence[Mapping[int, float]]) -> Scores:
+        seeds = set.intersection(*map(set, every)) if every else set()
+        return {seed: {claim.metric: fmean(one[seed] for one in every)} for seed in sorted(seeds)}
 
     gaps = {}
     for rival in claim.rivals:
-        if gap := paired(scores(own(rival)), scores([rival] * len(ran)), claim.metric):
+        own = {one: base(one, rival) if claim.method == "vanilla" else claim.method for one in ran}
+        here = mean([of(one, own[one], rival) for one in ran])
+        there = mean([of(one, rival, own[one]) for one in ran])
+        if gap := paired(here, there, claim.metric):
             gaps[rival] = gap
     if not gaps:
         return None
@@ -118,7 +126,10 @@ def section(protocol: str, each: Mapping[Key, Scores]) -> list[str]:
         "",
     ]
     if protocol == "paper":
-        lines[0] += " Rows with and without a common start do not meet the same tasks: pairs are loose here."
+        lines[0] += (
+            " Rows with and without a common start do not meet the same tasks: there, what each gains over agents "
+            "alone that begin as it does is compared."
+        )
     found = judged(protocol, each)
     for claim in CLAIMS:
         here = [one for one in found if one.claim is claim]

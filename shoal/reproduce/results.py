@@ -129,7 +129,7 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     against = race.gaps["data"]
     state = "is not decided yet" if not race.shows("data") else "is shown" if against.mean > 0 else "is refuted"
     lines.append(
-        f"- **Modules are the cheapest help**: AUC {span(gains('modular', 'modmod', 'auc').values())}, for "
+        f"- **Modules help for the fewest bytes** of these: AUC {span(gains('modular', 'modmod', 'auc').values())}, for "
         f"1/{max(ratio):.0f} to 1/{min(ratio):.0f} of the bytes that images take on the MNISTs. That nets learn faster "
         f"with them than with images {state} ({tenths(against)})."
     )
@@ -143,9 +143,9 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     lines.append(f"- **All at once ends above each part** {'; '.join(said)}.")
     average = {model: gains(model, "fedavg", "final_accuracy") for model in ("monolithic", "modular")}
     every = [gain for one in average.values() for gain in one.values()]
-    least = min(MLP, key=lambda name: fmean(one[name] for one in average.values()))
-    where = "where agents have different data" if least == "combined" else f"on {least}"
-    lines.append(f"- **Averaging models** changes final accuracy by {span(every)} points, least {where}.")
+    lowest = min(MLP, key=lambda name: fmean(one[name] for one in average.values()))
+    where = "where agents have different data (combined)" if lowest == "combined" else f"on {lowest}"
+    lines.append(f"- **Averaging models** changes final accuracy by {span(every)} points; the lowest are {where}.")
     return lines
 
 

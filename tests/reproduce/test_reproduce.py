@@ -424,6 +424,29 @@ def cells_of(numbers: dict[str, list[float]], protocol: str = "fair") -> tuple[l
     return rows, seeds
 
 
+def test_claims_compare_gains_where_rows_begin_with_different_tasks() -> None:
+    """Under `paper`, modular agents that share images on mnist have starts of their own, as vanilla has; those that
+    share modules begin together, as `alone` does. On combined all begin together."""
+    claim = next(one for one in claims.CLAIMS if (one.words, one.model) == ("modmod learns fastest", "modular"))
+    levels = {"vanilla": 80.0, "data": 82.0, table1.ALONE: 90.0, "modmod": 93.5}
+    wobble = {"vanilla": 0.0, "data": 0.1, table1.ALONE: 0.0, "modmod": 0.3}
+    each = {
+        ("paper", dataset, "modular", method): {
+            seed: {"auc": level + seed + wobble[method] * (seed % 2)} for seed in range(4)
+        }
+        for dataset in ("mnist", "combined")
+        for method, level in levels.items()
+    }
+    found = claims.compared(claim, ["mnist"], "paper", each)
+    assert found is not None
+    assert found.gaps["data"].mean == pytest.approx((93.5 - 90) - (82 - 80) + 0.1)
+    same = claims.compared(claim, ["combined"], "paper", each)
+    assert same is not None
+    assert same.gaps["data"].mean == pytest.approx(93.5 - 82 + 0.1)
+    without = {key: scores for key, scores in each.items() if key[-1] != table1.ALONE}
+    assert claims.compared(claim, ["mnist"], "paper", without) is None  # no base, no comparison
+
+
 def test_claims_are_judged_by_paired_seeds() -> None:
     base = [93.0, 94.0, 92.0, 95.0]
     up = [one + 1 + 0.1 * at for at, one in enumerate(base)]
