@@ -241,6 +241,40 @@ def by_scenario(rows: list[Row]) -> list[str]:
     return table(["learner", *head], lines)
 
 
+def by_mode(rows: list[Row]) -> list[str]:
+    """Final accuracy, AUC and bytes of sharing modes on one small fleet."""
+    lines = [
+        [
+            row["sharing"],
+            *(spread(row, name, 1) for name in ("final_accuracy", "auc_normalised")),
+            f"{row['bytes_per_link_task']:,.0f}",
+        ]
+        for row in rows
+    ]
+    return table(["sharing", "final accuracy, %", "AUC, % of its maximum", "bytes per link and task"], lines)
+
+
+def by_case(experiment: str) -> Callable[[list[Row]], list[str]]:
+    """FedWeIT and what it is compared with, each with the drift that validation images chose."""
+
+    def made(rows: list[Row]) -> list[str]:
+        lines = [
+            [
+                row["case"] if row["drift"] is None else f"{row['case']} (drift {row['drift']:g})",
+                spread(row, "final", end="_se"),
+                number(row["forgetting"]),
+                spread(row, "while_learned", end="_se"),
+                *(f"{row[name]:,}" for name in ("bytes_per_link_task", "part_bytes")),
+            ]
+            for row in rows
+            if row["experiment"] == experiment and row["chosen"] == "yes"
+        ]
+        head = ["final accuracy, %", "forgetting, points", "while learned, %"]
+        return table([experiment, *head, "bytes per link and task", "of these, parts"], lines)
+
+    return made
+
+
 def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
@@ -264,6 +298,9 @@ TABLES = {
     "dictionaries": Table(by_network, "dictionaries"),
     "backbone": Table(by_backbone, "backbone"),
     "parts-lost": Table(by_loss, "parts"),
+    "special": Table(by_mode, "special"),
+    "fedweit-digits": Table(by_case("digits"), "fedweit"),
+    "fedweit-mnist": Table(by_case("mnist"), "fedweit"),
     benchmarks.SEQUENTIAL: Table(by_learner, benchmarks.SEQUENTIAL),
     benchmarks.SCENARIOS: Table(by_scenario, benchmarks.SCENARIOS),
     "table1-paper": Table(results.at_a_glance("paper"), "table1", "seeds"),

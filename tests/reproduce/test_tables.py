@@ -200,6 +200,28 @@ def test_masks_and_heads_are_set_side_by_side() -> None:
     assert tables.by_backbone([row])[2] == "| masks as bits | 99.00 ± 0.50 | 98.00 | 80.25 |  |  | 2,900 |"
 
 
+def test_modes_have_a_line_each_with_what_they_cost() -> None:
+    row = {"sharing": "push", "final_accuracy": 83.54, "final_accuracy_se_seeds": 2.81, "auc_normalised": 76.83}
+    row |= {"auc_normalised_se_seeds": None, "bytes_per_link_task": 3247.875}
+    assert tables.by_mode([row])[2:] == ["| push | 83.5 ± 2.8 | 76.8 | 3,248 |"]
+
+
+def test_of_fedweit_a_table_has_one_experiment_with_the_drift_that_was_chosen() -> None:
+    rows = [
+        {"experiment": experiment, "case": case, "drift": drift, "final": 77.25, "final_se": 2.5, "forgetting": -0.5,
+         "while_learned": 60.25, "while_learned_se": None, "bytes_per_link_task": 127683, "part_bytes": 7523,
+         "chosen": chosen}
+        for experiment, case, drift, chosen in (
+            ("digits", "replay alone", None, "yes"), ("digits", "decomposed alone", 1.0, None),
+            ("digits", "decomposed alone", 10.0, "yes"), ("mnist", "replay alone", None, "yes"),
+        )
+    ]  # fmt: skip
+    numbers = "77.25 ± 2.50 | -0.50 | 60.25 | 127,683 | 7,523 |"
+    head, _, *lines = tables.by_case("digits")(rows)
+    assert head.startswith("| digits | final accuracy, % | ")
+    assert lines == [f"| replay alone | {numbers}", f"| decomposed alone (drift 10) | {numbers}"]
+
+
 def test_what_a_part_adds_is_what_is_lost_without_it() -> None:
     rows = [
         {"parts": parts, "routes": "all", "seeds": 4, "lost": lost, "lost_se": error}
