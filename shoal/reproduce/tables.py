@@ -15,8 +15,11 @@ from typing import NamedTuple
 from shoal.errors import UserError
 from shoal.files import save
 from shoal.reproduce import benchmarks, compression, dropout, grid, mixed, results
+from shoal.reproduce.best import fullest
 from shoal.reproduce.results import lines_of as table
+from shoal.reproduce.table1 import MLP
 from shoal.runs.cells import Row, read_csv
+from shoal.sharing.combine import BUILT_IN as RULES
 from shoal.study.paired import Gain, chance
 
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end of table -->)", re.S)
@@ -241,6 +244,69 @@ def by_scenario(rows: list[Row]) -> list[str]:
     return table(["learner", *head], lines)
 
 
+def by_mode(rows: list[Row]) -> list[str]:
+    """Final accuracy, AUC and bytes of sharing modes on one small fleet."""
+    lines = [
+        [
+            row["sharing"],
+            *(spread(row, name, 1) for name in ("final_accuracy", "auc_normalised")),
+            f"{row['bytes_per_link_task']:,.0f}",
+        ]
+        for row in rows
+    ]
+    return table(["sharing", "final accuracy, %", "AUC, % of its maximum", "bytes per link and task"], lines)
+
+
+def by_case(experiment: str) -> Callable[[list[Row]], list[str]]:
+    """FedWeIT and what it is compared with, each with the drift that validation images chose."""
+
+    def made(rows: list[Row]) -> list[str]:
+        lines = [
+            [
+                row["case"] if row["drift"] is None else f"{row['case']} (drift {row['drift']:g})",
+                spread(row, "final", end="_se"),
+                number(row["forgetting"]),
+                spread(row, "while_learned", end="_se"),
+                *(f"{row[name]:,}" for name in ("bytes_per_link_task", "part_bytes")),
+            ]
+            for row in rows
+            if row["experiment"] == experiment and row["chosen"] == "yes"
+        ]
+        head = ["final accuracy, %", "forgetting, points", "while learned, %"]
+        return table([experiment, *head, "bytes per link and task", "of these, parts"], lines)
+
+    return made
+
+
+def by_gain(rows: list[Row]) -> list[str]:
+    """What each of the paper's ways of sharing gains over agents alone with the same start, protocol `paper`."""
+    best = {key[1:]: row for key, row in fullest(rows).items() if key[0] == "paper"}
+    lines = []
+    for model, method in dict.fromkeys(key[1:] for key in best):
+        own = [best.get((dataset, model, method)) for dataset in MLP]
+        if any(row is None or row["final_accuracy_gain"] is None for row in own):
+            continue
+        cells = [" / ".join(gained(row, f"{name}_gain") for name in ("final_accuracy", "auc")) for row in own if row]
+        sent = best[MLP[0], model, method]["bytes_per_link_task"]
+        lines.append([f"{model} {method}", *cells, "-" if sent is None else f"{sent:,.0f}"])
+    return table(["", *MLP, f"bytes per link and task, {MLP[0]}"], lines)
+
+
+def by_rule(rows: list[Row]) -> list[str]:
+    """Final accuracy of honest agents under each rule of averaging, where averaging has a gain to keep."""
+    found = {
+        (row["defence"], row["lie"], row["liars"]): row["accuracy"]
+        for row in rows
+        if (row["protocol"], row["model"], row["mode"]) == ("alike", "mlp", "fedavg")
+    }
+    names = [name for name in RULES if (name, None, 0) in found]
+    lines = []
+    for lie, liars in [(None, 0), *((lie, liars) for lie in ("sign-flip", "random") for liars in (1, 2))]:
+        cells = (found.get((name, lie, liars)) for name in names)
+        lines.append([f"{liars}: {lie}" if lie else "nobody", *("-" if one is None else f"{one:.1f}" for one in cells)])
+    return table(["liars of 8", *names], lines)
+
+
 def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
@@ -264,6 +330,11 @@ TABLES = {
     "dictionaries": Table(by_network, "dictionaries"),
     "backbone": Table(by_backbone, "backbone"),
     "parts-lost": Table(by_loss, "parts"),
+    "special": Table(by_mode, "special"),
+    "fedweit-digits": Table(by_case("digits"), "fedweit"),
+    "fedweit-mnist": Table(by_case("mnist"), "fedweit"),
+    "rules": Table(by_rule, "liars"),
+    "gains-paper": Table(by_gain, "table1"),
     benchmarks.SEQUENTIAL: Table(by_learner, benchmarks.SEQUENTIAL),
     benchmarks.SCENARIOS: Table(by_scenario, benchmarks.SCENARIOS),
     "table1-paper": Table(results.at_a_glance("paper"), "table1", "seeds"),

@@ -200,6 +200,60 @@ def test_masks_and_heads_are_set_side_by_side() -> None:
     assert tables.by_backbone([row])[2] == "| masks as bits | 99.00 ± 0.50 | 98.00 | 80.25 |  |  | 2,900 |"
 
 
+def test_modes_have_a_line_each_with_what_they_cost() -> None:
+    row = {"sharing": "push", "final_accuracy": 83.54, "final_accuracy_se_seeds": 2.81, "auc_normalised": 76.83}
+    row |= {"auc_normalised_se_seeds": None, "bytes_per_link_task": 3247.875}
+    assert tables.by_mode([row])[2:] == ["| push | 83.5 ± 2.8 | 76.8 | 3,248 |"]
+
+
+def test_of_fedweit_a_table_has_one_experiment_with_the_drift_that_was_chosen() -> None:
+    rows = [
+        {"experiment": experiment, "case": case, "drift": drift, "final": 77.25, "final_se": 2.5, "forgetting": -0.5,
+         "while_learned": 60.25, "while_learned_se": None, "bytes_per_link_task": 127683, "part_bytes": 7523,
+         "chosen": chosen}
+        for experiment, case, drift, chosen in (
+            ("digits", "replay alone", None, "yes"), ("digits", "decomposed alone", 1.0, None),
+            ("digits", "decomposed alone", 10.0, "yes"), ("mnist", "replay alone", None, "yes"),
+        )
+    ]  # fmt: skip
+    numbers = "77.25 ± 2.50 | -0.50 | 60.25 | 127,683 | 7,523 |"
+    head, _, *lines = tables.by_case("digits")(rows)
+    assert head.startswith("| digits | final accuracy, % | ")
+    assert lines == [f"| replay alone | {numbers}", f"| decomposed alone (drift 10) | {numbers}"]
+
+
+def test_gains_of_the_papers_modes_are_of_rows_that_all_datasets_have() -> None:
+    def row(dataset: str, method: str, gain: float | None, **more: Any) -> dict[str, Any]:
+        gains = {f"{name}_gain{end}": gain for name in ("final_accuracy", "auc") for end in ("", "_se")}
+        head = {"protocol": "paper", "draw": "authors", "seeds": 8, "dataset": dataset, "model": "modular"}
+        return {**head, "method": method, "bytes_per_link_task": 10830.1, **gains, **more}
+
+    every = ("mnist", "kmnist", "fashionmnist", "combined")
+    rows = [row(dataset, method, gain) for dataset in every for method, gain in (("vanilla", None), ("modmod", 0.5))]
+    rows += [row("mnist", "fedavg", 1.5), row("mnist", "modmod", 9.5, draw="agent", seeds=2)]
+    rows += [row(dataset, "modmod", 9.5, protocol="fair") for dataset in every]
+    cells = " | ".join(["+0.50 ± 0.50 / +0.50 ± 0.50"] * 4)
+    assert tables.by_gain(rows)[2:] == [f"| modular modmod | {cells} | 10,830 |"]
+
+
+def test_rules_are_a_column_each_where_averaging_has_a_gain() -> None:
+    rows = [
+        {"protocol": protocol, "model": "mlp", "mode": mode, "defence": rule, "lie": lie, "liars": liars,
+         "accuracy": accuracy}
+        for protocol, mode, rule, lie, liars, accuracy in (
+            ("alike", "alone", None, None, 0, 85.9), ("alike", "fedavg", "mean", None, 0, 91.31),
+            ("alike", "fedavg", "median", None, 0, 91.07), ("alike", "fedavg", "mean", "sign-flip", 1, 79.09),
+            ("short", "fedavg", "median", "sign-flip", 1, 81.21),
+        )
+    ]  # fmt: skip
+    head, _, nobody, first, *_ = tables.by_rule(rows)
+    assert (head, nobody, first) == (
+        "| liars of 8 | mean | median |",
+        "| nobody | 91.3 | 91.1 |",
+        "| 1: sign-flip | 79.1 | - |",
+    )
+
+
 def test_what_a_part_adds_is_what_is_lost_without_it() -> None:
     rows = [
         {"parts": parts, "routes": "all", "seeds": 4, "lost": lost, "lost_se": error}
