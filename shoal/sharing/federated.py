@@ -28,6 +28,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.contract import body_shapes, body_units
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
+from shoal.sharing.body import net_of, write_all
 from shoal.sharing.bounds import LARGEST, WEIGHTIEST, fresh, largest, sizes_of, too_large
 from shoal.sharing.combine import RULES, Heard, averaged
 from shoal.sharing.compress import (
@@ -392,11 +393,6 @@ class FedFish(Federated):
             write_all(post.stack, rows, values)
 
 
-def net_of(settings: Settings) -> tuple[str, int, int, int]:
-    """What two agents that average their modules have in common."""
-    return settings.model, settings.net.width, settings.net.depth, settings.net.basis
-
-
 def models(
     post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tensors | None = None, word: str = "fisher"
 ) -> Sequence[Mail]:
@@ -629,29 +625,6 @@ def whole_models(post: Post, bundle: Bundle) -> bool:
 
     whole = (noted(one, ("whole", count), lambda one=one: find(one["modules"])) for one in bundle.contents)  # type: ignore[misc]
     return all(whole)
-
-
-def write(stack: Stack, row: int, values: Tensors) -> None:
-    """Replace a lane's shared modules, and remember whether that changed anything. Adam's moments stay."""
-    for name, value in values.items():
-        now = stack.params[name][row, : len(value)]
-        if not torch.equal(now, value):
-            stack.moved[row] = True
-            now.copy_(value)
-
-
-def write_all(stack: Stack, rows: Tensor, values: Tensors) -> None:
-    """`write` of some rows at once."""
-    every = len(rows) == len(stack.lanes) and torch.equal(rows, torch.arange(len(rows)))
-    for name, value in values.items():
-        whole = stack.params[name][:, : value.shape[1]]
-        other = ((whole if every else whole[rows]) != value).flatten(1).any(1)
-        if every and other.all():
-            stack.moved[:] = True
-            whole.copy_(value)
-        elif other.any():
-            stack.moved[rows[other]] = True
-            whole[rows[other]] = value[other]
 
 
 def remembered(post: Post, words: Sequence[str]) -> State:
