@@ -18,7 +18,6 @@ from shoal.errors import SettingsError
 from shoal.fleet.stack import Stack
 from shoal.fleet.state import State
 from shoal.fleet.world import World
-from shoal.learners.batches import Batch
 from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Frame, Part, Tensors, tangent, trains_body
 from shoal.mail.bundle import Bundle, Links
@@ -54,6 +53,7 @@ from shoal.sharing.compress import (
 )
 from shoal.sharing.contract import Carries
 from shoal.sharing.mixing import MEAN, METROPOLIS, PUSH_SUM, mixed, offered, plain_gaps, pushed
+from shoal.sharing.penalty import remembered, scale
 from shoal.sharing.power import lengths, low_gaps, low_layout, products
 
 AT_ONCE = 256  # lanes whose weights are mixed at once
@@ -625,30 +625,6 @@ def whole_models(post: Post, bundle: Bundle) -> bool:
 
     whole = (noted(one, ("whole", count), lambda one=one: find(one["modules"])) for one in bundle.contents)  # type: ignore[misc]
     return all(whole)
-
-
-def remembered(post: Post, words: Sequence[str]) -> State:
-    """A mode's own state, for each word tensors shaped as what agents have in common; zero until something has
-    arrived."""
-    world, stack = post.world, post.stack
-    state = stack.of(post.mode.mode)
-    if "on" not in state:
-        state["on"] = torch.zeros(len(stack.lanes), device=world.device)
-        for word in words:
-            for name, units in world.model.body.items():
-                state[f"{word}.{name}"] = torch.zeros_like(stack.params[name][:, :units])
-    return state
-
-
-def scale(rule: str, batch: Batch) -> Tensor | float:
-    """How a penalty is added to the mean loss of a batch: once; or, as the paper's code does, once for each of its
-    tasks and divided by the number of its images."""
-    if rule == "once":
-        return 1.0
-    real = batch.weight > 0
-    same = (batch.task[:, None] == batch.task[None]) & real
-    tasks = (real / same.sum(1).clamp(min=1)).sum()  # every image counts for its part of a task
-    return tasks / batch.weight.sum().clamp(min=1)
 
 
 def normalised(matters: Tensors, rule: str, temperature: float) -> Tensors:

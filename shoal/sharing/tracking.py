@@ -23,8 +23,9 @@ from shoal.settings.groups import Settings
 from shoal.sharing.body import write_all
 from shoal.sharing.bounds import WEIGHTIEST
 from shoal.sharing.compress import NONE
-from shoal.sharing.federated import Federated, combined, models, remembered
+from shoal.sharing.federated import Federated, combined, models
 from shoal.sharing.mixing import PUSH_SUM, mixed, plain_gaps
+from shoal.sharing.penalty import remembered
 
 TRACK = "track"
 

@@ -35,8 +35,9 @@ from shoal.rng import key
 from shoal.settings.reading import resolve
 from shoal.sharing import federated as federated_modes
 from shoal.sharing.clock import due
-from shoal.sharing.federated import FedCurv, FedFish, FedProx, normalised, scale
+from shoal.sharing.federated import FedCurv, FedFish, FedProx, normalised
 from shoal.sharing.images import Held, held, store
+from shoal.sharing.penalty import scale
 from shoal.sharing.recv import Hard, Recv, nearness, score
 from shoal.sharing.simp import Simp, quotas
 from tests.fleets import exchange, fleet
