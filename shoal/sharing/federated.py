@@ -21,7 +21,7 @@ from shoal.fleet.world import World
 from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Frame, Part, Tensors, tangent, trains_body
 from shoal.mail.bundle import Bundle, Links
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver, identify, noted
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver, noted
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.contract import body_shapes, body_units
@@ -55,6 +55,7 @@ from shoal.sharing.contract import Carries
 from shoal.sharing.mixing import MEAN, METROPOLIS, PUSH_SUM, mixed, offered, plain_gaps, pushed
 from shoal.sharing.penalty import remembered, scale
 from shoal.sharing.power import lengths, low_gaps, low_layout, products
+from shoal.sharing.turns import receipts_owed, remember_turns, turned
 
 AT_ONCE = 256  # lanes whose weights are mixed at once
 
@@ -139,19 +140,7 @@ class Federated(Compressing):
 
     def ask(self, post: Post) -> list[Mail]:
         """Receipts for what has come at earlier exchanges, if they are wanted."""
-        if self.way == COPIES:
-            return receipts_of(post, self)
-        owed, mails = post.stack.of(self.owner).get("owed"), []
-        if owed is None:
-            return []
-        for row, lane in enumerate(post.world.lanes):
-            for other in post.out(lane):
-                task, epoch, last = owed[row, other.agent].tolist()
-                if last >= 0:
-                    model = identify(other, lane, self.mode, "model", task, epoch)
-                    payload = {"last": torch.tensor([last], dtype=torch.int32)}
-                    mails.append(post.mail(lane, other, "receipt", payload, 1, model))
-        return mails
+        return receipts_of(post, self) if self.way == COPIES else receipts_owed(post)
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         return models(post, questions, snapshot(post.world, post.stack))
@@ -409,13 +398,13 @@ def models(
     content = values | {f"{word}.{name}": tensor for name, tensor in (matters or {}).items()}
     if mode.way == DIFFERENCE:
         content = coded_now(post, mode, content)
-    if post.free and not confirms(post) and mode.way == NONE and mode.weights == MEAN:
+    if post.free and not mode.receipts and mode.way == NONE and mode.weights == MEAN:
         flat = {name: tensor.flatten(0, 1) for name, tensor in content.items()}
         flat["modules"] = torch.arange(count, dtype=torch.int32).repeat(len(world.lanes))
         begin = post.rows(post.links.senders) * count
         return post.bundle("model", flat, begin, np.full(len(begin), count))
     layout = post.mode.expects(world, "model", world.lanes[0])
-    turns = turned(post, receipts)
+    turns = turned(post, receipts, mode.receipts)
     for row, lane in enumerate(world.lanes):
         letters: dict[tuple[int, int], Tensors] = {}
         for other in post.out(lane):
@@ -429,55 +418,6 @@ def models(
                 letters[first, fits] = chosen | {"modules": at.int()} | degrees(post, mode, lane)
             mails.append(post.mail(lane, other, "model", letters[first, fits], fits))
     return mails
-
-
-def confirms(post: Post) -> bool:
-    """Do receivers confirm what they accept?"""
-    return isinstance(post.mode, Federated) and post.mode.receipts
-
-
-def turned(post: Post, receipts: Sequence[Mail]) -> Tensor | None:
-    """With which module every edge goes on over which not all went, [L, agents]: that after the last one that has left
-    or, if receivers confirm what they accept, after the last one confirmed. None: with the first."""
-    count, turns = body_units(post.world.model), post.stack.of(post.mode.owner).get("turn")
-    if confirms(post):
-        gone = [(mail.receiver, mail.sender, int(mail.payload["last"])) for mail in receipts]
-    else:
-        models = [mail for mail in post.sent.values() if mail.kind == "model" and post.fault(mail) == ACCEPTED]
-        left = [mail for mail in models if 0 < len(mail.payload["modules"]) < count]
-        gone = [(mail.sender, mail.receiver, int(mail.payload["modules"][-1])) for mail in left]
-    if not gone:
-        return turns
-    if turns is None:
-        turns = torch.zeros(len(post.stack.lanes), post.world.settings.agents, dtype=torch.int64)
-    turns = turns.clone()
-    for sender, receiver, last in gone:
-        turns[post.world.row[sender], receiver.agent] = (last + 1) % count
-    return turns
-
-
-def remember_turns(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> None:
-    """Remember with which module every edge goes on and, if receipts are wanted, what is to be confirmed."""
-    turns, state = turned(post, receipts), post.stack.of(post.mode.owner)
-    if turns is not None:
-        state["turn"] = turns
-    if confirms(post):
-        state["owed"] = owed(post, answers)
-
-
-def owed(post: Post, answers: Sequence[Mail]) -> Tensor:
-    """What every lane has still to confirm, [L, agents, 3]: task and epoch of the sender's mail, and the last module in
-    it; -1: nothing."""
-    found = post.stack.of(post.mode.owner).get("owed")
-    if found is None:
-        found = torch.full((len(post.stack.lanes), post.world.settings.agents, 3), -1)
-    for mail in post.sent.values():
-        if mail.kind == "receipt":
-            found[post.world.row[mail.sender], mail.receiver.agent] = -1
-    for mail in answers:
-        what = torch.tensor([mail.task, mail.epoch, int(mail.payload["modules"][-1])])
-        found[post.world.row[mail.receiver], mail.sender.agent] = what
-    return found
 
 
 def combined(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> tuple[Tensor, Tensors]:
@@ -494,7 +434,7 @@ def combined(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail]) -> t
         return mixed(post, copied_gaps(post, mode, receipts, answers), mode.step)
     if mode.way == POWER:
         return mixed(post, low_gaps(post, mode, answers), 1.0)
-    remember_turns(post, receipts, answers)
+    remember_turns(post, receipts, answers, mode.receipts)
     if mode.way == DIFFERENCE:
         own = as_sent(post, mode) if answers else None
         return mixed(post, plain_gaps(post, opened(post, mode, answers), own), mode.step)
