@@ -10,16 +10,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.stack import Stack
-from shoal.fleet.state import State
 from shoal.fleet.world import World
-from shoal.learners.fisher import fisher, snapshot
-from shoal.learners.step import Frame, Part, Tensors, tangent, trains_body
+from shoal.learners.fisher import snapshot
+from shoal.learners.step import Tensors
 from shoal.mail.bundle import Bundle, Links
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver, noted
 from shoal.mail.post import Post
@@ -27,7 +26,7 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.contract import body_shapes, body_units
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
-from shoal.sharing.body import net_of, write_all
+from shoal.sharing.body import net_of
 from shoal.sharing.bounds import LARGEST, WEIGHTIEST, fresh, largest, sizes_of, too_large
 from shoal.sharing.combine import RULES, Heard, averaged
 from shoal.sharing.compress import (
@@ -53,15 +52,12 @@ from shoal.sharing.compress import (
 )
 from shoal.sharing.contract import Carries
 from shoal.sharing.mixing import MEAN, METROPOLIS, PUSH_SUM, mixed, offered, plain_gaps, pushed
-from shoal.sharing.penalty import remembered, scale
 from shoal.sharing.power import lengths, low_gaps, low_layout, products
 from shoal.sharing.turns import receipts_owed, remember_turns, turned
 
-AT_ONCE = 256  # lanes whose weights are mixed at once
-
 
 class Federated(Compressing):
-    """What the four have in common: everybody sends its modules to everybody's neighbours."""
+    """What modes that average models have in common: everybody sends its modules to its neighbours."""
 
     between: ClassVar[str] = "agents of the same model, net.width, net.depth and net.basis"
     asking: ClassVar[tuple[str, ...]] = ("receipt",)
@@ -212,174 +208,6 @@ class Federated(Compressing):
         count = fitting(body_units(world.model), look, room)
         receipts = [Quote("receipt", 1, 1)] if self.receipts or self.way == COPIES else []
         return [*receipts, Quote("model", count, numbers(look, count))]
-
-
-class FedAvg(Federated):
-    """Averaging with neighbours (McMahan et al. 2017, without the server)."""
-
-    mode: Literal["fedavg"] = "fedavg"
-
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """The mean over oneself and what has arrived."""
-        rows, mean = combined(post, questions, answers)
-        write_all(post.stack, rows, mean)
-
-
-class FedProx(Federated):
-    """Averaging, and a pull back to the average while learning (Li et al. 2020)."""
-
-    mode: Literal["fedprox"] = "fedprox"
-    mu: NonNegativeFloat = Field(0.01, description="strength of the pull")
-    squared: bool = Field(True, description="mu/2 times the squared distance, as published, or the plain one")
-    scaling: Literal["once", "task"] = Field(
-        "once", description="added to the mean loss once, or once per task in the batch and divided by its images"
-    )
-
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """The mean over oneself and what has arrived; it is the anchor until the next exchange."""
-        state = remembered(post, ("anchor",))
-        rows, mean = combined(post, questions, answers)
-        write_all(post.stack, rows, mean)
-        state["on"][rows] = 1
-        for name, value in mean.items():
-            state[f"anchor.{name}"][rows] = value
-
-    def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
-        return "on" in stack.of(self.mode) and trains_body(world, parts)
-
-    def penalty(self, frame: Frame) -> Tensor:
-        """One agent's mu/2 times the sum over shared tensors of |w - anchor|^2 (or of |w - anchor|)."""
-        total = frame.batch.weight.new_zeros(())
-        for name in frame.model.body:
-            anchor = frame.state[f"anchor.{name}"]
-            gap = (frame.free[name][: len(anchor)] - anchor).flatten(1)
-            total = total + (gap.square().sum() if self.squared else torch.linalg.vector_norm(gap, dim=1).sum())
-        return self.mu / 2 * frame.state["on"] * total * scale(self.scaling, frame.batch)
-
-    def pull(self, frame: Frame) -> Tensors:
-        factor, found = self.mu / 2 * frame.state["on"] * scale(self.scaling, frame.batch), {}
-        for name in frame.model.body:
-            anchor = frame.state[f"anchor.{name}"]
-            gap = frame.free[name][: len(anchor)] - anchor
-            if self.squared:
-                found[name] = factor * (2 * gap)
-            else:
-                length = torch.linalg.vector_norm(gap.flatten(1), dim=1).view(-1, *[1] * (gap.ndim - 1))
-                found[name] = factor * (gap / length).where(length > 0, 0)
-        return found
-
-
-class FedCurv(Federated):
-    """Averaging, and a pull to each neighbour's weights where they matter to it (Shoham et al. 2019)."""
-
-    copies: ClassVar[int] = 2
-    example: ClassVar[Mapping[str, Any]] = {"every": 2, "samples": 8}
-    mode: Literal["fedcurv"] = "fedcurv"
-    mu: NonNegativeFloat = Field(1.0, description="strength of the pull")
-    fisher: Literal["sample", "batch", "frozen"] = Field(
-        "sample",
-        description="what matters: squared gradients per image, per batch, or (the paper's modular nets) nothing",
-    )
-    samples: PositiveInt = Field(64, description="images that fisher = sample looks at")
-    scaling: Literal["once", "task"] = Field(
-        "once", description="added to the mean loss once, or once per task in the batch and divided by its images"
-    )
-
-    def suits(self, settings: Settings) -> None:
-        """What matters is sent once, and means something only if all of it is."""
-        super().suits(settings)
-        if self.compress not in (NONE, "int8") or self.way == COPIES:
-            raise SettingsError(
-                f"mode `fedcurv` can send what matters as int8 in the difference form or as it is, got compress = "
-                f"{self.compress} in form {self.way}; use compress = int8, or another mode"
-            )
-
-    def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
-        """Everybody's modules, and how much each weight matters to it, to everybody's neighbours."""
-        matters = fisher(post.world, post.stack, self.fisher, self.samples)
-        return models(post, questions, snapshot(post.world, post.stack), matters)
-
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """The mean over oneself and what has arrived; and sum_j F_j and sum_j F_j w_j, which is all that the sum over
-        neighbours of F_j (w - w_j)^2 needs for its gradient. What came earlier is forgotten."""
-        state = remembered(post, ("sum", "moment"))
-        write_all(post.stack, *combined(post, questions, answers))
-        if isinstance(answers, Bundle):
-            self.remember_all(post, answers, state)
-            return
-        if self.way == DIFFERENCE:
-            answers = opened(post, self, answers)
-        for lane, mails in by_receiver(answers).items():
-            row = post.world.row[lane]
-            state["on"][row] = 1
-            for name in post.world.model.body:
-                total, moment = state[f"sum.{name}"][row].zero_(), state[f"moment.{name}"][row].zero_()
-                for mail in mails:
-                    at = mail.payload["modules"].long()
-                    matters, value = mail.payload[f"fisher.{name}"], mail.payload[name]
-                    total[at] += matters
-                    moment[at] += matters * value
-
-    def remember_all(self, post: Post, bundle: Bundle, state: State) -> None:
-        """The same of a bundle: of every receiver the first mail, then the second, and so on."""
-        count = body_units(post.world.model)
-        senders, receivers = torch.from_numpy(bundle.first // count), post.rows(bundle.links.receivers)
-        turns = [torch.from_numpy(turn) for turn in in_turn(receivers)]
-        rows = torch.from_numpy(receivers)
-        state["on"][rows] = 1
-        for name in post.world.model.body:
-            value, matters = (bundle.content[key].unflatten(0, (-1, count)) for key in (name, f"fisher.{name}"))
-            weighed = matters * value
-            for word, what in (("sum", matters), ("moment", weighed)):
-                total = state[f"{word}.{name}"]
-                total[rows] = 0
-                for turn in turns:
-                    total[rows[turn]] += what[senders[turn]]
-
-    def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
-        return "on" in stack.of(self.mode) and trains_body(world, parts)
-
-    def penalty(self, frame: Frame) -> Tensor:
-        """One agent's mu times the sum over neighbours and weights of F_j (w - w_j)^2, as its tangent: the gradient is
-        all that a step needs, and half the work."""
-        return tangent(frame, self.pull(frame))
-
-    def pull(self, frame: Frame) -> Tensors:
-        factor, found = 2 * self.mu * frame.state["on"] * scale(self.scaling, frame.batch), {}
-        for name in frame.model.body:
-            matters, moment = frame.state[f"sum.{name}"], frame.state[f"moment.{name}"]
-            found[name] = factor * (matters * frame.free[name][: len(matters)] - moment)
-        return found
-
-
-class FedFish(Federated):
-    """Averaging that spares what matters to oneself (Le et al. 2024): w <- F w + (1 - F) mean. F stays one's own."""
-
-    example: ClassVar[Mapping[str, Any]] = {"every": 2, "samples": 8}
-    mode: Literal["fedfish"] = "fedfish"
-    fisher: Literal["sample", "batch", "frozen"] = Field(
-        "sample",
-        description="what matters: squared gradients per image, per batch, or (the paper's modular nets) nothing",
-    )
-    samples: PositiveInt = Field(64, description="images that fisher = sample looks at")
-    norm: Literal["rank", "max", "softmax"] = Field(
-        "rank", description="F in 0..1 by rank in its tensor, by its tensor's largest, or softmax over all (inert)"
-    )
-    temperature: PositiveFloat = Field(0.01, description="of the softmax")
-
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """Between one's own weights and the mean over oneself and what has arrived."""
-        matters = fisher(post.world, post.stack, self.fisher, self.samples) if answers else {}
-        own = snapshot(post.world, post.stack)
-        every, means_ = combined(post, questions, answers)
-        for some in torch.arange(len(every)).split(AT_ONCE):
-            rows, values = every[some], {}
-            kept = normalised({name: one[rows] for name, one in matters.items()}, self.norm, self.temperature)
-            for name, share in kept.items():
-                mine, mean = own[name][rows], means_[name][some]
-                # Where both are the same, so is what lies between them: rounding must not move it.
-                values[name] = torch.where(mine == mean, mean, share * mine + (1 - share) * mean)
-            write_all(post.stack, rows, values)
 
 
 def models(
@@ -545,14 +373,6 @@ def circles(world: World, links: Links, models: np.ndarray, mine: np.ndarray, co
     return Circles(rows, group, sets[alike], sizes[alike], places[alike])
 
 
-def in_turn(receivers: np.ndarray) -> list[np.ndarray]:
-    """Places of the first mail of every receiver, of the second, and so on."""
-    order = np.argsort(receivers, kind="stable")
-    sorted_ = receivers[order]
-    turn = np.arange(len(order)) - np.searchsorted(sorted_, sorted_)
-    return [order[turn == at] for at in range(int(turn.max(initial=-1)) + 1)]
-
-
 def whole_models(post: Post, bundle: Bundle) -> bool:
     """Does a bundle hold nothing but whole models, all modules in their order?"""
     count = body_units(post.world.model)
@@ -565,33 +385,3 @@ def whole_models(post: Post, bundle: Bundle) -> bool:
 
     whole = (noted(one, ("whole", count), lambda one=one: find(one["modules"])) for one in bundle.contents)  # type: ignore[misc]
     return all(whole)
-
-
-def normalised(matters: Tensors, rule: str, temperature: float) -> Tensors:
-    """How much of its own weights each lane keeps, in 0..1, by how much they matter, [L, units, ...]."""
-    if rule == "softmax":
-        flat = torch.cat([tensor.flatten(1) for tensor in matters.values()], 1)
-        parts = (flat / temperature).softmax(1).split([tensor[0].numel() for tensor in matters.values()], 1)
-        return {name: part.reshape(tensor.shape) for part, (name, tensor) in zip(parts, matters.items(), strict=True)}
-    found = {}
-    for name, tensor in matters.items():
-        rows = tensor.flatten(2)  # a module's weights are a tensor of their own
-        if rule == "max":
-            share = rows / rows.max(2, keepdim=True).values.clamp(min=torch.finfo(rows.dtype).tiny)
-        else:
-            share = ranks(rows) / max(1, rows.shape[2] - 1)
-        found[name] = share.view_as(tensor)
-    return found
-
-
-def ranks(rows: Tensor) -> Tensor:
-    """The rank of each number along the last axis, int64 from 0 on; equal ones have the lowest of theirs."""
-    values = rows.cpu().numpy()
-    order = values.argsort(-1)  # quicker than torch's sort
-    placed = np.take_along_axis(values, order, -1)
-    first = np.ones(values.shape, bool)
-    first[..., 1:] = placed[..., 1:] != placed[..., :-1]
-    place = np.maximum.accumulate(np.where(first, np.arange(values.shape[-1]), 0), -1)
-    found = np.empty(values.shape, np.int64)
-    np.put_along_axis(found, order, place, -1)
-    return torch.from_numpy(found).to(rows.device)
