@@ -5,8 +5,9 @@ from typing import Literal
 
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
+from shoal.sharing.arrived import combined
 from shoal.sharing.body import write_all
-from shoal.sharing.federated import Federated, combined
+from shoal.sharing.federated import Federated
 
 
 class FedAvg(Federated):

@@ -19,9 +19,10 @@ from shoal.mail.mail import Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.models.contract import body_units
 from shoal.settings.groups import Settings
+from shoal.sharing.arrived import combined
 from shoal.sharing.body import write_all
 from shoal.sharing.compress import COPIES, DIFFERENCE, NONE, opened
-from shoal.sharing.federated import Federated, combined, models
+from shoal.sharing.federated import Federated, models
 from shoal.sharing.penalty import remembered, scale
 
 

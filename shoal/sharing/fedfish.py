@@ -12,8 +12,9 @@ from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Tensors
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
+from shoal.sharing.arrived import combined
 from shoal.sharing.body import write_all
-from shoal.sharing.federated import Federated, combined
+from shoal.sharing.federated import Federated
 
 AT_ONCE = 256  # lanes whose weights are mixed at once
 

@@ -12,8 +12,9 @@ from shoal.fleet.world import World
 from shoal.learners.step import Frame, Part, Tensors, trains_body
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
+from shoal.sharing.arrived import combined
 from shoal.sharing.body import write_all
-from shoal.sharing.federated import Federated, combined
+from shoal.sharing.federated import Federated
 from shoal.sharing.penalty import remembered, scale
 
 

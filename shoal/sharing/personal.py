@@ -16,8 +16,9 @@ from shoal.learners.step import Frame, Part, Tensors, trains_body
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
 from shoal.settings.groups import Settings
+from shoal.sharing.arrived import combined
 from shoal.sharing.fedavg import FedAvg
-from shoal.sharing.federated import Federated, combined, models
+from shoal.sharing.federated import Federated, models
 from shoal.sharing.penalty import remembered
 
 
