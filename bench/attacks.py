@@ -26,7 +26,7 @@ from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.settings.reading import EXPERIMENTS
 from shoal.settings.reading import read as settings_of
-from shoal.sharing.federated import FedAvg
+from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.recv import Recv
 

@@ -1,7 +1,8 @@
 """How many lines a method takes: `python -m bench.lines`.
 
 Counted are the lines of a learner's or a mode's class and of all in its file that the class comes to use, base classes
-too, without blank lines, comments and docstrings. What lies in other files is shared by several.
+too, without blank lines, comments and docstrings. What lies in other files is shared by several; what federated modes
+share is counted beside them.
 """
 
 import ast
@@ -11,7 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.learners.table import LEARNERS
+from shoal.sharing import arrived, body, federated, penalty, turns
 from shoal.sharing.modes import MODES
+
+COMMON = (federated, arrived, turns, body, penalty)  # what federated modes share, but for compression and mixing
 
 
 def methods() -> dict[str, Mapping[str, int]]:
@@ -23,7 +27,7 @@ def methods() -> dict[str, Mapping[str, int]]:
 def lines(kind: type) -> int:
     """Lines of a class, and of all in its file that it comes to use."""
     text = Path(inspect.getfile(kind)).read_text()
-    known = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    known = defined(text)
     wanted, found = [kind.__name__], set[str]()
     while wanted:
         name = wanted.pop()
@@ -31,6 +35,17 @@ def lines(kind: type) -> int:
             found.add(name)
             wanted += [one.id for one in ast.walk(known[name]) if isinstance(one, ast.Name)]
     return sum(code(known[name], text.splitlines()) for name in found)
+
+
+def common() -> int:
+    """Lines of what federated modes share."""
+    texts = [inspect.getsource(file) for file in COMMON]
+    return sum(code(node, text.splitlines()) for text in texts for node in defined(text).values())
+
+
+def defined(text: str) -> dict[str, ast.FunctionDef | ast.ClassDef]:
+    """The functions and classes of a file, by name."""
+    return {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
 def code(node: ast.FunctionDef | ast.ClassDef, text: list[str]) -> int:
@@ -51,6 +66,7 @@ def main() -> None:
         middle = statistics.median(found.values())
         print(f"{len(found)} {what}: median {middle:g} lines, largest {found[largest]} ({largest})")
         print("  " + ", ".join(f"{name} {count}" for name, count in sorted(found.items(), key=lambda one: one[1])))
+    print(f"federated modes share {common()} lines more")
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ from shoal.models.contract import body_shapes
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.settings.policies import contents
+from shoal.sharing.body import net_of, write
 from shoal.sharing.contract import Carries, Sharing
-from shoal.sharing.federated import net_of, write
 
 WEIGHTS = "weights"  # what agents of the same model have in common
 ON = "on"  # the agents to which something has come

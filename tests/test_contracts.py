@@ -16,7 +16,7 @@ from shoal.models.table import MODELS
 from shoal.models.wrapped import wrapped
 from shoal.network.graphs import GRAPHS
 from shoal.sharing.combine import RULES, Array, Heard, Rule, mean, total
-from shoal.sharing.federated import FedAvg
+from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.modes import MODES
 from shoal.sharing.scores import SCORES, Metric
 from shoal.testing import check_graph, check_learner, check_mode, check_model, check_rule, check_score

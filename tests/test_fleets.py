@@ -23,7 +23,7 @@ from shoal.learners.replay import Replay
 from shoal.models.table import MODELS
 from shoal.runs.record import RecordError
 from shoal.runs.tables import posted
-from shoal.sharing.federated import FedAvg
+from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.modes import MODES
 from tests.command import DIGITS, TINY, call
 

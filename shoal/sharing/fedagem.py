@@ -22,8 +22,10 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, numbers
 from shoal.models.contract import body_shapes
 from shoal.settings.groups import Settings
+from shoal.sharing.arrived import combined
+from shoal.sharing.body import write_all
 from shoal.sharing.contract import Carries
-from shoal.sharing.federated import Federated, combined, models, write_all
+from shoal.sharing.federated import Federated, models
 
 STEEPEST = 1e6  # no slope that is sent is larger
 

@@ -19,9 +19,9 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.decomposed import BASE, LAST, SCALE, Decomposed
 from shoal.settings.groups import Settings
+from shoal.sharing.body import net_of, write
 from shoal.sharing.bounds import too_large
 from shoal.sharing.contract import Carries, Sharing
-from shoal.sharing.federated import net_of, write
 from shoal.sharing.slots import slots
 
 LARGE = 100.0  # no entry of a part that is sent is larger

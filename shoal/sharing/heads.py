@@ -20,8 +20,8 @@ from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.frozen import BIAS
 from shoal.models.heads import NAMES
 from shoal.settings.groups import Settings
+from shoal.sharing.body import net_of
 from shoal.sharing.contract import Carries, Sharing
-from shoal.sharing.federated import net_of
 from shoal.sharing.images import classes_only, ids
 from shoal.sharing.slots import slots
 

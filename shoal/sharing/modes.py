@@ -4,7 +4,10 @@ from shoal.doors import Table, is_a
 from shoal.sharing.colla import CoLLA
 from shoal.sharing.contract import Sharing
 from shoal.sharing.fedagem import FedAGEM
-from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
+from shoal.sharing.fedavg import FedAvg
+from shoal.sharing.fedcurv import FedCurv
+from shoal.sharing.fedfish import FedFish
+from shoal.sharing.fedprox import FedProx
 from shoal.sharing.fedweit import FedWeIT
 from shoal.sharing.heads import Heads
 from shoal.sharing.labels import Labels

@@ -16,7 +16,10 @@ from shoal.learners.step import Frame, Part, Tensors, trains_body
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
 from shoal.settings.groups import Settings
-from shoal.sharing.federated import FedAvg, Federated, combined, models, remembered
+from shoal.sharing.arrived import combined
+from shoal.sharing.fedavg import FedAvg
+from shoal.sharing.federated import Federated, models
+from shoal.sharing.penalty import remembered
 
 
 def in_one_piece(mode: Federated, settings: Settings) -> None:

@@ -20,10 +20,13 @@ from shoal.mail.mail import Expected, Mail
 from shoal.mail.post import Post
 from shoal.models.contract import Model, Usage, body_shapes
 from shoal.settings.groups import Settings
+from shoal.sharing.arrived import combined
+from shoal.sharing.body import write_all
 from shoal.sharing.bounds import WEIGHTIEST
 from shoal.sharing.compress import NONE
-from shoal.sharing.federated import Federated, combined, models, remembered, write_all
+from shoal.sharing.federated import Federated, models
 from shoal.sharing.mixing import PUSH_SUM, mixed, plain_gaps
+from shoal.sharing.penalty import remembered
 
 TRACK = "track"
 

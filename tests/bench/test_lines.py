@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.lines import lines, methods
+from bench.lines import common, lines, methods
 from shoal.learners.table import LEARNERS
 from shoal.sharing.modes import MODES
 
@@ -53,3 +53,4 @@ def test_all_methods_are_counted() -> None:
     found = methods()
     assert [set(one) for one in found.values()] == [set(LEARNERS), set(MODES)]
     assert all(count > 0 for one in found.values() for count in one.values())
+    assert common() > max(found["sharing modes"][name] for name in ("fedavg", "fedprox", "fedcurv", "fedfish"))

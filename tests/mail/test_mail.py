@@ -40,7 +40,7 @@ from shoal.runs.record import Record
 from shoal.runs.tables import posted, traffic
 from shoal.settings.part import Budget
 from shoal.sharing.contract import Sharing
-from shoal.sharing.federated import FedAvg
+from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.modes import MODES
 from shoal.sharing.plan import plan
 from shoal.sharing.recv import Recv

@@ -17,7 +17,7 @@ from shoal.settings.groups import Kind, Net, Settings, Tasks
 from shoal.settings.protocols import switches
 from shoal.settings.reading import experiments, override, read, resolve
 from shoal.settings.writing import toml
-from shoal.sharing.federated import FedAvg
+from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.modes import MODES
 from shoal.sharing.uniform import Uniform
 from tests.fleets import models_of

@@ -10,7 +10,10 @@ from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.sharing.combine import RULES, Heard, averaged
 from shoal.sharing.contract import Sharing
-from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
+from shoal.sharing.fedavg import FedAvg
+from shoal.sharing.fedcurv import FedCurv
+from shoal.sharing.fedfish import FedFish
+from shoal.sharing.fedprox import FedProx
 from tests.fleets import FEW
 from tests.fleets import fleet as small
 

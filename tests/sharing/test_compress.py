@@ -18,7 +18,10 @@ from shoal.mail.filters import Filter
 from shoal.mail.mail import LOST, Mail, pack
 from shoal.rng import key
 from shoal.sharing.codecs import CODECS
-from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
+from shoal.sharing.fedavg import FedAvg
+from shoal.sharing.fedcurv import FedCurv
+from shoal.sharing.fedfish import FedFish
+from shoal.sharing.fedprox import FedProx
 from shoal.sharing.plan import plan
 from tests.fleets import exchange, fleet
 

@@ -33,10 +33,13 @@ from shoal.models.contract import body_units
 from shoal.models.params import MODULE as NAMES
 from shoal.rng import key
 from shoal.settings.reading import resolve
-from shoal.sharing import federated as federated_modes
+from shoal.sharing import fedfish
 from shoal.sharing.clock import due
-from shoal.sharing.federated import FedCurv, FedFish, FedProx, normalised, scale
+from shoal.sharing.fedcurv import FedCurv
+from shoal.sharing.fedfish import FedFish, normalised
+from shoal.sharing.fedprox import FedProx
 from shoal.sharing.images import Held, held, store
+from shoal.sharing.penalty import scale
 from shoal.sharing.recv import Hard, Recv, nearness, score
 from shoal.sharing.simp import Simp, quotas
 from tests.fleets import exchange, fleet
@@ -899,7 +902,7 @@ def test_fedfish_lies_between_ones_own_weights_and_the_mean(monkeypatch: pytest.
     for name in NAMES:
         matters[name].flatten(2)[..., 0] = 8.0
         matters[name].flatten(2)[..., 1] = 4.0
-    monkeypatch.setattr(federated_modes, "fisher", lambda *arguments: matters)
+    monkeypatch.setattr(fedfish, "fisher", lambda *arguments: matters)
     exchange(world, stack)
     for name in NAMES:
         flat = stack.params[name].flatten(2)

@@ -1,0 +1,36 @@
+"""The body of nets, what agents of the same model have in common: whose are alike, and how it is written."""
+
+import torch
+from torch import Tensor
+
+from shoal.fleet.stack import Stack
+from shoal.learners.step import Tensors
+from shoal.settings.groups import Settings
+
+
+def net_of(settings: Settings) -> tuple[str, int, int, int]:
+    """What two agents whose nets are alike have in common."""
+    return settings.model, settings.net.width, settings.net.depth, settings.net.basis
+
+
+def write(stack: Stack, row: int, values: Tensors) -> None:
+    """Replace a lane's shared modules, and remember whether that changed anything. Adam's moments stay."""
+    for name, value in values.items():
+        now = stack.params[name][row, : len(value)]
+        if not torch.equal(now, value):
+            stack.moved[row] = True
+            now.copy_(value)
+
+
+def write_all(stack: Stack, rows: Tensor, values: Tensors) -> None:
+    """`write` of some rows at once."""
+    every = len(rows) == len(stack.lanes) and torch.equal(rows, torch.arange(len(rows)))
+    for name, value in values.items():
+        whole = stack.params[name][:, : value.shape[1]]
+        other = ((whole if every else whole[rows]) != value).flatten(1).any(1)
+        if every and other.all():
+            stack.moved[:] = True
+            whole.copy_(value)
+        elif other.any():
+            stack.moved[rows[other]] = True
+            whole[rows[other]] = value[other]
