@@ -129,7 +129,7 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     against = race.gaps["data"]
     state = "is not decided yet" if not race.shows("data") else "is shown" if against.mean > 0 else "is refuted"
     lines.append(
-        f"- **Modules help for the fewest bytes** of these: AUC {span(gains('modular', 'modmod', 'auc').values())}, for "
+        f"- **Modules help for the fewest bytes**: AUC {span(gains('modular', 'modmod', 'auc').values())}, for "
         f"1/{max(ratio):.0f} to 1/{min(ratio):.0f} of the bytes that images take on the MNISTs. That nets learn faster "
         f"with them than with images {state} ({tenths(against)})."
     )
