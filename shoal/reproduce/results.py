@@ -112,11 +112,12 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     plain, modular = (gains(model, "data", "final_accuracy") for model in ("monolithic", "modular"))
     size = [results for results in (per_link(fit["fair", name, "monolithic", "data"]) for name in MLP) if results]
     most = " most" if fmean(plain.values()) > fmean(modular.values()) else ""
+    old = [name for name in MLP if any(former(row) for row in here if row["dataset"] == name)]
+    drawn = "" if not old else "; tasks as shoal 0.1 drew them" + f" on {', '.join(old)}" * (len(old) < len(MLP))
     lines = [
         "Four datasets, protocol `fair` (one clean setting for all), seeds 0 to "
         f"{' or 0 to '.join(str(count - 1) for count in counts)}, over agents alone, paired over seeds ± standard error"
-        + ("; tasks as shoal 0.1 drew them" if any(former(row) for row in here) else "")
-        + " ([tables](docs/results.md)):",
+        f"{drawn} ([tables](docs/results.md)):",
         "",
         f"- **Images help nets in one piece{most}**: {span(plain.values())} points of final accuracy, for "
         f"{min(size) / 1e6:.2f} to {max(size) / 1e6:.2f} MB per link and task; modular nets {span(modular.values())}.",
