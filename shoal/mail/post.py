@@ -16,33 +16,28 @@ import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane
-from shoal.errors import UserError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, moment
-from shoal.mail.bundle import Bundle, Gathered, Links, Lot, beside, gathered
+from shoal.mail.bundle import Bundle, Links, Lot, beside, gathered
 from shoal.mail.filters import Way, left, open_to_all, sent, stopped, usual
 from shoal.mail.inbox import each
+from shoal.mail.judgement import all_late, all_right, seen, seen_late, sound
 from shoal.mail.ledger import Settled
 from shoal.mail.lies import lied
 from shoal.mail.mail import (
     ABSENT,
     ACCEPTED,
     DOWN,
-    EXPIRED,
     FORGED,
     LOST,
     NO_EDGE,
     NO_TENSORS,
     NOBODY,
-    ONCE,
-    OVERTAKEN,
     SENT_ALREADY,
     SILENT,
     TOO_MANY,
     TOO_MUCH,
     UNDER_WAY,
-    UNKNOWN_KIND,
-    UNREADABLE,
     UNSENT,
     Expected,
     Mail,
@@ -50,7 +45,6 @@ from shoal.mail.mail import (
     fault,
     frozen,
     identify,
-    noted,
     packable,
 )
 from shoal.mail.policy import given, note, permitted
@@ -470,7 +464,7 @@ class Post:
             there = self.there(mails)
             now = mails if there.all() else mails.take(np.flatnonzero(there))
             # What lanes at different points of their streams have sent comes in several bundles.
-            if not len(now) or ((self.time is None or self.whole) and self.all_right(now)):
+            if not len(now) or ((self.time is None or self.whole) and all_right(self, now)):
                 self.stack.inbox.hold(mails, np.flatnonzero(~there))
                 if len(now):
                     self.arrived[mails.kind] = now
@@ -480,7 +474,7 @@ class Post:
                 return [] if now is mails else np.where(there, ACCEPTED, UNDER_WAY).tolist()
         verdicts = []
         for mail in mails:
-            verdict = self.seen(mail) if self.takes(mail) else UNDER_WAY
+            verdict = seen(self, mail) if self.takes(mail) else UNDER_WAY
             if verdict in (ACCEPTED, UNDER_WAY):
                 self.stack.inbox.append(mail)
             if verdict == ACCEPTED:
@@ -504,25 +498,6 @@ class Post:
         asked = mail.kind in self.mode.asking
         return (self.acts or (asked and self.mode.both_ways)) and mail.due <= self.until(asked)
 
-    def seen(self, mail: Mail) -> str:
-        """A receiver's verdict on a mail that is there, which it remembers."""
-        verdict = self.judged(mail)
-        if verdict in UNSENT:
-            raise ValueError(
-                f"mode `{self.mode.mode}` refuses mail that has arrived as `{verdict}`, which says that it never left; "
-                "use another word"
-            )
-        if verdict == ACCEPTED:
-            self.hear(mail.sender, mail.receiver, mail.kind, self.sent_at(mail))
-        return verdict
-
-    def hear(self, sender: Lane, receiver: Lane, kind: str, sent: int) -> None:
-        """Remember that mail of some kind, sent in such an epoch, is accepted."""
-        self.heard.add((sender, receiver, kind))
-        if not self.prompt or self.time is not None:
-            newest, name = self.stack.ledger.latest, (sender, receiver, self.mode.mode, kind)
-            newest[name] = max(newest.get(name, -1), sent)
-
     def sent_at(self, mail: Mail) -> int:
         """When a mail was sent, in epochs since the first task."""
         return mail.task * self.world.settings.learner.epochs + mail.epoch
@@ -530,73 +505,6 @@ class Post:
     def was_late(self, mail: Mail) -> bool:
         """Was a mail under way before this exchange?"""
         return mail.id in self.waited
-
-    def late(self, mail: Mail) -> str:
-        """The verdict on a mail that has been under way: it must still be of use, and is then judged as any other."""
-        return self.stale(mail.sender, mail.receiver, mail.kind, self.sent_at(mail)) or self.seen(mail)
-
-    def stale(self, sender: Lane, receiver: Lane, kind: str, sent: int) -> str:
-        """Why a mail of some kind, sent in such an epoch, is of no use any more; empty: it is."""
-        good = self.mode.late.get(kind, "newest")
-        old = self.time is None and self.now - sent > self.mode.period(self.world.settings)
-        if good == "never" or (old and kind in self.mode.asking):
-            return EXPIRED
-        newest = self.stack.ledger.latest
-        if good == "newest" and newest.get((sender, receiver, self.mode.mode, kind), -1) >= sent:
-            return OVERTAKEN
-        return ""
-
-    def all_late(self, bundle: Gathered) -> dict[str, str]:
-        """`late` of mails that are known to be sound, by their ids."""
-        found, kind = dict[str, str](), bundle.kind
-        sent, ends = bundle.sent(self.world.settings.learner.epochs).tolist(), bundle.links.pairs
-        ids = [bundle.id(at) for at in range(len(bundle))]
-        for at in sorted(range(len(bundle)), key=sent.__getitem__, reverse=True):
-            found[ids[at]] = self.stale(*ends[at], kind, sent[at]) or ACCEPTED
-            if found[ids[at]] == ACCEPTED:
-                self.hear(*ends[at], kind, sent[at])
-            self.settle(ids[at], found[ids[at]], sent[at])
-        return {name: found[name] for name in ids}
-
-    def all_right(self, bundle: Bundle) -> bool:
-        """Does nobody refuse anything in a bundle that has just come?"""
-        if bundle.kind in self.arrived or any(kind == bundle.kind for *_, kind in self.heard):
-            return False
-        return self.sound(bundle)
-
-    def sound(self, bundle: Bundle) -> bool:
-        """Does all in a bundle look as expected, and do its receivers welcome it?"""
-        expected = self.look(bundle.kind, bundle.ends(0)[0])
-        free = all(want.shape[:1] == (None,) for want in expected.values())
-        if not self.known(bundle.kind) or not free:
-            return False
-        look = tuple(expected.items())
-        verdicts = (noted(one, look, lambda one=one: fault(one, expected)) for one in bundle.contents)  # type: ignore[misc]
-        if any(verdict != ACCEPTED for verdict in verdicts):
-            return False
-        try:
-            return self.mode.welcomes(self, bundle)
-        except UserError:
-            raise
-        except Exception:  # each mail will be judged for itself
-            return False
-
-    def judged(self, mail: Mail) -> str:
-        """A receiver's verdict on a mail."""
-        if not self.known(mail.kind):
-            return UNKNOWN_KIND
-        try:
-            verdict = self.fault(mail)
-            if verdict == ACCEPTED:
-                verdict = self.mode.objects(self, mail) or ACCEPTED
-        except UserError:
-            raise
-        except Exception:  # whatever it is that the mail has done to the code of its receiver
-            return UNREADABLE
-        twice = (mail.sender, mail.receiver, mail.kind) in self.heard or mail.kind in self.arrived
-        if verdict == ACCEPTED and twice and not self.was_late(mail):
-            return ONCE
-        return verdict
 
     def known(self, kind: str) -> bool:
         """Has the mode mail of some kind, at this time?"""
@@ -639,8 +547,8 @@ class Post:
         late = [one for one in some if isinstance(one[0], Bundle) or one[0][0].id not in self.fresh]
         packed = None if asked or self.mode.both_ways else gathered(late, self.world.places)
         # Of those that have been under way the newest is judged first: what it has overtaken is of no use.
-        if packed is not None and not self.crowded(packed) and self.sound(packed):
-            said = self.all_late(packed)
+        if packed is not None and not self.crowded(packed) and sound(self, packed):
+            said = all_late(self, packed)
             self.waited |= said.keys()
             if len(late) == len(some):
                 good = np.flatnonzero([word == ACCEPTED for word in said.values()])
@@ -649,8 +557,7 @@ class Post:
             said, old = {}, sorted(each(late), key=self.sent_at, reverse=True)
             self.waited |= {mail.id for mail in old}
             for mail in old:
-                said[mail.id] = self.late(mail)
-                self.settle(mail.id, said[mail.id], self.sent_at(mail))
+                said[mail.id] = seen_late(self, mail)
         found = [mail for mail in each(some) if said.get(mail.id, ACCEPTED) == ACCEPTED]
         for mail in found if self.asynchronous else []:
             if asked:
@@ -658,11 +565,6 @@ class Post:
             else:
                 self.waits[mail.receiver] = max(mail.due, self.waits.get(mail.receiver, mail.due))
         return [*found, *(mail for one in bundles for mail in one)]
-
-    def settle(self, name: str, verdict: str, sent: int) -> None:
-        """Note what a receiver has said of a mail that had been under way since such an epoch."""
-        age = self.now - sent if self.time is None else 0  # two clocks say nothing of it
-        self.settled.append(Settled(name, verdict, age))
 
     @cached_property
     def there_now(self) -> np.ndarray:
