@@ -19,13 +19,13 @@ from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, moment
 from shoal.mail.bundle import Bundle, Links, Lot, beside, gathered
+from shoal.mail.carriage import carried, fates, met
 from shoal.mail.filters import Way, left, open_to_all, sent, stopped, usual
 from shoal.mail.inbox import each
 from shoal.mail.judgement import all_late, all_right, seen, seen_late, sound
 from shoal.mail.ledger import Settled
 from shoal.mail.lies import lied
 from shoal.mail.mail import (
-    ABSENT,
     ACCEPTED,
     DOWN,
     FORGED,
@@ -51,7 +51,6 @@ from shoal.mail.policy import given, note, permitted
 from shoal.mail.privacy import released
 from shoal.mail.quote import Quote, Room
 from shoal.mail.terms import counted as counted_by_class
-from shoal.settings.conditions import NEVER
 from shoal.sharing.contract import Sharing
 
 T = TypeVar("T")
@@ -243,7 +242,7 @@ class Post:
         under way. What is under way is a copy, one for all that hold the same payload: nobody can change it any more.
         """
         if isinstance(mails, Bundle) and (copy := self.sealed(mails)) is not None:
-            verdicts, due = self.fates(copy)
+            verdicts, due = fates(self, copy)
             gone = copy if DOWN not in verdicts else copy.take(np.flatnonzero([one != DOWN for one in verdicts]))
             self.lots[copy.kind] = gone
             self.stack.ledger.carry_all(gone, self.now)
@@ -252,34 +251,6 @@ class Post:
                 self.stack.clock["sent"].index_add_(0, torch.from_numpy(rows), weights)
             return Lot(replace(copy, due=due), verdicts)
         return [self.send_one(mail) for mail in mails]
-
-    def fates(self, bundle: Bundle) -> tuple[list[str], np.ndarray | None]:
-        """What becomes of each mail of a bundle over links that have no limits, as filters, `carried` and `met` would
-        say of each; empty: all of it is accepted, as far as its sender can know. And when it is due; None: all of it at
-        once."""
-        weather, links = self.world.weather(self.mode), bundle.links
-        if self.time is not None:
-            lost = weather.lost(self.when)[links.places] if weather.lossy else np.zeros(0, bool)
-            return np.where(lost, LOST, ACCEPTED).tolist() if lost.any() else [], self.carried_all(bundle)
-        if not (weather.lossy or weather.breaks or weather.slow or self.world.gaps):
-            return [], None
-        found, late = np.full(len(links), ACCEPTED, dtype=object), np.zeros(len(links), np.int64)
-        if weather.slow:
-            late = weather.delays(self.when)[links.places]
-        due = np.where(late > 0, self.now + late, 0)
-        if self.world.gaps:
-            pairs = list(zip(links.receivers.tolist(), late.tolist(), strict=True))
-            met = {pair: self.met(links.peers[pair[0]], pair[1]) for pair in set(pairs)}
-            back = np.array([met[pair][0] for pair in pairs], np.int64)
-            found[:] = [met[pair][1] for pair in pairs]
-            due = np.where(back > 0, back, due)
-        if weather.lossy:
-            found[weather.lost(self.when)[links.places]] = LOST
-        if weather.breaks:
-            found[weather.down(self.when)[links.places]] = DOWN
-        due[(found == LOST) | (found == DOWN)] = 0
-        verdicts: list[str] = found.tolist()
-        return verdicts, due if due.any() else None
 
     def sealed(self, bundle: Bundle) -> Bundle | None:
         """A bundle that nobody can change any more, if it leaves as it is; None: its mails must be looked at one by
@@ -338,61 +309,18 @@ class Post:
         self.stack.ledger.carry(mail, self.now)
         if "sent" in self.stack.clock:
             self.stack.clock["sent"][self.world.row[mail.sender]] += mail.bytes
-        under_way = sent(way, self.carried(mail))
+        under_way = sent(way, carried(self, mail))
         if under_way is None:
             return mail, LOST
         if self.time is not None:  # agents with clocks of their own are always there
             return under_way, ACCEPTED
-        back, why = self.met(mail.receiver, max(0, int(under_way.due) - self.now))
+        back, why = met(self, mail.receiver, max(0, int(under_way.due) - self.now))
         return (replace(under_way, due=back) if back else under_way), why
-
-    def met(self, receiver: Lane, late: int) -> tuple[int, str]:
-        """Until when mail has to wait for its receiver, who may be absent when it comes after so many epochs (0: it
-        does not wait), and its verdict: what does not wait for one that is absent is lost."""
-        back = self.world.back(receiver, self.when + late)
-        if back == self.when + late:
-            return 0, ACCEPTED
-        if back == NEVER or self.world.fleet.presence.mail == "lost":
-            return 0, ABSENT
-        return back, ACCEPTED
 
     @cached_property
     def asynchronous(self) -> bool:
         """Does everybody go on, and mail come when it comes?"""
         return self.time is not None and self.world.fleet.clock.pace == "asynchronous"
-
-    def carried(self, mail: Mail) -> Mail:
-        """A mail as its link carries it: it leaves when the link is free, an answer after its question has come, and
-        is there when all of it has gone through."""
-        if not self.asynchronous or self.world.instant:
-            return mail
-        assert self.time is not None
-        ends = mail.sender, mail.receiver
-        edge, leaves = self.world.edges[ends], max(self.time, self.asked_at.get(mail.reply, self.time))
-        if edge.bandwidth is not None:
-            leaves = self.through(*ends, leaves, mail.bytes / edge.bandwidth)
-        return replace(mail, due=leaves + edge.latency)
-
-    def carried_all(self, bundle: Bundle) -> np.ndarray | None:
-        """When links have carried each mail of a bundle, none of which replies to another, as `carried` says."""
-        if not self.asynchronous or self.world.instant:
-            return None
-        assert self.time is not None
-        found = np.empty(len(bundle))
-        for at, weight in enumerate(bundle.bytes.tolist()):
-            ends = bundle.ends(at)
-            edge, leaves = self.world.edges[ends], self.time
-            if edge.bandwidth is not None:
-                leaves = self.through(*ends, leaves, weight / edge.bandwidth)
-            found[at] = leaves + edge.latency
-        return found
-
-    def through(self, sender: Lane, receiver: Lane, leaves: float, seconds: float) -> float:
-        """When what would leave at a moment has gone through a link that it keeps busy for some seconds."""
-        busy = self.stack.clock["busy"][self.world.row[sender]]
-        place = self.world.receivers[sender].index(receiver)
-        busy[place] = max(leaves, float(busy[place])) + seconds
-        return float(busy[place])
 
     @cached_property
     def asked_at(self) -> dict[str, float]:
