@@ -1,56 +1,31 @@
 """The post: the only way from one agent to another. It prices, refuses, records and delivers.
 
-It trusts no mail. Whatever is handed to it or arrives becomes a verdict, and none of it ends a run: a sender cannot
-speak for others, send where there is no edge, send more than its mode does, or count twice at an exchange.
+It trusts no mail. Whatever is handed to it or arrives becomes a verdict, and none of it ends a run: `dispatch` says
+what may leave, `carriage` what becomes of it on its way, and `judgement` what its receivers accept.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, moment
-from shoal.mail.bundle import Bundle, Links, Lot, beside, gathered
-from shoal.mail.carriage import carried, fates, met
-from shoal.mail.filters import Way, left, open_to_all, sent, stopped, usual
+from shoal.mail.bundle import Bundle, Links, beside, gathered
+from shoal.mail.dispatch import sealed, send_all, send_one
+from shoal.mail.filters import Way, left, open_to_all, usual
 from shoal.mail.inbox import each
 from shoal.mail.judgement import all_late, all_right, seen, seen_late, sound
 from shoal.mail.ledger import Settled
-from shoal.mail.lies import lied
-from shoal.mail.mail import (
-    ACCEPTED,
-    DOWN,
-    FORGED,
-    LOST,
-    NO_EDGE,
-    NO_TENSORS,
-    NOBODY,
-    SENT_ALREADY,
-    SILENT,
-    TOO_MANY,
-    TOO_MUCH,
-    UNDER_WAY,
-    UNSENT,
-    Expected,
-    Mail,
-    counted,
-    fault,
-    frozen,
-    identify,
-    packable,
-)
-from shoal.mail.policy import given, note, permitted
-from shoal.mail.privacy import released
+from shoal.mail.mail import ACCEPTED, SILENT, TOO_MANY, UNDER_WAY, Expected, Mail, counted, fault, identify
+from shoal.mail.policy import permitted
 from shoal.mail.quote import Quote, Room
-from shoal.mail.terms import counted as counted_by_class
 from shoal.sharing.contract import Sharing
 
 T = TypeVar("T")
@@ -241,81 +216,14 @@ class Post:
         Each comes back as it is under way, with a verdict: ACCEPTED, as far as its sender can know, or why it is not
         under way. What is under way is a copy, one for all that hold the same payload: nobody can change it any more.
         """
-        if isinstance(mails, Bundle) and (copy := self.sealed(mails)) is not None:
-            verdicts, due = fates(self, copy)
-            gone = copy if DOWN not in verdicts else copy.take(np.flatnonzero([one != DOWN for one in verdicts]))
-            self.lots[copy.kind] = gone
-            self.stack.ledger.carry_all(gone, self.now)
-            if "sent" in self.stack.clock:
-                rows, weights = self.rows(gone.links.senders), torch.from_numpy(gone.bytes)
-                self.stack.clock["sent"].index_add_(0, torch.from_numpy(rows), weights)
-            return Lot(replace(copy, due=due), verdicts)
-        return [self.send_one(mail) for mail in mails]
-
-    def sealed(self, bundle: Bundle) -> Bundle | None:
-        """A bundle that nobody can change any more, if it leaves as it is; None: its mails must be looked at one by
-        one."""
-        ours = bundle.links.within(self.links) and bundle.mode == self.mode.mode
-        now = (bundle.task, bundle.epoch) == (self.stack.task, self.stack.epoch)
-        first = not any(kind == bundle.kind for *_, kind in self.gone) and bundle.kind not in self.lots
-        if not (ours and now and first and self.free and len(bundle)) or bundle.due is not None:
-            return None
-        if not packable(bundle.content) or len({tensor.shape[:1] for tensor in bundle.content.values()}) != 1:
-            return None
-        content = frozen(bundle.content)
-        start, count = (np.array(one, np.int64) for one in (bundle.first, bundle.items))
-        length = next(iter(content.values())).shape[:1]
-        if start.shape != (len(bundle),) or count.shape != start.shape or min(start.min(), count.min()) < 0:
-            return None
-        if not length or int((start + count).max()) > length[0] or self.crowded(bundle):
-            return None
-        return replace(bundle, content=content, first=start, items=count)
+        if isinstance(mails, Bundle) and (copy := sealed(self, mails)) is not None:
+            return send_all(self, copy)
+        return [send_one(self, mail) for mail in mails]
 
     def crowded(self, bundle: Bundle) -> bool:
         """Has a mail of a bundle more items than the mode ever sends?"""
         quote = self.quotes.get(bundle.kind)
         return quote is not None and int(np.max(bundle.items)) > quote.items
-
-    def send_one(self, mail: Mail) -> tuple[Mail, str]:
-        """Let one mail leave, if it may."""
-        if why := self.misaddressed(mail):
-            return blank(mail, self.mode.mode), why
-        ends = mail.sender, mail.receiver
-        if self.excessive(mail):
-            return blank(mail, self.mode.mode), TOO_MUCH
-        if not self.once(("packable",), mail.payload, lambda: packable(mail.payload)):
-            return blank(mail, self.mode.mode), NO_TENSORS
-        payload = self.once(("copy",), mail.payload, lambda: frozen(mail.payload))
-        mail = replace(mail, payload=payload, items=self.items(mail, payload))
-        if (lie := lied(self, mail)) is not None:
-            mail = lie
-        if (*ends, mail.kind) in self.gone or mail.kind in self.lots:
-            return mail, SENT_ALREADY
-        way = self.way(*ends)
-        if way.terms is not None and way.terms.by_class and self.known(mail.kind):
-            classes = len(self.world.bank.classes)
-            counts = counted_by_class(self.mode, mail, self.look(mail.kind, mail.sender), classes)
-            way = way._replace(counts=counts, given=given(self, *ends))
-        if why := stopped(way, mail):
-            if why not in UNSENT:  # the ledger could not tell that it was never paid for
-                raise ValueError(f"a filter stops mail as `{why}`, which is not in UNSENT; put it there")
-            return mail, why
-        mail, why = released(self, mail)
-        if why:
-            return mail, why
-        note(self, mail, way)
-        self.sent[mail.id] = mail
-        self.gone.add((*ends, mail.kind))
-        self.stack.ledger.carry(mail, self.now)
-        if "sent" in self.stack.clock:
-            self.stack.clock["sent"][self.world.row[mail.sender]] += mail.bytes
-        under_way = sent(way, carried(self, mail))
-        if under_way is None:
-            return mail, LOST
-        if self.time is not None:  # agents with clocks of their own are always there
-            return under_way, ACCEPTED
-        back, why = met(self, mail.receiver, max(0, int(under_way.due) - self.now))
-        return (replace(under_way, due=back) if back else under_way), why
 
     @cached_property
     def asynchronous(self) -> bool:
@@ -327,22 +235,6 @@ class Post:
         """When questions that lanes here have collected came, by their ids."""
         return {}
 
-    def misaddressed(self, mail: Mail) -> str:
-        """Why a mail cannot be what a lane that is here has said now to one that it has an edge to; empty: it can."""
-        ends = mail.sender, mail.receiver
-        if not all(type(one) is Lane and all(type(number) is int for number in one) for one in ends):
-            return FORGED if type(mail.sender) is not Lane or mail.sender not in self.world.row else NO_EDGE
-        if mail.sender not in self.world.row:
-            return FORGED
-        if ends not in self.world.edges:
-            return NO_EDGE
-        said = (mail.mode, mail.task, mail.epoch) == (self.mode.mode, self.stack.task, self.stack.epoch)
-        if not said or not all(type(word) is str for word in (mail.kind, mail.id, mail.reply)):
-            return FORGED
-        name, _, number = mail.id.partition(identify(*ends, mail.mode, mail.kind, mail.task, mail.epoch))
-        numbered = not number or number[1:].replace(".", "").isdigit()
-        return "" if not name and numbered and mail.id and mail.due == 0 else FORGED
-
     @cached_property
     def looks(self) -> dict[tuple[str, Lane], Mapping[str, Expected]]:
         """What `look` has been told."""
@@ -352,23 +244,6 @@ class Post:
     def quotes(self) -> dict[str, Quote]:
         """The largest mail of each kind that the mode sends over an edge without limits."""
         return {one.kind: one for one in self.mode.quote(self.world, Room())}
-
-    def excessive(self, mail: Mail) -> bool:
-        """Does a mail hold more than the mode ever sends? It is then not even copied."""
-        if not isinstance(mail.payload, Mapping) or not self.quotes:
-            return False
-        quote = self.quotes.get(mail.kind) or max(self.quotes.values(), key=lambda one: one.floats)
-        return sum(one.numel() for one in mail.payload.values() if isinstance(one, Tensor)) > quote.floats
-
-    def items(self, mail: Mail, payload: Mapping[str, Tensor]) -> int:
-        """How many items a mail has: what is counted in it, or else what is said, within what is possible."""
-        if not self.known(mail.kind):
-            return 0
-        found = counted(payload, self.look(mail.kind, mail.sender))
-        if found is not None:
-            return found
-        most = self.quotes[mail.kind].items if self.quotes else mail.items
-        return min(max(0, mail.items), most, 2**62) if type(mail.items) is int else 0
 
     def look(self, kind: str, sender: Lane) -> Mapping[str, Expected]:
         """What mail of some kind from a sender must look like."""
@@ -526,16 +401,3 @@ class Post:
                 raise RuntimeError(
                     f"edge {sender} -> {receiver} carried {total} {most.unit} where {allowed} are allowed"
                 )
-
-
-def blank(mail: Mail, mode: str) -> Mail:
-    """A mail that never leaves, as far as the ledger can hold it: who says that it is from whom, and nothing in it."""
-
-    def lane(said: object) -> Lane:
-        known = (
-            isinstance(said, tuple) and len(said) == 2 and all(type(one) is int and abs(one) < 2**62 for one in said)
-        )
-        return Lane(*said) if known else NOBODY  # type: ignore[misc]
-
-    clock = (one if type(one) is int and 0 <= one < 2**62 else 0 for one in (mail.task, mail.epoch))
-    return Mail(lane(mail.sender), lane(mail.receiver), mode, str(mail.kind)[:200], {}, 0, "", "", *clock)
