@@ -1,14 +1,14 @@
 """The post: the only way from one agent to another. It prices, refuses, records and delivers.
 
 It trusts no mail. Whatever is handed to it or arrives becomes a verdict, and none of it ends a run: `dispatch` says
-what may leave, `carriage` what becomes of it on its way, and `judgement` what its receivers accept.
+what may leave, `carriage` what becomes of it on its way, `arrival` when it is there, and `judgement` what its receivers
+accept.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, moment
+from shoal.mail.arrival import are_there, is_there, taken
 from shoal.mail.bundle import Bundle, Links, beside, gathered
 from shoal.mail.dispatch import sealed, send_all, send_one
 from shoal.mail.filters import Way, left, open_to_all, usual
@@ -264,7 +265,7 @@ class Post:
         """The verdicts of receivers that are here on mail that has arrived. What they accept lies in the inbox until it
         is due. Of a bundle that all accept as it is there are none."""
         if isinstance(mails, Bundle):
-            there = self.there(mails)
+            there = are_there(self, mails)
             now = mails if there.all() else mails.take(np.flatnonzero(there))
             # What lanes at different points of their streams have sent comes in several bundles.
             if not len(now) or ((self.time is None or self.whole) and all_right(self, now)):
@@ -277,29 +278,13 @@ class Post:
                 return [] if now is mails else np.where(there, ACCEPTED, UNDER_WAY).tolist()
         verdicts = []
         for mail in mails:
-            verdict = seen(self, mail) if self.takes(mail) else UNDER_WAY
+            verdict = seen(self, mail) if is_there(self, mail) else UNDER_WAY
             if verdict in (ACCEPTED, UNDER_WAY):
                 self.stack.inbox.append(mail)
             if verdict == ACCEPTED:
                 self.fresh.add(mail.id)
             verdicts.append(verdict)
         return verdicts
-
-    def there(self, bundle: Bundle) -> np.ndarray:
-        """Of which mails of a bundle `takes` is true: bool [M]."""
-        asked, found = bundle.kind in self.mode.asking, np.full(len(bundle), True)
-        if self.time is not None and not (self.acts or (asked and self.mode.both_ways)):
-            return ~found
-        if bundle.due is not None:
-            found = bundle.due <= self.until(asked)
-        return found & ~self.gone_at(bundle.links.receivers) if self.away else found
-
-    def takes(self, mail: Mail) -> bool:
-        """Is a mail there at this exchange, and its receiver at it too?"""
-        if self.time is None:
-            return mail.due <= self.now and mail.receiver not in self.away
-        asked = mail.kind in self.mode.asking
-        return (self.acts or (asked and self.mode.both_ways)) and mail.due <= self.until(asked)
 
     def sent_at(self, mail: Mail) -> int:
         """When a mail was sent, in epochs since the first task."""
@@ -332,19 +317,7 @@ class Post:
         """Take from the inbox what is due of this mode: questions, or all that is none."""
         bundles = [one for kind, one in self.arrived.items() if (kind in self.mode.asking) == asked]
         self.arrived = {kind: one for kind, one in self.arrived.items() if (kind in self.mode.asking) != asked}
-        until = self.until(asked)
-
-        def mine(mail: Mail) -> bool:
-            ours = mail.receiver in self.world.row and mail.mode == self.mode.mode and mail.receiver not in self.away
-            return ours and mail.due <= until and (mail.kind in self.mode.asking) == asked
-
-        def which(bundle: Bundle) -> np.ndarray | None:
-            if bundle.mode != self.mode.mode or (bundle.kind in self.mode.asking) != asked:
-                return None
-            there: np.ndarray = self.there_now[bundle.links.receivers]
-            return there if bundle.due is None else there & (bundle.due <= until)
-
-        some = self.stack.inbox.take(mine, which)
+        some = taken(self, asked)
         if not some and len(bundles) == 1:
             return bundles[0]
         late = [one for one in some if isinstance(one[0], Bundle) or one[0][0].id not in self.fresh]
@@ -374,16 +347,6 @@ class Post:
         """Which of all peers are here and not absent: bool."""
         here: np.ndarray = self.world.rows >= 0
         return here & ~self.gone_at(np.arange(len(here))) if self.away else here
-
-    def until(self, asked: bool) -> float:
-        """What has come by when is collected now. Where everybody goes on, a question is answered with what its
-        receiver is when it is asked, and who has asked waits for the answer, with patience."""
-        if self.time is None:
-            return self.now
-        if not self.asynchronous or not self.mode.both_ways:
-            return self.time
-        patience = self.world.fleet.clock.patience
-        return inf if asked or patience == "unlimited" else self.time + patience
 
     def audit(self) -> None:
         """The constraint of the paper's equation 1, size(K_ji) <= b_ji f_ji C, for every edge, with 1 / `every` as the
