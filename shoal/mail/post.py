@@ -347,20 +347,3 @@ class Post:
         """Which of all peers are here and not absent: bool."""
         here: np.ndarray = self.world.rows >= 0
         return here & ~self.gone_at(np.arange(len(here))) if self.away else here
-
-    def audit(self) -> None:
-        """The constraint of the paper's equation 1, size(K_ji) <= b_ji f_ji C, for every edge, with 1 / `every` as the
-        frequency: an edge can have been used once at the start and once for each of its periods that have passed. Of a
-        budget per task, a task is the period."""
-        if self.world.free:
-            return
-        for (sender, receiver), edge in self.world.edges.items():
-            most = edge.limit
-            if most is None or sender not in self.world.row:
-                continue
-            total = getattr(self.stack.ledger.use(sender, receiver).total, most.unit)
-            times = self.now // edge.every + 1 if most.per == "exchange" else self.stack.task + 1
-            if total > (allowed := most.amount * times):
-                raise RuntimeError(
-                    f"edge {sender} -> {receiver} carried {total} {most.unit} where {allowed} are allowed"
-                )
