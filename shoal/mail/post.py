@@ -62,6 +62,8 @@ class Post:
     whole: bool = True  # are all lanes of the fleet at this exchange, at one point of their clocks?
     waits: dict[Lane, float] = field(default_factory=dict)  # until when a lane waits for answers to what it has asked
 
+    # When it is
+
     @cached_property
     def now(self) -> int:
         """The moment, in epochs since the first task."""
@@ -72,6 +74,22 @@ class Post:
         """The epoch in which links and agents are as they are now."""
         return moment(self.world.settings, self.stack.task, self.stack.epoch)
 
+    def sent_at(self, mail: Mail) -> int:
+        """When a mail was sent, in epochs since the first task."""
+        return mail.task * self.world.settings.learner.epochs + mail.epoch
+
+    @cached_property
+    def asynchronous(self) -> bool:
+        """Does everybody go on, and mail come when it comes?"""
+        return self.time is not None and self.world.fleet.clock.pace == "asynchronous"
+
+    @cached_property
+    def prompt(self) -> bool:
+        """Does all mail that comes at all come at once?"""
+        return self.world.prompt and usual()
+
+    # Who is there
+
     @cached_property
     def away(self) -> frozenset[Lane]:
         """The lanes, here and elsewhere, that are absent now."""
@@ -81,6 +99,10 @@ class Post:
     def silent(self) -> frozenset[Lane]:
         """The lanes that are here and have diverged."""
         return self.stack.silent
+
+    def learns(self, lane: Lane) -> bool:
+        """Has a lane, here or elsewhere, still a task now?"""
+        return self.stack.task < self.world.far_ends[lane]
 
     def out(self, lane: Lane) -> list[Lane]:
         """Whom a lane can send to by this mode, now. An agent whose stream has ended goes on answering, but asks for
@@ -97,17 +119,25 @@ class Post:
             return others if self.learns(lane) else []
         return [other for other in others if self.learns(other)]
 
-    def learns(self, lane: Lane) -> bool:
-        """Has a lane, here or elsewhere, still a task now?"""
-        return self.stack.task < self.world.far_ends[lane]
-
-    def once(self, what: tuple[Any, ...], of: object, find: Callable[[], T]) -> T:
-        """What is found out of some object but once at this exchange: the same payload may go to many."""
-        name = *what, id(of)
-        if name not in self.found:
-            self.found[name] = of, find()  # the object stays alive, so that no other can have its id
-        found: T = self.found[name][1]
+    def gone_at(self, places: np.ndarray) -> np.ndarray:
+        """Which of some lanes, by their places among all peers, are absent now: bool."""
+        absent = np.zeros(len(self.world.peers), bool)
+        absent[[self.world.places[lane] for lane in self.away]] = True
+        found: np.ndarray = absent[places]
         return found
+
+    @cached_property
+    def there_now(self) -> np.ndarray:
+        """Which of all peers are here and not absent: bool."""
+        here: np.ndarray = self.world.rows >= 0
+        return here & ~self.gone_at(np.arange(len(here))) if self.away else here
+
+    def rows(self, places: np.ndarray) -> np.ndarray:
+        """The rows here of lanes by their places among all peers; -1: they are elsewhere."""
+        found: np.ndarray = self.world.rows[places]
+        return found
+
+    # Making mail
 
     def mail(
         self, lane: Lane, other: Lane, kind: str, payload: Mapping[str, Tensor], items: int, reply: str = ""
@@ -136,11 +166,6 @@ class Post:
         return mine if mine is not None and (mine.sender, mine.receiver) == ends else None
 
     @cached_property
-    def prompt(self) -> bool:
-        """Does all mail that comes at all come at once?"""
-        return self.world.prompt and usual()
-
-    @cached_property
     def free(self) -> bool:
         """May all lanes that are here send all they like to all that they are linked with? Then mail can be bundled."""
         links = self.world.free and open_to_all(self.mode)
@@ -151,6 +176,17 @@ class Post:
             return self.acts and not self.mode.both_ways
         # What is not sent over a link that is down would be written as larger than by single mails.
         return self.world.even and (self.prompt or not self.world.weather(self.mode).breaks)
+
+    @cached_property
+    def links(self) -> Links:
+        """The edges over which lanes that are here send by this mode now, sender after sender, as arrays."""
+        links = self.world.links(self.mode)
+        if self.time is not None:
+            if self.time >= self.world.begun:
+                return links
+            begun = np.array([self.world.begins[lane] <= self.time for lane in self.world.peers])[links.receivers]
+            return links.take(np.flatnonzero(begun))
+        return links.take(np.flatnonzero(~self.gone_at(links.senders))) if self.away else links
 
     def bundle(
         self,
@@ -166,28 +202,55 @@ class Post:
         links = self.links if at is None else self.links.take(at)
         return Bundle(links, self.mode.mode, kind, self.stack.task, self.stack.epoch, content, first, items, replies)
 
+    def once(self, what: tuple[Any, ...], of: object, find: Callable[[], T]) -> T:
+        """What is found out of some object but once at this exchange: the same payload may go to many."""
+        name = *what, id(of)
+        if name not in self.found:
+            self.found[name] = of, find()  # the object stays alive, so that no other can have its id
+        found: T = self.found[name][1]
+        return found
+
+    # What mail of the mode looks like
+
     @cached_property
-    def links(self) -> Links:
-        """The edges over which lanes that are here send by this mode now, sender after sender, as arrays."""
-        links = self.world.links(self.mode)
-        if self.time is not None:
-            if self.time >= self.world.begun:
-                return links
-            begun = np.array([self.world.begins[lane] <= self.time for lane in self.world.peers])[links.receivers]
-            return links.take(np.flatnonzero(begun))
-        return links.take(np.flatnonzero(~self.gone_at(links.senders))) if self.away else links
+    def quotes(self) -> dict[str, Quote]:
+        """The largest mail of each kind that the mode sends over an edge without limits."""
+        return {one.kind: one for one in self.mode.quote(self.world, Room())}
 
-    def gone_at(self, places: np.ndarray) -> np.ndarray:
-        """Which of some lanes, by their places among all peers, are absent now: bool."""
-        absent = np.zeros(len(self.world.peers), bool)
-        absent[[self.world.places[lane] for lane in self.away]] = True
-        found: np.ndarray = absent[places]
-        return found
+    @cached_property
+    def looks(self) -> dict[tuple[str, Lane], Mapping[str, Expected]]:
+        """What `look` has been told."""
+        return {}
 
-    def rows(self, places: np.ndarray) -> np.ndarray:
-        """The rows here of lanes by their places among all peers; -1: they are elsewhere."""
-        found: np.ndarray = self.world.rows[places]
-        return found
+    def look(self, kind: str, sender: Lane) -> Mapping[str, Expected]:
+        """What mail of some kind from a sender must look like."""
+        if (kind, sender) not in self.looks:
+            self.looks[kind, sender] = self.mode.expects(self.world, kind, sender)
+        return self.looks[kind, sender]
+
+    def known(self, kind: str) -> bool:
+        """Has the mode mail of some kind, at this time?"""
+        asks = kind in self.mode.asking
+        now = not self.verb or asks == (self.verb == "ask")
+        return now and (kind in self.quotes or not self.quotes)
+
+    def crowded(self, bundle: Bundle) -> bool:
+        """Has a mail of a bundle more items than the mode ever sends?"""
+        quote = self.quotes.get(bundle.kind)
+        return quote is not None and int(np.max(bundle.items)) > quote.items
+
+    def fault(self, mail: Mail) -> str:
+        """The verdict on what a mail looks like."""
+
+        def find() -> str:
+            expected = self.look(mail.kind, mail.sender)
+            verdict = fault(mail.payload, expected)
+            if verdict == ACCEPTED and mail.kind in self.quotes:
+                many = (counted(mail.payload, expected) or 0) > self.quotes[mail.kind].items
+                return TOO_MANY if many else ACCEPTED
+            return verdict
+
+        return self.once(("fault", mail.kind, mail.sender), mail.payload, find)
 
     # For senders
 
@@ -220,37 +283,6 @@ class Post:
         if isinstance(mails, Bundle) and (copy := sealed(self, mails)) is not None:
             return send_all(self, copy)
         return [send_one(self, mail) for mail in mails]
-
-    def crowded(self, bundle: Bundle) -> bool:
-        """Has a mail of a bundle more items than the mode ever sends?"""
-        quote = self.quotes.get(bundle.kind)
-        return quote is not None and int(np.max(bundle.items)) > quote.items
-
-    @cached_property
-    def asynchronous(self) -> bool:
-        """Does everybody go on, and mail come when it comes?"""
-        return self.time is not None and self.world.fleet.clock.pace == "asynchronous"
-
-    @cached_property
-    def asked_at(self) -> dict[str, float]:
-        """When questions that lanes here have collected came, by their ids."""
-        return {}
-
-    @cached_property
-    def looks(self) -> dict[tuple[str, Lane], Mapping[str, Expected]]:
-        """What `look` has been told."""
-        return {}
-
-    @cached_property
-    def quotes(self) -> dict[str, Quote]:
-        """The largest mail of each kind that the mode sends over an edge without limits."""
-        return {one.kind: one for one in self.mode.quote(self.world, Room())}
-
-    def look(self, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        """What mail of some kind from a sender must look like."""
-        if (kind, sender) not in self.looks:
-            self.looks[kind, sender] = self.mode.expects(self.world, kind, sender)
-        return self.looks[kind, sender]
 
     def silence(self, error: Exception) -> list[tuple[Mail, str]]:
         """What is written where the code of a mode has failed: all lanes that are here have nothing to say, and why."""
@@ -286,33 +318,6 @@ class Post:
             verdicts.append(verdict)
         return verdicts
 
-    def sent_at(self, mail: Mail) -> int:
-        """When a mail was sent, in epochs since the first task."""
-        return mail.task * self.world.settings.learner.epochs + mail.epoch
-
-    def was_late(self, mail: Mail) -> bool:
-        """Was a mail under way before this exchange?"""
-        return mail.id in self.waited
-
-    def known(self, kind: str) -> bool:
-        """Has the mode mail of some kind, at this time?"""
-        asks = kind in self.mode.asking
-        now = not self.verb or asks == (self.verb == "ask")
-        return now and (kind in self.quotes or not self.quotes)
-
-    def fault(self, mail: Mail) -> str:
-        """The verdict on what a mail looks like."""
-
-        def find() -> str:
-            expected = self.look(mail.kind, mail.sender)
-            verdict = fault(mail.payload, expected)
-            if verdict == ACCEPTED and mail.kind in self.quotes:
-                many = (counted(mail.payload, expected) or 0) > self.quotes[mail.kind].items
-                return TOO_MANY if many else ACCEPTED
-            return verdict
-
-        return self.once(("fault", mail.kind, mail.sender), mail.payload, find)
-
     def collect(self, asked: bool) -> Sequence[Mail]:
         """Take from the inbox what is due of this mode: questions, or all that is none."""
         bundles = [one for kind, one in self.arrived.items() if (kind in self.mode.asking) == asked]
@@ -343,7 +348,10 @@ class Post:
         return [*found, *(mail for one in bundles for mail in one)]
 
     @cached_property
-    def there_now(self) -> np.ndarray:
-        """Which of all peers are here and not absent: bool."""
-        here: np.ndarray = self.world.rows >= 0
-        return here & ~self.gone_at(np.arange(len(here))) if self.away else here
+    def asked_at(self) -> dict[str, float]:
+        """When questions that lanes here have collected came, by their ids."""
+        return {}
+
+    def was_late(self, mail: Mail) -> bool:
+        """Was a mail under way before this exchange?"""
+        return mail.id in self.waited
