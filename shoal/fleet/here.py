@@ -19,6 +19,7 @@ from shoal.fleet.stack import PARAMS, RECORD, Stack, grid, start
 from shoal.fleet.state import guarded
 from shoal.fleet.world import World, joint_lanes, world
 from shoal.learners import memory
+from shoal.mail.audit import audit
 from shoal.mail.bundle import Bundle
 from shoal.mail.ledger import Settled
 from shoal.mail.mail import ACCEPTED, NO_TASK, UNDER_WAY, Mail
@@ -378,7 +379,7 @@ class Here:
             if not post.acts and not questions:
                 continue
             silent += absorbed(post, questions, post.collect(asked=False) if post.acts else ())
-            post.audit()
+            audit(post)
             self.waits |= {lane: max(until, self.waits.get(lane, until)) for lane, until in post.waits.items()}
         self.lease.close()
         return [one for post in self.posts for one in post.settled], silent

@@ -100,7 +100,7 @@ MODE_BUDGET = budgeted(lambda way: limit(way.mode.budget), lambda way: way.own)
 
 def filters(way: Way) -> tuple[Filter, ...]:
     """The filters of an edge, in their order. This is the one place where they are put in a row. (Where links have no
-    limits, the post does the same for bundles, by arrays: `Post.fates`.)"""
+    limits, the same is done for bundles, by arrays: `carriage.fates`.)"""
     edge = way.edge
     weather = [(edge.down, LINK_DOWN), (edge.loss, LOSS), (edge.delay, DELAY)]
     site = (POLICY,) if way.terms is not None else ()

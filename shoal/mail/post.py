@@ -1,63 +1,32 @@
 """The post: the only way from one agent to another. It prices, refuses, records and delivers.
 
-It trusts no mail. Whatever is handed to it or arrives becomes a verdict, and none of it ends a run: a sender cannot
-speak for others, send where there is no edge, send more than its mode does, or count twice at an exchange.
+It trusts no mail. Whatever is handed to it or arrives becomes a verdict, and none of it ends a run: `dispatch` says
+what may leave, `carriage` what becomes of it on its way, `arrival` when it is there, and `judgement` what its receivers
+accept.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane
-from shoal.errors import UserError
 from shoal.fleet.stack import Stack
 from shoal.fleet.world import World, moment
-from shoal.mail.bundle import Bundle, Gathered, Links, Lot, beside, gathered
-from shoal.mail.filters import Way, left, open_to_all, sent, stopped, usual
+from shoal.mail.arrival import are_there, is_there, taken
+from shoal.mail.bundle import Bundle, Links, beside, gathered
+from shoal.mail.dispatch import sealed, send_all, send_one
+from shoal.mail.filters import Way, left, open_to_all, usual
 from shoal.mail.inbox import each
+from shoal.mail.judgement import all_late, all_right, seen, seen_late, sound
 from shoal.mail.ledger import Settled
-from shoal.mail.lies import lied
-from shoal.mail.mail import (
-    ABSENT,
-    ACCEPTED,
-    DOWN,
-    EXPIRED,
-    FORGED,
-    LOST,
-    NO_EDGE,
-    NO_TENSORS,
-    NOBODY,
-    ONCE,
-    OVERTAKEN,
-    SENT_ALREADY,
-    SILENT,
-    TOO_MANY,
-    TOO_MUCH,
-    UNDER_WAY,
-    UNKNOWN_KIND,
-    UNREADABLE,
-    UNSENT,
-    Expected,
-    Mail,
-    counted,
-    fault,
-    frozen,
-    identify,
-    noted,
-    packable,
-)
-from shoal.mail.policy import given, note, permitted
-from shoal.mail.privacy import released
+from shoal.mail.mail import ACCEPTED, SILENT, TOO_MANY, UNDER_WAY, Expected, Mail, counted, fault, identify
+from shoal.mail.policy import permitted
 from shoal.mail.quote import Quote, Room
-from shoal.mail.terms import counted as counted_by_class
-from shoal.settings.conditions import NEVER
 from shoal.sharing.contract import Sharing
 
 T = TypeVar("T")
@@ -93,6 +62,8 @@ class Post:
     whole: bool = True  # are all lanes of the fleet at this exchange, at one point of their clocks?
     waits: dict[Lane, float] = field(default_factory=dict)  # until when a lane waits for answers to what it has asked
 
+    # When it is
+
     @cached_property
     def now(self) -> int:
         """The moment, in epochs since the first task."""
@@ -103,6 +74,22 @@ class Post:
         """The epoch in which links and agents are as they are now."""
         return moment(self.world.settings, self.stack.task, self.stack.epoch)
 
+    def sent_at(self, mail: Mail) -> int:
+        """When a mail was sent, in epochs since the first task."""
+        return mail.task * self.world.settings.learner.epochs + mail.epoch
+
+    @cached_property
+    def asynchronous(self) -> bool:
+        """Does everybody go on, and mail come when it comes?"""
+        return self.time is not None and self.world.fleet.clock.pace == "asynchronous"
+
+    @cached_property
+    def prompt(self) -> bool:
+        """Does all mail that comes at all come at once?"""
+        return self.world.prompt and usual()
+
+    # Who is there
+
     @cached_property
     def away(self) -> frozenset[Lane]:
         """The lanes, here and elsewhere, that are absent now."""
@@ -112,6 +99,10 @@ class Post:
     def silent(self) -> frozenset[Lane]:
         """The lanes that are here and have diverged."""
         return self.stack.silent
+
+    def learns(self, lane: Lane) -> bool:
+        """Has a lane, here or elsewhere, still a task now?"""
+        return self.stack.task < self.world.far_ends[lane]
 
     def out(self, lane: Lane) -> list[Lane]:
         """Whom a lane can send to by this mode, now. An agent whose stream has ended goes on answering, but asks for
@@ -128,17 +119,25 @@ class Post:
             return others if self.learns(lane) else []
         return [other for other in others if self.learns(other)]
 
-    def learns(self, lane: Lane) -> bool:
-        """Has a lane, here or elsewhere, still a task now?"""
-        return self.stack.task < self.world.far_ends[lane]
-
-    def once(self, what: tuple[Any, ...], of: object, find: Callable[[], T]) -> T:
-        """What is found out of some object but once at this exchange: the same payload may go to many."""
-        name = *what, id(of)
-        if name not in self.found:
-            self.found[name] = of, find()  # the object stays alive, so that no other can have its id
-        found: T = self.found[name][1]
+    def gone_at(self, places: np.ndarray) -> np.ndarray:
+        """Which of some lanes, by their places among all peers, are absent now: bool."""
+        absent = np.zeros(len(self.world.peers), bool)
+        absent[[self.world.places[lane] for lane in self.away]] = True
+        found: np.ndarray = absent[places]
         return found
+
+    @cached_property
+    def there_now(self) -> np.ndarray:
+        """Which of all peers are here and not absent: bool."""
+        here: np.ndarray = self.world.rows >= 0
+        return here & ~self.gone_at(np.arange(len(here))) if self.away else here
+
+    def rows(self, places: np.ndarray) -> np.ndarray:
+        """The rows here of lanes by their places among all peers; -1: they are elsewhere."""
+        found: np.ndarray = self.world.rows[places]
+        return found
+
+    # Making mail
 
     def mail(
         self, lane: Lane, other: Lane, kind: str, payload: Mapping[str, Tensor], items: int, reply: str = ""
@@ -167,11 +166,6 @@ class Post:
         return mine if mine is not None and (mine.sender, mine.receiver) == ends else None
 
     @cached_property
-    def prompt(self) -> bool:
-        """Does all mail that comes at all come at once?"""
-        return self.world.prompt and usual()
-
-    @cached_property
     def free(self) -> bool:
         """May all lanes that are here send all they like to all that they are linked with? Then mail can be bundled."""
         links = self.world.free and open_to_all(self.mode)
@@ -182,6 +176,17 @@ class Post:
             return self.acts and not self.mode.both_ways
         # What is not sent over a link that is down would be written as larger than by single mails.
         return self.world.even and (self.prompt or not self.world.weather(self.mode).breaks)
+
+    @cached_property
+    def links(self) -> Links:
+        """The edges over which lanes that are here send by this mode now, sender after sender, as arrays."""
+        links = self.world.links(self.mode)
+        if self.time is not None:
+            if self.time >= self.world.begun:
+                return links
+            begun = np.array([self.world.begins[lane] <= self.time for lane in self.world.peers])[links.receivers]
+            return links.take(np.flatnonzero(begun))
+        return links.take(np.flatnonzero(~self.gone_at(links.senders))) if self.away else links
 
     def bundle(
         self,
@@ -197,28 +202,55 @@ class Post:
         links = self.links if at is None else self.links.take(at)
         return Bundle(links, self.mode.mode, kind, self.stack.task, self.stack.epoch, content, first, items, replies)
 
+    def once(self, what: tuple[Any, ...], of: object, find: Callable[[], T]) -> T:
+        """What is found out of some object but once at this exchange: the same payload may go to many."""
+        name = *what, id(of)
+        if name not in self.found:
+            self.found[name] = of, find()  # the object stays alive, so that no other can have its id
+        found: T = self.found[name][1]
+        return found
+
+    # What mail of the mode looks like
+
     @cached_property
-    def links(self) -> Links:
-        """The edges over which lanes that are here send by this mode now, sender after sender, as arrays."""
-        links = self.world.links(self.mode)
-        if self.time is not None:
-            if self.time >= self.world.begun:
-                return links
-            begun = np.array([self.world.begins[lane] <= self.time for lane in self.world.peers])[links.receivers]
-            return links.take(np.flatnonzero(begun))
-        return links.take(np.flatnonzero(~self.gone_at(links.senders))) if self.away else links
+    def quotes(self) -> dict[str, Quote]:
+        """The largest mail of each kind that the mode sends over an edge without limits."""
+        return {one.kind: one for one in self.mode.quote(self.world, Room())}
 
-    def gone_at(self, places: np.ndarray) -> np.ndarray:
-        """Which of some lanes, by their places among all peers, are absent now: bool."""
-        absent = np.zeros(len(self.world.peers), bool)
-        absent[[self.world.places[lane] for lane in self.away]] = True
-        found: np.ndarray = absent[places]
-        return found
+    @cached_property
+    def looks(self) -> dict[tuple[str, Lane], Mapping[str, Expected]]:
+        """What `look` has been told."""
+        return {}
 
-    def rows(self, places: np.ndarray) -> np.ndarray:
-        """The rows here of lanes by their places among all peers; -1: they are elsewhere."""
-        found: np.ndarray = self.world.rows[places]
-        return found
+    def look(self, kind: str, sender: Lane) -> Mapping[str, Expected]:
+        """What mail of some kind from a sender must look like."""
+        if (kind, sender) not in self.looks:
+            self.looks[kind, sender] = self.mode.expects(self.world, kind, sender)
+        return self.looks[kind, sender]
+
+    def known(self, kind: str) -> bool:
+        """Has the mode mail of some kind, at this time?"""
+        asks = kind in self.mode.asking
+        now = not self.verb or asks == (self.verb == "ask")
+        return now and (kind in self.quotes or not self.quotes)
+
+    def crowded(self, bundle: Bundle) -> bool:
+        """Has a mail of a bundle more items than the mode ever sends?"""
+        quote = self.quotes.get(bundle.kind)
+        return quote is not None and int(np.max(bundle.items)) > quote.items
+
+    def fault(self, mail: Mail) -> str:
+        """The verdict on what a mail looks like."""
+
+        def find() -> str:
+            expected = self.look(mail.kind, mail.sender)
+            verdict = fault(mail.payload, expected)
+            if verdict == ACCEPTED and mail.kind in self.quotes:
+                many = (counted(mail.payload, expected) or 0) > self.quotes[mail.kind].items
+                return TOO_MANY if many else ACCEPTED
+            return verdict
+
+        return self.once(("fault", mail.kind, mail.sender), mail.payload, find)
 
     # For senders
 
@@ -248,211 +280,9 @@ class Post:
         Each comes back as it is under way, with a verdict: ACCEPTED, as far as its sender can know, or why it is not
         under way. What is under way is a copy, one for all that hold the same payload: nobody can change it any more.
         """
-        if isinstance(mails, Bundle) and (copy := self.sealed(mails)) is not None:
-            verdicts, due = self.fates(copy)
-            gone = copy if DOWN not in verdicts else copy.take(np.flatnonzero([one != DOWN for one in verdicts]))
-            self.lots[copy.kind] = gone
-            self.stack.ledger.carry_all(gone, self.now)
-            if "sent" in self.stack.clock:
-                rows, weights = self.rows(gone.links.senders), torch.from_numpy(gone.bytes)
-                self.stack.clock["sent"].index_add_(0, torch.from_numpy(rows), weights)
-            return Lot(replace(copy, due=due), verdicts)
-        return [self.send_one(mail) for mail in mails]
-
-    def fates(self, bundle: Bundle) -> tuple[list[str], np.ndarray | None]:
-        """What becomes of each mail of a bundle over links that have no limits, as filters, `carried` and `met` would
-        say of each; empty: all of it is accepted, as far as its sender can know. And when it is due; None: all of it at
-        once."""
-        weather, links = self.world.weather(self.mode), bundle.links
-        if self.time is not None:
-            lost = weather.lost(self.when)[links.places] if weather.lossy else np.zeros(0, bool)
-            return np.where(lost, LOST, ACCEPTED).tolist() if lost.any() else [], self.carried_all(bundle)
-        if not (weather.lossy or weather.breaks or weather.slow or self.world.gaps):
-            return [], None
-        found, late = np.full(len(links), ACCEPTED, dtype=object), np.zeros(len(links), np.int64)
-        if weather.slow:
-            late = weather.delays(self.when)[links.places]
-        due = np.where(late > 0, self.now + late, 0)
-        if self.world.gaps:
-            pairs = list(zip(links.receivers.tolist(), late.tolist(), strict=True))
-            met = {pair: self.met(links.peers[pair[0]], pair[1]) for pair in set(pairs)}
-            back = np.array([met[pair][0] for pair in pairs], np.int64)
-            found[:] = [met[pair][1] for pair in pairs]
-            due = np.where(back > 0, back, due)
-        if weather.lossy:
-            found[weather.lost(self.when)[links.places]] = LOST
-        if weather.breaks:
-            found[weather.down(self.when)[links.places]] = DOWN
-        due[(found == LOST) | (found == DOWN)] = 0
-        verdicts: list[str] = found.tolist()
-        return verdicts, due if due.any() else None
-
-    def sealed(self, bundle: Bundle) -> Bundle | None:
-        """A bundle that nobody can change any more, if it leaves as it is; None: its mails must be looked at one by
-        one."""
-        ours = bundle.links.within(self.links) and bundle.mode == self.mode.mode
-        now = (bundle.task, bundle.epoch) == (self.stack.task, self.stack.epoch)
-        first = not any(kind == bundle.kind for *_, kind in self.gone) and bundle.kind not in self.lots
-        if not (ours and now and first and self.free and len(bundle)) or bundle.due is not None:
-            return None
-        if not packable(bundle.content) or len({tensor.shape[:1] for tensor in bundle.content.values()}) != 1:
-            return None
-        content = frozen(bundle.content)
-        start, count = (np.array(one, np.int64) for one in (bundle.first, bundle.items))
-        length = next(iter(content.values())).shape[:1]
-        if start.shape != (len(bundle),) or count.shape != start.shape or min(start.min(), count.min()) < 0:
-            return None
-        if not length or int((start + count).max()) > length[0] or self.crowded(bundle):
-            return None
-        return replace(bundle, content=content, first=start, items=count)
-
-    def crowded(self, bundle: Bundle) -> bool:
-        """Has a mail of a bundle more items than the mode ever sends?"""
-        quote = self.quotes.get(bundle.kind)
-        return quote is not None and int(np.max(bundle.items)) > quote.items
-
-    def send_one(self, mail: Mail) -> tuple[Mail, str]:
-        """Let one mail leave, if it may."""
-        if why := self.misaddressed(mail):
-            return blank(mail, self.mode.mode), why
-        ends = mail.sender, mail.receiver
-        if self.excessive(mail):
-            return blank(mail, self.mode.mode), TOO_MUCH
-        if not self.once(("packable",), mail.payload, lambda: packable(mail.payload)):
-            return blank(mail, self.mode.mode), NO_TENSORS
-        payload = self.once(("copy",), mail.payload, lambda: frozen(mail.payload))
-        mail = replace(mail, payload=payload, items=self.items(mail, payload))
-        if (lie := lied(self, mail)) is not None:
-            mail = lie
-        if (*ends, mail.kind) in self.gone or mail.kind in self.lots:
-            return mail, SENT_ALREADY
-        way = self.way(*ends)
-        if way.terms is not None and way.terms.by_class and self.known(mail.kind):
-            classes = len(self.world.bank.classes)
-            counts = counted_by_class(self.mode, mail, self.look(mail.kind, mail.sender), classes)
-            way = way._replace(counts=counts, given=given(self, *ends))
-        if why := stopped(way, mail):
-            if why not in UNSENT:  # the ledger could not tell that it was never paid for
-                raise ValueError(f"a filter stops mail as `{why}`, which is not in UNSENT; put it there")
-            return mail, why
-        mail, why = released(self, mail)
-        if why:
-            return mail, why
-        note(self, mail, way)
-        self.sent[mail.id] = mail
-        self.gone.add((*ends, mail.kind))
-        self.stack.ledger.carry(mail, self.now)
-        if "sent" in self.stack.clock:
-            self.stack.clock["sent"][self.world.row[mail.sender]] += mail.bytes
-        under_way = sent(way, self.carried(mail))
-        if under_way is None:
-            return mail, LOST
-        if self.time is not None:  # agents with clocks of their own are always there
-            return under_way, ACCEPTED
-        back, why = self.met(mail.receiver, max(0, int(under_way.due) - self.now))
-        return (replace(under_way, due=back) if back else under_way), why
-
-    def met(self, receiver: Lane, late: int) -> tuple[int, str]:
-        """Until when mail has to wait for its receiver, who may be absent when it comes after so many epochs (0: it
-        does not wait), and its verdict: what does not wait for one that is absent is lost."""
-        back = self.world.back(receiver, self.when + late)
-        if back == self.when + late:
-            return 0, ACCEPTED
-        if back == NEVER or self.world.fleet.presence.mail == "lost":
-            return 0, ABSENT
-        return back, ACCEPTED
-
-    @cached_property
-    def asynchronous(self) -> bool:
-        """Does everybody go on, and mail come when it comes?"""
-        return self.time is not None and self.world.fleet.clock.pace == "asynchronous"
-
-    def carried(self, mail: Mail) -> Mail:
-        """A mail as its link carries it: it leaves when the link is free, an answer after its question has come, and
-        is there when all of it has gone through."""
-        if not self.asynchronous or self.world.instant:
-            return mail
-        assert self.time is not None
-        ends = mail.sender, mail.receiver
-        edge, leaves = self.world.edges[ends], max(self.time, self.asked_at.get(mail.reply, self.time))
-        if edge.bandwidth is not None:
-            leaves = self.through(*ends, leaves, mail.bytes / edge.bandwidth)
-        return replace(mail, due=leaves + edge.latency)
-
-    def carried_all(self, bundle: Bundle) -> np.ndarray | None:
-        """When links have carried each mail of a bundle, none of which replies to another, as `carried` says."""
-        if not self.asynchronous or self.world.instant:
-            return None
-        assert self.time is not None
-        found = np.empty(len(bundle))
-        for at, weight in enumerate(bundle.bytes.tolist()):
-            ends = bundle.ends(at)
-            edge, leaves = self.world.edges[ends], self.time
-            if edge.bandwidth is not None:
-                leaves = self.through(*ends, leaves, weight / edge.bandwidth)
-            found[at] = leaves + edge.latency
-        return found
-
-    def through(self, sender: Lane, receiver: Lane, leaves: float, seconds: float) -> float:
-        """When what would leave at a moment has gone through a link that it keeps busy for some seconds."""
-        busy = self.stack.clock["busy"][self.world.row[sender]]
-        place = self.world.receivers[sender].index(receiver)
-        busy[place] = max(leaves, float(busy[place])) + seconds
-        return float(busy[place])
-
-    @cached_property
-    def asked_at(self) -> dict[str, float]:
-        """When questions that lanes here have collected came, by their ids."""
-        return {}
-
-    def misaddressed(self, mail: Mail) -> str:
-        """Why a mail cannot be what a lane that is here has said now to one that it has an edge to; empty: it can."""
-        ends = mail.sender, mail.receiver
-        if not all(type(one) is Lane and all(type(number) is int for number in one) for one in ends):
-            return FORGED if type(mail.sender) is not Lane or mail.sender not in self.world.row else NO_EDGE
-        if mail.sender not in self.world.row:
-            return FORGED
-        if ends not in self.world.edges:
-            return NO_EDGE
-        said = (mail.mode, mail.task, mail.epoch) == (self.mode.mode, self.stack.task, self.stack.epoch)
-        if not said or not all(type(word) is str for word in (mail.kind, mail.id, mail.reply)):
-            return FORGED
-        name, _, number = mail.id.partition(identify(*ends, mail.mode, mail.kind, mail.task, mail.epoch))
-        numbered = not number or number[1:].replace(".", "").isdigit()
-        return "" if not name and numbered and mail.id and mail.due == 0 else FORGED
-
-    @cached_property
-    def looks(self) -> dict[tuple[str, Lane], Mapping[str, Expected]]:
-        """What `look` has been told."""
-        return {}
-
-    @cached_property
-    def quotes(self) -> dict[str, Quote]:
-        """The largest mail of each kind that the mode sends over an edge without limits."""
-        return {one.kind: one for one in self.mode.quote(self.world, Room())}
-
-    def excessive(self, mail: Mail) -> bool:
-        """Does a mail hold more than the mode ever sends? It is then not even copied."""
-        if not isinstance(mail.payload, Mapping) or not self.quotes:
-            return False
-        quote = self.quotes.get(mail.kind) or max(self.quotes.values(), key=lambda one: one.floats)
-        return sum(one.numel() for one in mail.payload.values() if isinstance(one, Tensor)) > quote.floats
-
-    def items(self, mail: Mail, payload: Mapping[str, Tensor]) -> int:
-        """How many items a mail has: what is counted in it, or else what is said, within what is possible."""
-        if not self.known(mail.kind):
-            return 0
-        found = counted(payload, self.look(mail.kind, mail.sender))
-        if found is not None:
-            return found
-        most = self.quotes[mail.kind].items if self.quotes else mail.items
-        return min(max(0, mail.items), most, 2**62) if type(mail.items) is int else 0
-
-    def look(self, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        """What mail of some kind from a sender must look like."""
-        if (kind, sender) not in self.looks:
-            self.looks[kind, sender] = self.mode.expects(self.world, kind, sender)
-        return self.looks[kind, sender]
+        if isinstance(mails, Bundle) and (copy := sealed(self, mails)) is not None:
+            return send_all(self, copy)
+        return [send_one(self, mail) for mail in mails]
 
     def silence(self, error: Exception) -> list[tuple[Mail, str]]:
         """What is written where the code of a mode has failed: all lanes that are here have nothing to say, and why."""
@@ -467,10 +297,10 @@ class Post:
         """The verdicts of receivers that are here on mail that has arrived. What they accept lies in the inbox until it
         is due. Of a bundle that all accept as it is there are none."""
         if isinstance(mails, Bundle):
-            there = self.there(mails)
+            there = are_there(self, mails)
             now = mails if there.all() else mails.take(np.flatnonzero(there))
             # What lanes at different points of their streams have sent comes in several bundles.
-            if not len(now) or ((self.time is None or self.whole) and self.all_right(now)):
+            if not len(now) or ((self.time is None or self.whole) and all_right(self, now)):
                 self.stack.inbox.hold(mails, np.flatnonzero(~there))
                 if len(now):
                     self.arrived[mails.kind] = now
@@ -480,7 +310,7 @@ class Post:
                 return [] if now is mails else np.where(there, ACCEPTED, UNDER_WAY).tolist()
         verdicts = []
         for mail in mails:
-            verdict = self.seen(mail) if self.takes(mail) else UNDER_WAY
+            verdict = seen(self, mail) if is_there(self, mail) else UNDER_WAY
             if verdict in (ACCEPTED, UNDER_WAY):
                 self.stack.inbox.append(mail)
             if verdict == ACCEPTED:
@@ -488,159 +318,18 @@ class Post:
             verdicts.append(verdict)
         return verdicts
 
-    def there(self, bundle: Bundle) -> np.ndarray:
-        """Of which mails of a bundle `takes` is true: bool [M]."""
-        asked, found = bundle.kind in self.mode.asking, np.full(len(bundle), True)
-        if self.time is not None and not (self.acts or (asked and self.mode.both_ways)):
-            return ~found
-        if bundle.due is not None:
-            found = bundle.due <= self.until(asked)
-        return found & ~self.gone_at(bundle.links.receivers) if self.away else found
-
-    def takes(self, mail: Mail) -> bool:
-        """Is a mail there at this exchange, and its receiver at it too?"""
-        if self.time is None:
-            return mail.due <= self.now and mail.receiver not in self.away
-        asked = mail.kind in self.mode.asking
-        return (self.acts or (asked and self.mode.both_ways)) and mail.due <= self.until(asked)
-
-    def seen(self, mail: Mail) -> str:
-        """A receiver's verdict on a mail that is there, which it remembers."""
-        verdict = self.judged(mail)
-        if verdict in UNSENT:
-            raise ValueError(
-                f"mode `{self.mode.mode}` refuses mail that has arrived as `{verdict}`, which says that it never left; "
-                "use another word"
-            )
-        if verdict == ACCEPTED:
-            self.hear(mail.sender, mail.receiver, mail.kind, self.sent_at(mail))
-        return verdict
-
-    def hear(self, sender: Lane, receiver: Lane, kind: str, sent: int) -> None:
-        """Remember that mail of some kind, sent in such an epoch, is accepted."""
-        self.heard.add((sender, receiver, kind))
-        if not self.prompt or self.time is not None:
-            newest, name = self.stack.ledger.latest, (sender, receiver, self.mode.mode, kind)
-            newest[name] = max(newest.get(name, -1), sent)
-
-    def sent_at(self, mail: Mail) -> int:
-        """When a mail was sent, in epochs since the first task."""
-        return mail.task * self.world.settings.learner.epochs + mail.epoch
-
-    def was_late(self, mail: Mail) -> bool:
-        """Was a mail under way before this exchange?"""
-        return mail.id in self.waited
-
-    def late(self, mail: Mail) -> str:
-        """The verdict on a mail that has been under way: it must still be of use, and is then judged as any other."""
-        return self.stale(mail.sender, mail.receiver, mail.kind, self.sent_at(mail)) or self.seen(mail)
-
-    def stale(self, sender: Lane, receiver: Lane, kind: str, sent: int) -> str:
-        """Why a mail of some kind, sent in such an epoch, is of no use any more; empty: it is."""
-        good = self.mode.late.get(kind, "newest")
-        old = self.time is None and self.now - sent > self.mode.period(self.world.settings)
-        if good == "never" or (old and kind in self.mode.asking):
-            return EXPIRED
-        newest = self.stack.ledger.latest
-        if good == "newest" and newest.get((sender, receiver, self.mode.mode, kind), -1) >= sent:
-            return OVERTAKEN
-        return ""
-
-    def all_late(self, bundle: Gathered) -> dict[str, str]:
-        """`late` of mails that are known to be sound, by their ids."""
-        found, kind = dict[str, str](), bundle.kind
-        sent, ends = bundle.sent(self.world.settings.learner.epochs).tolist(), bundle.links.pairs
-        ids = [bundle.id(at) for at in range(len(bundle))]
-        for at in sorted(range(len(bundle)), key=sent.__getitem__, reverse=True):
-            found[ids[at]] = self.stale(*ends[at], kind, sent[at]) or ACCEPTED
-            if found[ids[at]] == ACCEPTED:
-                self.hear(*ends[at], kind, sent[at])
-            self.settle(ids[at], found[ids[at]], sent[at])
-        return {name: found[name] for name in ids}
-
-    def all_right(self, bundle: Bundle) -> bool:
-        """Does nobody refuse anything in a bundle that has just come?"""
-        if bundle.kind in self.arrived or any(kind == bundle.kind for *_, kind in self.heard):
-            return False
-        return self.sound(bundle)
-
-    def sound(self, bundle: Bundle) -> bool:
-        """Does all in a bundle look as expected, and do its receivers welcome it?"""
-        expected = self.look(bundle.kind, bundle.ends(0)[0])
-        free = all(want.shape[:1] == (None,) for want in expected.values())
-        if not self.known(bundle.kind) or not free:
-            return False
-        look = tuple(expected.items())
-        verdicts = (noted(one, look, lambda one=one: fault(one, expected)) for one in bundle.contents)  # type: ignore[misc]
-        if any(verdict != ACCEPTED for verdict in verdicts):
-            return False
-        try:
-            return self.mode.welcomes(self, bundle)
-        except UserError:
-            raise
-        except Exception:  # each mail will be judged for itself
-            return False
-
-    def judged(self, mail: Mail) -> str:
-        """A receiver's verdict on a mail."""
-        if not self.known(mail.kind):
-            return UNKNOWN_KIND
-        try:
-            verdict = self.fault(mail)
-            if verdict == ACCEPTED:
-                verdict = self.mode.objects(self, mail) or ACCEPTED
-        except UserError:
-            raise
-        except Exception:  # whatever it is that the mail has done to the code of its receiver
-            return UNREADABLE
-        twice = (mail.sender, mail.receiver, mail.kind) in self.heard or mail.kind in self.arrived
-        if verdict == ACCEPTED and twice and not self.was_late(mail):
-            return ONCE
-        return verdict
-
-    def known(self, kind: str) -> bool:
-        """Has the mode mail of some kind, at this time?"""
-        asks = kind in self.mode.asking
-        now = not self.verb or asks == (self.verb == "ask")
-        return now and (kind in self.quotes or not self.quotes)
-
-    def fault(self, mail: Mail) -> str:
-        """The verdict on what a mail looks like."""
-
-        def find() -> str:
-            expected = self.look(mail.kind, mail.sender)
-            verdict = fault(mail.payload, expected)
-            if verdict == ACCEPTED and mail.kind in self.quotes:
-                many = (counted(mail.payload, expected) or 0) > self.quotes[mail.kind].items
-                return TOO_MANY if many else ACCEPTED
-            return verdict
-
-        return self.once(("fault", mail.kind, mail.sender), mail.payload, find)
-
     def collect(self, asked: bool) -> Sequence[Mail]:
         """Take from the inbox what is due of this mode: questions, or all that is none."""
         bundles = [one for kind, one in self.arrived.items() if (kind in self.mode.asking) == asked]
         self.arrived = {kind: one for kind, one in self.arrived.items() if (kind in self.mode.asking) != asked}
-        until = self.until(asked)
-
-        def mine(mail: Mail) -> bool:
-            ours = mail.receiver in self.world.row and mail.mode == self.mode.mode and mail.receiver not in self.away
-            return ours and mail.due <= until and (mail.kind in self.mode.asking) == asked
-
-        def which(bundle: Bundle) -> np.ndarray | None:
-            if bundle.mode != self.mode.mode or (bundle.kind in self.mode.asking) != asked:
-                return None
-            there: np.ndarray = self.there_now[bundle.links.receivers]
-            return there if bundle.due is None else there & (bundle.due <= until)
-
-        some = self.stack.inbox.take(mine, which)
+        some = taken(self, asked)
         if not some and len(bundles) == 1:
             return bundles[0]
         late = [one for one in some if isinstance(one[0], Bundle) or one[0][0].id not in self.fresh]
         packed = None if asked or self.mode.both_ways else gathered(late, self.world.places)
         # Of those that have been under way the newest is judged first: what it has overtaken is of no use.
-        if packed is not None and not self.crowded(packed) and self.sound(packed):
-            said = self.all_late(packed)
+        if packed is not None and not self.crowded(packed) and sound(self, packed):
+            said = all_late(self, packed)
             self.waited |= said.keys()
             if len(late) == len(some):
                 good = np.flatnonzero([word == ACCEPTED for word in said.values()])
@@ -649,8 +338,7 @@ class Post:
             said, old = {}, sorted(each(late), key=self.sent_at, reverse=True)
             self.waited |= {mail.id for mail in old}
             for mail in old:
-                said[mail.id] = self.late(mail)
-                self.settle(mail.id, said[mail.id], self.sent_at(mail))
+                said[mail.id] = seen_late(self, mail)
         found = [mail for mail in each(some) if said.get(mail.id, ACCEPTED) == ACCEPTED]
         for mail in found if self.asynchronous else []:
             if asked:
@@ -659,53 +347,11 @@ class Post:
                 self.waits[mail.receiver] = max(mail.due, self.waits.get(mail.receiver, mail.due))
         return [*found, *(mail for one in bundles for mail in one)]
 
-    def settle(self, name: str, verdict: str, sent: int) -> None:
-        """Note what a receiver has said of a mail that had been under way since such an epoch."""
-        age = self.now - sent if self.time is None else 0  # two clocks say nothing of it
-        self.settled.append(Settled(name, verdict, age))
-
     @cached_property
-    def there_now(self) -> np.ndarray:
-        """Which of all peers are here and not absent: bool."""
-        here: np.ndarray = self.world.rows >= 0
-        return here & ~self.gone_at(np.arange(len(here))) if self.away else here
+    def asked_at(self) -> dict[str, float]:
+        """When questions that lanes here have collected came, by their ids."""
+        return {}
 
-    def until(self, asked: bool) -> float:
-        """What has come by when is collected now. Where everybody goes on, a question is answered with what its
-        receiver is when it is asked, and who has asked waits for the answer, with patience."""
-        if self.time is None:
-            return self.now
-        if not self.asynchronous or not self.mode.both_ways:
-            return self.time
-        patience = self.world.fleet.clock.patience
-        return inf if asked or patience == "unlimited" else self.time + patience
-
-    def audit(self) -> None:
-        """The constraint of the paper's equation 1, size(K_ji) <= b_ji f_ji C, for every edge, with 1 / `every` as the
-        frequency: an edge can have been used once at the start and once for each of its periods that have passed. Of a
-        budget per task, a task is the period."""
-        if self.world.free:
-            return
-        for (sender, receiver), edge in self.world.edges.items():
-            most = edge.limit
-            if most is None or sender not in self.world.row:
-                continue
-            total = getattr(self.stack.ledger.use(sender, receiver).total, most.unit)
-            times = self.now // edge.every + 1 if most.per == "exchange" else self.stack.task + 1
-            if total > (allowed := most.amount * times):
-                raise RuntimeError(
-                    f"edge {sender} -> {receiver} carried {total} {most.unit} where {allowed} are allowed"
-                )
-
-
-def blank(mail: Mail, mode: str) -> Mail:
-    """A mail that never leaves, as far as the ledger can hold it: who says that it is from whom, and nothing in it."""
-
-    def lane(said: object) -> Lane:
-        known = (
-            isinstance(said, tuple) and len(said) == 2 and all(type(one) is int and abs(one) < 2**62 for one in said)
-        )
-        return Lane(*said) if known else NOBODY  # type: ignore[misc]
-
-    clock = (one if type(one) is int and 0 <= one < 2**62 else 0 for one in (mail.task, mail.epoch))
-    return Mail(lane(mail.sender), lane(mail.receiver), mode, str(mail.kind)[:200], {}, 0, "", "", *clock)
+    def was_late(self, mail: Mail) -> bool:
+        """Was a mail under way before this exchange?"""
+        return mail.id in self.waited

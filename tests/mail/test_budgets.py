@@ -14,13 +14,15 @@ from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.fleet.world import worlds
+from shoal.mail.audit import audit
 from shoal.mail.mail import ACCEPTED, OVER_BUDGET, Expected, weight
+from shoal.mail.post import Post
 from shoal.mail.quote import Room, fitting, numbers
 from shoal.settings.reading import read
 from shoal.sharing.modes import MODES
 from shoal.sharing.plan import feasible, fit, plan, total
 from shoal.units import limit
-from tests.fleets import entries, same
+from tests.fleets import entries, ready, same
 
 DIGITS = Path("digits")
 LANES = [Lane(0, 0), Lane(0, 1)]
@@ -65,6 +67,16 @@ def test_a_budget_per_task_is_shared_by_all_modes_and_begins_anew_with_each_task
     last = [verdict for mail, verdict in run.posted if (mail.task, mail.epoch) == (1, 4)]
     assert set(last) == {OVER_BUDGET}  # it is used up
     assert {mail.mode for mail, verdict in run.posted if mail.task == 2 and verdict == ACCEPTED} >= {"fedavg"}
+
+
+def test_a_run_ends_in_which_an_edge_has_carried_more_than_it_may() -> None:
+    """Whatever has let it pass: the filters are not asked again."""
+    world, stack = ready("mlp", [{"mode": "fedavg"}], network={"budget": "3 kB"})
+    post = Post(world, stack, world.settings.sharing[0])
+    audit(post)
+    stack.ledger.carry(post.mail(LANES[0], LANES[1], "model", {"x": torch.zeros(10**5)}, 1), post.now)
+    with pytest.raises(RuntimeError, match=f"bytes where {3000 * (post.now + 1)} are allowed"):
+        audit(post)
 
 
 @pytest.mark.parametrize("mode", ["uniform", "fedavg"])

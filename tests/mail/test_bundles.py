@@ -14,6 +14,7 @@ import torch
 from shoal.data.tasks import Lane
 from shoal.fleet.stack import Stack
 from shoal.mail.bundle import Bundle, Gathered, Links, Lot
+from shoal.mail.dispatch import sealed
 from shoal.mail.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, UNDER_WAY, Mail, pack
 from shoal.mail.post import Post
 from shoal.sharing.contract import Sharing
@@ -223,8 +224,8 @@ def test_of_a_bundle_only_bad_mail_is_refused(
 )
 def test_a_malformed_bundle_never_leaves_as_one(change: dict[str, Any]) -> None:
     post, mails = bundle()
-    assert post.sealed(replace(mails, **change)) is None
-    assert post.sealed(mails) is not None
+    assert sealed(post, replace(mails, **change)) is None
+    assert sealed(post, mails) is not None
 
 
 def test_a_bundle_leaves_once() -> None:
