@@ -20,6 +20,7 @@ from shoal.rng import key
 Draw = np.random.Generator
 Coded = dict[str, Tensor]  # tensors [U, ...] by name
 SHORT = 2**15  # a place below this is a short number
+NONE, POWER = "none", "power"  # ways to send weights that are no codecs: as they are, and by shoal/sharing/power.py
 
 
 class Codec(NamedTuple):
@@ -180,7 +181,9 @@ BUILT_IN: dict[str, Codec] = {
         about="A bit for every number, and their mean size (Bernstein et al. 2018)",
     ),
 }
-CODECS: Table[Codec] = Table("codec", BUILT_IN, "shoal.codecs", lambda entry: isinstance(entry, Codec))
+CODECS: Table[Codec] = Table(
+    "codec", BUILT_IN, "shoal.codecs", lambda entry: isinstance(entry, Codec), also=(NONE, POWER)
+)
 
 
 # Modules that are sent once

@@ -35,11 +35,10 @@ from shoal.models.contract import Model, body_shapes, body_units
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
-from shoal.sharing.codecs import BUILT_IN, CODECS, Codec
+from shoal.sharing.codecs import BUILT_IN, CODECS, NONE, POWER, Codec
 from shoal.sharing.contract import Sharing
 from shoal.sharing.mixing import Gap, degree, told
 
-NONE, POWER = "none", "power"
 COPIES, DIFFERENCE = "copies", "difference"
 KEPT = ("version", "holds", "owes", "turn", "mine.", "theirs.", "out.", "in.")  # what copies are kept under
 MANY = 2**30  # more mails than an edge ever carries

@@ -29,13 +29,12 @@ from shoal.models.contract import body_shapes, body_units
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
 from shoal.sharing.bounds import LARGEST, WEIGHTIEST, fresh, largest, sizes_of, too_large
+from shoal.sharing.codecs import NONE, POWER
 from shoal.sharing.combine import RULES, Heard, averaged
 from shoal.sharing.compress import (
     COPIES,
     DIFFERENCE,
     MANY,
-    NONE,
-    POWER,
     Compressing,
     as_sent,
     coded_now,
@@ -297,12 +296,12 @@ class FedCurv(Federated):
 
     def suits(self, settings: Settings) -> None:
         """What matters is sent once, and means something only if all of it is."""
-        super().suits(settings)
         if self.compress not in (NONE, "int8") or self.way == COPIES:
             raise SettingsError(
                 f"mode `fedcurv` can send what matters as int8 in the difference form or as it is, got compress = "
                 f"{self.compress} in form {self.way}; use compress = int8, or another mode"
             )
+        super().suits(settings)
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """Everybody's modules, and how much each weight matters to it, to everybody's neighbours."""

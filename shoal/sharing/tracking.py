@@ -21,7 +21,7 @@ from shoal.mail.post import Post
 from shoal.models.contract import Model, Usage, body_shapes
 from shoal.settings.groups import Settings
 from shoal.sharing.bounds import WEIGHTIEST
-from shoal.sharing.compress import NONE
+from shoal.sharing.codecs import NONE
 from shoal.sharing.federated import Federated, combined, models, remembered, write_all
 from shoal.sharing.mixing import PUSH_SUM, mixed, plain_gaps
 
@@ -38,12 +38,12 @@ class Tracking(Federated):
     samples: PositiveInt = Field(64, description="images that an agent's gradient is of")
 
     def suits(self, settings: Settings) -> None:
-        super().suits(settings)
         if self.compress != NONE or self.weights == PUSH_SUM:
             raise SettingsError(
                 "mode `tracking` sends gradients as they are, by weights that are the same both ways, got compress = "
                 f"{self.compress} and weights = {self.weights}; use compress = none and weights = metropolis or mean"
             )
+        super().suits(settings)
 
     def slopes(self, post: Post) -> Tensors:
         """Every lane's gradient over what agents have in common, [L, units, ...], at its weights now."""

@@ -276,7 +276,10 @@ def test_prices_are_of_packed_mail_and_a_budget_in_bytes_lets_more_through() -> 
 @pytest.mark.parametrize(
     ("own", "sentence"),
     [
-        ({"compress": "zip"}, "there is no codec `zip`; allowed: topk, randk, int8, int4, sign"),
+        ({"compress": "zip"}, "there is no codec `zip`; allowed: topk, randk, int8, int4, sign, none, power, or one"),
+        ({"compress": "powr"}, r"there is no codec `powr`; did you mean `power`\?"),
+        ({"mode": "fedcurv", "compress": "zip"}, "got compress = zip in form copies; use compress = int8, or another"),
+        ({"mode": "tracking", "compress": "zip"}, "got compress = zip and weights = mean; use compress = none"),
         (
             {"compress": "topk", "ratio": 0.0},
             r"`sharing.fedavg.ratio` cannot be 0.0; allowed: a finite number above 0 and at most 1",
