@@ -20,6 +20,7 @@ from shoal.rng import key
 from shoal.sharing.codecs import CODECS
 from shoal.sharing.federated import FedAvg, FedCurv, FedFish, FedProx
 from shoal.sharing.plan import plan
+from tests.command import call
 from tests.fleets import exchange, fleet
 
 # Codecs
@@ -156,6 +157,31 @@ def test_a_step_that_is_too_large_does_not_converge_and_is_said_before() -> None
     assert FedAvg(compress="topk", ratio=0.01, gamma=0.02).doubt == ""
     distances, _ = gossip(160, agents=4, compress="topk", ratio=0.01, gamma=gamma)
     assert distances[-1] > 1 > min(distances)
+
+
+def test_a_codec_that_is_too_coarse_for_differences_stalls_and_is_said_before() -> None:
+    mode = FedAvg(compress="int4", form="difference")
+    assert mode.doubt == (
+        'sharing.fedavg.form = "difference" stalls with compress = int4: agents have been seen to stay 8 % of the size '
+        "of their weights away from their mean, and to move that far apart if they were nearer; use form = "
+        '"copies", which has been seen to reach it'
+    )
+    words = "sharing=fedavg", "sharing.compress=int4", "sharing.form=difference"
+    assert mode.doubt in " ".join(call("check", "digits", "seeds=1", *words).out.split())
+    converging: list[dict[str, Any]] = [{}, {"compress": "int4"}, {"compress": "int8"}]
+    for fine in [*converging, {"compress": "randk", "form": "difference"}]:
+        assert FedAvg(**fine).doubt == ""
+
+    def near(at: int) -> Tensor:
+        same, own = (key(one, "near").standard_normal((64, 64)) for one in (99, at))
+        return torch.from_numpy((same + 0.01 * own).astype(np.float32))
+
+    far, _ = gossip(24, compress="int4", form="difference")
+    assert far[-6:] == [pytest.approx(CODECS["int4"].floor, abs=0.01)] * 6
+    nearer, _ = gossip(2, spread=near, compress="int4", form="difference")
+    assert nearer[-1] > 10
+    by_bytes, _ = gossip(34, compress="int8")
+    assert by_bytes[-6:] == [pytest.approx(CODECS["int8"].floor, abs=0.001)] * 6
 
 
 @pytest.mark.parametrize(
