@@ -135,10 +135,11 @@ class Table(Mapping[str, T], Generic[T]):
 
     def unknown(self, name: str) -> str:
         """The sentence about a name that is not in the table."""
-        close = difflib.get_close_matches(name.lower(), list(self), n=1)
+        allowed = [*self, *self.also]
+        close = difflib.get_close_matches(name.lower(), [word for word in allowed if word != name], n=1)
         hint = f"did you mean `{close[0]}`? " if close else ""
-        allowed = ", ".join([*self, *self.also])
-        return f"there is no {self.noun} `{name}`; {hint}allowed: {allowed}, or one of yours as package.module:Name"
+        words = ", ".join(allowed)
+        return f"there is no {self.noun} `{name}`; {hint}allowed: {words}, or one of yours as package.module:Name"
 
     def door(self, name: str, entry: Any) -> str:
         """What finds a class again: its name, if the table has it under that, or else where it is imported from."""

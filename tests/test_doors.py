@@ -97,6 +97,9 @@ def test_an_unknown_name_gets_what_is_allowed() -> None:
     assert str(caught.value) == (
         "there is no number `tow`; did you mean `two`? allowed: one, two, none, or one of yours as package.module:Name"
     )
+    for word, hint in (("nnone", "none"), ("none", "one")):  # what is allowed elsewhere is proposed, but never itself
+        with pytest.raises(SettingsError, match=rf"there is no number `{word}`; did you mean `{hint}`\? allowed: one"):
+            small().find(word)
 
 
 def test_package_module_name_is_imported() -> None:

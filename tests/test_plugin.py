@@ -81,10 +81,12 @@ def shoal(installed: Path, *lines: Sequence[object]) -> list[str]:
 def test_an_installed_package_is_listed_runs_is_swept_and_reported(installed: Path, tmp_path: Path) -> None:
     few = (*TINY, "model=mlp", "learner=steady", "learner.strength=0.2")
     run, swept, page = tmp_path / "run", tmp_path / "swept", tmp_path / "page.html"
-    modes, learners, *_ = shoal(
+    modes, learners, mode, learner, *_ = shoal(
         installed,
         ("list", "sharing"),
         ("list", "learners"),
+        ("list", "sharing", "gossip"),
+        ("list", "learners", "steady"),
         ("run", DIGITS, *few, "sharing=gossip", "sharing.every=3", "--out", run),
         ("resume", run),
         ("sweep", DIGITS, *few, "sharing=none,gossip", "sharing.trust=0.1,0.9", "--no-page", "--out", swept),
@@ -93,10 +95,10 @@ def test_an_installed_package_is_listed_runs_is_swept_and_reported(installed: Pa
     (gossip,) = (line for line in modes.splitlines() if line.strip().startswith("gossip"))
     assert "Everybody tells its neighbours the biases of its heads" in gossip
     assert "[from shoal-gossip 1.2]" in gossip
-    assert "how much of what is heard is believed" in modes
+    assert "how much of what is heard is believed" in mode
     (steady,) = (line for line in learners.splitlines() if line.strip().startswith("steady"))
     assert "[from shoal-gossip 1.2]" in steady
-    assert "how hard they are held" in learners
+    assert "how hard they are held" in learner
     written = (run / "settings.toml").read_text()
     assert 'mode = "gossip"' in written
     assert 'method = "steady"' in written

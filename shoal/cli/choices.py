@@ -14,6 +14,8 @@ from shoal.units import shown
 if TYPE_CHECKING:
     from shoal.data import Status
     from shoal.doors import Table as Entries
+    from shoal.learners.contract import Learner
+    from shoal.sharing.contract import Sharing
 
 
 def show_settings() -> None:
@@ -25,7 +27,7 @@ def show_settings() -> None:
 
     table = Table("setting", "default", "meaning", box=None)
     for name, field in fields():
-        table.add_row(name, "" if field.is_required() else json.dumps(field.default), meaning(field))
+        table.add_row(name, default(field), meaning(field))
         if name == "kinds":
             for own in ("name", "agents", "model"):
                 table.add_row(f"  kinds.{own}", "", Kind.model_fields[own].description)
@@ -50,6 +52,11 @@ def choices(kind: Any) -> Iterator[str]:
             yield from choices(one)
 
 
+def default(field: Any) -> str:
+    """What a setting is where nobody says it, as TOML has it; empty: it must be said."""
+    return "" if field.is_required() else json.dumps(field.default)
+
+
 def meaning(field: Any) -> str:
     """What a setting is for; if it is one of some words that this does not say, these too."""
     words = list(choices(field.annotation))
@@ -58,52 +65,59 @@ def meaning(field: Any) -> str:
 
 
 def show_entries(title: str, table: "Entries[Any]", also: str) -> None:
-    """What is in a table, what each is, and where it comes from."""
-    shown = Table(title, "what it is", "from", box=None)
-    for name, entry in table.items():
-        shown.add_row(f"[bold]{name}[/]", escape(line(entry)), table.origin(name))
+    """What is in a table, a line each."""
+    shown = Table(title, "what it is", box=None)
+    for name in table:
+        shown.add_row(f"[bold]{escape(name)}[/]", escape(headline(table, name)))
     console.print(shown)
     if also:
-        console.print(f"\n{also}", highlight=False)
+        console.print(f"\n{also}", highlight=False, markup=False)
+
+
+def show_entry(what: str, table: "Entries[Any]", name: str) -> None:
+    """What one entry of a table is, and its settings, if it has some."""
+    entry = table.find(name)
+    console.print(f"[bold]{escape(name)}[/]: {escape(headline(table, name))}", highlight=False)
+    if what == "sharing":
+        show_mode(name, entry)
+    elif what == "learners":
+        show_learner(entry)
 
 
 def headline(table: "Entries[Any]", name: str) -> str:
-    """What an entry is, in a line, and where it comes from unless it is built in."""
-    origin = table.origin(name)
-    return line(table[name]) + f" [from {origin}]" * (origin != "built in")
+    """What an entry is, in a line, and where it comes from unless it is built in or its name says it."""
+    origin = table.origin(name) if name in table else "built in"
+    return line(table.find(name)) + f" [from {origin}]" * (origin != "built in")
 
 
-def show_modes() -> None:
-    """Every setting of every sharing mode."""
+def show_mode(name: str, kind: "type[Sharing]") -> None:
+    """Every setting of a sharing mode."""
     from shoal.settings.checks import fields
     from shoal.settings.protocols import EXAMPLE, PAPER, switches
-    from shoal.sharing.modes import MODES
 
     table = Table("setting", "default", f"{PAPER}*", "meaning", box=None)
-    for mode, kind in MODES.items():
-        table.add_row(f"[bold]{mode}[/]", "", "", escape(headline(MODES, mode)))
-        paper = switches(PAPER, *EXAMPLE, (mode,))["sharing"].get(mode, {})
-        for name, field in fields(kind):
-            if name != "mode":
-                differs = json.dumps(paper[name]) if name in paper else ""
-                table.add_row(f"  sharing.{name}", json.dumps(field.default), differs, meaning(field))
+    paper = switches(PAPER, *EXAMPLE, (name,))["sharing"].get(name, {})
+    for own, field in fields(kind):
+        if own != "mode":
+            differs = json.dumps(paper[own]) if own in paper else ""
+            table.add_row(f"sharing.{own}", default(field), differs, meaning(field))
+    console.print()
     console.print(table)
     console.print("\n* with protocol=paper, modular nets on mnist; other rows of Table 1 may differ")
 
 
-def show_learners() -> None:
-    """Every learner and its own settings."""
+def show_learner(kind: "type[Learner]") -> None:
+    """The settings that a learner has alone."""
     from shoal.learners.contract import Learner
-    from shoal.learners.table import LEARNERS
     from shoal.settings.checks import fields
 
     table = Table("setting", "default", "meaning", box=None)
-    for method, kind in LEARNERS.items():
-        table.add_row(f"[bold]{method}[/]", "", escape(headline(LEARNERS, method)))
-        for name, field in fields(kind):
-            if name not in Learner.model_fields:
-                table.add_row(f"  learner.{name}", json.dumps(field.default), meaning(field))
-    console.print(table)
+    for name, field in fields(kind):
+        if name not in Learner.model_fields:
+            table.add_row(f"learner.{name}", default(field), meaning(field))
+    if table.row_count:
+        console.print()
+        console.print(table)
     console.print("\nEvery learner also has those that `shoal list settings` shows for all.")
 
 

@@ -24,7 +24,7 @@ from shoal.cli.arguments import (
     Yes,
     begins,
 )
-from shoal.cli.choices import show_data, show_entries, show_experiments, show_learners, show_modes, show_settings
+from shoal.cli.choices import show_data, show_entries, show_entry, show_experiments, show_settings
 from shoal.cli.examples import teach
 from shoal.cli.plain import Stream, visible
 from shoal.cli.plans import show_plan
@@ -303,8 +303,10 @@ def check(
     show_plan(prepare(settings, data))
 
 
-# What can be listed beside settings, sharing modes, learners and datasets: tables of names, and what else is allowed.
+# What can be listed beside settings, datasets and experiments: tables of names, and what else there is to say.
 NAMED = {
+    "sharing": ("shoal.sharing.modes:MODES", "`shoal list sharing NAME` has the settings of one"),
+    "learners": ("shoal.learners.table:LEARNERS", "`shoal list learners NAME` has the settings of one"),
     "graphs": ("shoal.network.graphs:GRAPHS", "or a file: an edge list or GraphML; `shoal network GRAPH` shows one"),
     "models": (
         "shoal.models.table:MODELS",
@@ -316,7 +318,7 @@ NAMED = {
     "lies": ("shoal.mail.lies:LIES", "for `faulty`; strength multiplies the weights or the noise"),
     "metrics": ("shoal.study.metrics:METRICS", "in every summary"),
 }
-LISTED = ("settings", "sharing", "learners", *NAMED, "datasets", "experiments")
+LISTED = ("settings", *NAMED, "datasets", "experiments")
 
 
 @app.command("list")
@@ -324,25 +326,33 @@ def list_(
     what: Annotated[
         str, typer.Argument(help=f"{', '.join(LISTED[:-1])} or {LISTED[-1]}", autocompletion=complete_list)
     ] = "settings",
+    name: Annotated[
+        str, typer.Argument(help="One of them, e.g. recv: what it is, and its settings.", show_default=False)
+    ] = "",
 ) -> None:
-    """List what there is to choose from."""
+    """List what there is to choose from, a line each; or what one of them is, with its settings."""
     what = {"modes": "sharing", "topologies": "graphs"}.get(what, what)
-    if what == "settings":
+    if what in NAMED:
+        door, also = NAMED[what]
+        module, _, attribute = door.partition(":")
+        table = getattr(import_module(module), attribute)
+        if name:
+            show_entry(what, table, name)
+        else:
+            show_entries(what, table, also)
+    elif what not in LISTED:
+        raise UserError(f"cannot list `{what}`; allowed: {', '.join(LISTED)}")
+    elif name:
+        raise UserError(
+            f"`shoal list {what}` shows all and takes no name, got `{name}`; leave it out, or name something among "
+            f"{', '.join(NAMED)}"
+        )
+    elif what == "settings":
         show_settings()
-    elif what == "sharing":
-        show_modes()
-    elif what == "learners":
-        show_learners()
     elif what == "datasets":
         list_data()
-    elif what == "experiments":
-        show_experiments()
-    elif what in NAMED:
-        door, also = NAMED[what]
-        module, _, name = door.partition(":")
-        show_entries(what, getattr(import_module(module), name), also)
     else:
-        raise UserError(f"cannot list `{what}`; allowed: {', '.join(LISTED)}")
+        show_experiments()
 
 
 @data_app.command("list")

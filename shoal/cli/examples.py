@@ -24,7 +24,7 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "report": (SHOW, ("shoal report runs/*", "shoal report runs/DIR --watch")),
     "transfer": (SHOW, ("shoal transfer runs/modules", "shoal transfer runs/modules --parts")),
     "network": (CHOOSE, ("shoal network ring --agents 6", "shoal network server --agents 6 --out server.svg")),
-    "list": (CHOOSE, ("shoal list settings", "shoal list sharing")),
+    "list": (CHOOSE, ("shoal list settings", "shoal list sharing", "shoal list sharing recv")),
     "data": (CHOOSE, ()),
     "data list": (CHOOSE, ("shoal data list",)),
     "data get": (CHOOSE, ("shoal data get mnist",)),

@@ -44,6 +44,15 @@ class Growth(Learner):
         description="the current task's accuracy while a candidate is on trial: which net counts (modular)",
     )
 
+    @property
+    def doubt(self) -> str:
+        if self.memory or not any(self.adapts(epoch) for epoch in range(self.epochs)):
+            return ""
+        return (
+            "learner.memory = 0 leaves nothing to replay: epochs that adapt all modules see no images kept of earlier "
+            'tasks, which may be forgotten; raise it, or say learner.adaptation = "never"'
+        )
+
     def suits(self, settings: "Settings") -> None:
         if not settings.modular:
             raise SettingsError(

@@ -108,8 +108,8 @@ def allowed(kind: Any, limits: Iterable[Any] = ()) -> str:
 
 
 def fields(model: type[Part] = Settings, path: str = "") -> Iterable[tuple[str, Any]]:
-    """All settings by their whole names; of learners, those of the ones that need nothing heavy (`shoal list learners`
-    has all)."""
+    """All settings by their whole names; of learners, those of the ones that need nothing heavy (`shoal list learners
+    NAME` has those of any)."""
     from shoal.learners.table import LEARNERS
 
     for name, field in model.model_fields.items():

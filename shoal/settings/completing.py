@@ -17,7 +17,7 @@ from shoal.settings.policies import Policy
 from shoal.settings.protocols import completed
 from shoal.settings.safety import Fault, tables
 from shoal.settings.times import timely
-from shoal.sharing.contract import Sharing
+from shoal.sharing.contract import Sharing, serves
 
 
 def complete(raw: dict[str, Any]) -> dict[str, Any]:
@@ -54,6 +54,9 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
     SCENARIOS.find(said.tasks.scenario)
     modes = listing(listed)
     names = tuple(name_of(mode) for mode in modes)
+    for mode in modes:
+        if isinstance(mode, dict):
+            owned(mode, said)
     whole: dict[str, Any] = completed(raw, said, said.model, names)
     filled = whole.pop("sharing")
     shared = general(fleet, said.model)
@@ -231,3 +234,26 @@ def mode_of(table: dict[str, Any], filled: dict[str, dict[str, Any]]) -> Sharing
     known(table, mode, path)
     named = {} if mode.model_fields["mode"].is_required() else {"mode": mode.model_fields["mode"].default}
     return made(mode, {**filled.get(name, {}), **table, **named}, path)
+
+
+def owned(table: dict[str, Any], settings: Settings) -> None:
+    """Raise for a setting that the mode of a table does not have and others do, with those that take its value and
+    serve such a fleet."""
+    from shoal.sharing.modes import MODES
+
+    def takes(mode: str, name: str, value: Any) -> bool:
+        try:
+            return serves(mode_of({"mode": mode, name: value}, {}), settings)
+        except SettingsError:
+            return False
+
+    here = MODES.find(table["mode"])
+    for name, value in table.items():
+        owners = () if name in here.model_fields else [mode for mode in MODES if name in MODES[mode].model_fields]
+        if owners:
+            able = [mode for mode in owners if takes(mode, name, value)]
+            which = f"these take here: {', '.join(able)}" if able else f"none of them takes here: {', '.join(owners)}"
+            raise SettingsError(
+                f"`sharing.{table['mode']}.{name}` is a setting of other modes, got {value!r}, which {which}; leave it "
+                f"out{', or share by one of them' * bool(able)}"
+            )

@@ -14,8 +14,9 @@ from shoal.mail.bundle import Bundle, Links
 from shoal.mail.mail import Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.models.contract import body_units
+from shoal.sharing.codecs import POWER
 from shoal.sharing.combine import RULES, Heard, averaged
-from shoal.sharing.compress import COPIES, DIFFERENCE, POWER, as_sent, copied_gaps, opened
+from shoal.sharing.compress import COPIES, DIFFERENCE, as_sent, copied_gaps, opened
 from shoal.sharing.federated import Federated
 from shoal.sharing.mixing import METROPOLIS, PUSH_SUM, mixed, plain_gaps, pushed
 from shoal.sharing.power import low_gaps

@@ -20,6 +20,7 @@ from shoal.rng import key
 Draw = np.random.Generator
 Coded = dict[str, Tensor]  # tensors [U, ...] by name
 SHORT = 2**15  # a place below this is a short number
+NONE, POWER = "none", "power"  # ways to send weights that are no codecs: as they are, and by shoal/sharing/power.py
 
 
 class Codec(NamedTuple):
@@ -34,6 +35,7 @@ class Codec(NamedTuple):
     gamma: Callable[[float], float]  # the largest step towards neighbours that has been seen to converge, by the share
     apart: bool = False  # is each number coded for itself, so that two coded models can be compared number by number?
     about: str = ""
+    floor: float = 0.0  # how far from their mean agents stay in the difference form, as a share of their weights' size
 
 
 def kept(n: int, ratio: float) -> int:
@@ -163,6 +165,7 @@ BUILT_IN: dict[str, Codec] = {
         lambda ratio: 1.0,
         apart=True,
         about="A byte for every number, rounded at random (Alistarh et al. 2017)",
+        floor=0.004,
     ),
     "int4": Codec(
         int4_layout,
@@ -171,6 +174,7 @@ BUILT_IN: dict[str, Codec] = {
         lambda ratio: 1.0,
         apart=True,
         about="Half a byte for every number, rounded at random",
+        floor=0.08,
     ),
     "sign": Codec(
         sign_layout,
@@ -180,7 +184,9 @@ BUILT_IN: dict[str, Codec] = {
         about="A bit for every number, and their mean size (Bernstein et al. 2018)",
     ),
 }
-CODECS: Table[Codec] = Table("codec", BUILT_IN, "shoal.codecs", lambda entry: isinstance(entry, Codec))
+CODECS: Table[Codec] = Table(
+    "codec", BUILT_IN, "shoal.codecs", lambda entry: isinstance(entry, Codec), also=(NONE, POWER)
+)
 
 
 # Modules that are sent once

@@ -35,13 +35,13 @@ from shoal.models.contract import Model, body_shapes, body_units
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
-from shoal.sharing.codecs import BUILT_IN, CODECS, Codec
+from shoal.sharing.codecs import BUILT_IN, CODECS, NONE, POWER, Codec
 from shoal.sharing.contract import Sharing
 from shoal.sharing.mixing import Gap, degree, told
 
-NONE, POWER = "none", "power"
 COPIES, DIFFERENCE = "copies", "difference"
 KEPT = ("version", "holds", "owes", "turn", "mine.", "theirs.", "out.", "in.")  # what copies are kept under
+COARSE = 0.01  # agents that cannot come nearer to their mean than this share of their weights do not agree
 MANY = 2**30  # more mails than an edge ever carries
 
 
@@ -86,7 +86,13 @@ class Compressing(Sharing):
 
     @property
     def doubt(self) -> str:
-        """Why its step may be too large, in a sentence; empty: it has been seen to converge."""
+        """Why its step may be too large or its codec too coarse, in a sentence; empty: it has been seen to converge."""
+        if self.way == DIFFERENCE and (floor := codec_of(self).floor) > COARSE:
+            return (
+                f'sharing.{self.mode}.form = "difference" stalls with compress = {self.compress}: agents have been '
+                f"seen to stay {100 * floor:.0f} % of the size of their weights away from their mean, and to move that "
+                'far apart if they were nearer; use form = "copies", which has been seen to reach it'
+            )
         if self.way != COPIES or self.step <= (most := codec_of(self).gamma(self.ratio)):
             return ""
         return (

@@ -21,7 +21,8 @@ from shoal.models.contract import body_units
 from shoal.settings.groups import Settings
 from shoal.sharing.arrived import combined
 from shoal.sharing.body import write_all
-from shoal.sharing.compress import COPIES, DIFFERENCE, NONE, opened
+from shoal.sharing.codecs import NONE
+from shoal.sharing.compress import COPIES, DIFFERENCE, opened
 from shoal.sharing.federated import Federated, models
 from shoal.sharing.penalty import remembered, scale
 
@@ -44,12 +45,12 @@ class FedCurv(Federated):
 
     def suits(self, settings: Settings) -> None:
         """What matters is sent once, and means something only if all of it is."""
-        super().suits(settings)
         if self.compress not in (NONE, "int8") or self.way == COPIES:
             raise SettingsError(
                 f"mode `fedcurv` can send what matters as int8 in the difference form or as it is, got compress = "
                 f"{self.compress} in form {self.way}; use compress = int8, or another mode"
             )
+        super().suits(settings)
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """Everybody's modules, and how much each weight matters to it, to everybody's neighbours."""

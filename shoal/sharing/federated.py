@@ -28,13 +28,12 @@ from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
 from shoal.sharing.body import net_of
 from shoal.sharing.bounds import LARGEST, WEIGHTIEST, fresh, largest, sizes_of, too_large
+from shoal.sharing.codecs import NONE, POWER
 from shoal.sharing.combine import RULES
 from shoal.sharing.compress import (
     COPIES,
     DIFFERENCE,
     MANY,
-    NONE,
-    POWER,
     Compressing,
     coded_now,
     degrees,

@@ -24,7 +24,7 @@ from shoal.sharing.images import classes_of, classes_only, held, ids, per_lane
 
 
 class Prototypes(Sharing):
-    """Sharing of mean features of classes: the cheapest mode there is, also between nets that differ.
+    """Sharing of mean features, one for each class and exchange: cheap if exchanges are rare; also between other nets.
 
     Everybody sends, for each of its classes, the mean of what its head reads, and adds to its loss
     strength * |f(x) - p(y)|^2 / F, with p(y) the mean over its own and all that has come at the last exchange.

@@ -23,7 +23,7 @@ from shoal.settings.groups import Settings
 from shoal.sharing.arrived import combined
 from shoal.sharing.body import write_all
 from shoal.sharing.bounds import WEIGHTIEST
-from shoal.sharing.compress import NONE
+from shoal.sharing.codecs import NONE
 from shoal.sharing.federated import Federated, models
 from shoal.sharing.mixing import PUSH_SUM, mixed, plain_gaps
 from shoal.sharing.penalty import remembered
@@ -41,12 +41,12 @@ class Tracking(Federated):
     samples: PositiveInt = Field(64, description="images that an agent's gradient is of")
 
     def suits(self, settings: Settings) -> None:
-        super().suits(settings)
         if self.compress != NONE or self.weights == PUSH_SUM:
             raise SettingsError(
                 "mode `tracking` sends gradients as they are, by weights that are the same both ways, got compress = "
                 f"{self.compress} and weights = {self.weights}; use compress = none and weights = metropolis or mean"
             )
+        super().suits(settings)
 
     def slopes(self, post: Post) -> Tensors:
         """Every lane's gradient over what agents have in common, [L, units, ...], at its weights now."""

@@ -151,18 +151,44 @@ def test_list_settings_explains_every_key_as_toml_has_it() -> None:
     assert "True" not in done.out.partition("The protocol")[0]
 
 
-@pytest.mark.parametrize("what", ["models", "graphs", "scenarios", "scores", "rules", "metrics"])
-def test_lists_say_of_each_what_it_is_and_where_it_comes_from(what: str) -> None:
-    door, _ = NAMED[what]
+@pytest.mark.parametrize("what", NAMED)
+def test_lists_have_a_line_on_each_and_nothing_else(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    door, also = NAMED[what]
     module, _, name = door.partition(":")
     table = getattr(import_module(module), name)
     done = call("list", what)
     assert done.code == 0
-    assert "what it is" in done.out
-    assert done.out.count("built in") == len(table)
+    told = done.out
+    assert "what it is" in told.splitlines()[0]
+    assert len(told.splitlines()) < 3 * len(table) + 5
+    plain = " ".join(told.split())
     for entry in table:
-        assert entry in done.out
         assert len(line(table[entry])) > 10
+        assert f"{entry} {line(table[entry])}" in plain
+    assert also in plain
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "own"),
+    [
+        ("sharing", "recv", ["sharing.queries", "sharing.every", "hard validation images", "paper*"]),
+        ("modes", "fedprox", ["sharing.mu", "strength of the pull"]),
+        ("sharing", "shoal.sharing.recv:Recv", ["sharing.queries"]),
+        ("learners", "ewc", ["learner.strength", "how hard weights are held", "`shoal list settings` shows for all"]),
+        ("learners", "none", ["`shoal list settings` shows for all"]),
+        ("rules", "krum", []),
+    ],
+)
+def test_one_entry_of_a_list_is_shown_with_its_settings(what: str, name: str, own: list[str]) -> None:
+    module, _, attribute = NAMED[{"modes": "sharing"}.get(what, what)][0].partition(":")
+    done = call("list", what, name)
+    assert done.code == 0
+    told = " ".join(done.out.split())
+    assert told.startswith(f"{name}: {line(getattr(import_module(module), attribute).find(name))}")
+    for word in own:
+        assert word in told
+    assert "sharing.mu" not in told or name == "fedprox"
 
 
 def test_lists_say_what_hides_in_a_built_in_net() -> None:
@@ -183,6 +209,9 @@ def test_check_and_the_record_say_which_engine_runs_a_net_and_why(tmp_path: Path
 
 def test_only_what_there_is_can_be_listed() -> None:
     refused(call("list", "fish"), "cannot list `fish`; allowed: settings, sharing, learners, graphs")
+    refused(call("list", "sharing", "rcv"), "there is no sharing mode `rcv`; did you mean `recv`?")
+    for what in ("settings", "datasets", "experiments"):
+        refused(call("list", what, "recv"), f"`shoal list {what}` shows all and takes no name, got `recv`; leave")
 
 
 @pytest.mark.parametrize(
@@ -493,13 +522,6 @@ def test_a_run_that_shares_says_what_it_cost() -> None:
     assert f"in {len(ledger):,} messages" in done.out
     summary = json.loads(Path("run/summary.json").read_text())
     assert summary["bytes_total"] == ledger["bytes"].sum()
-
-
-def test_what_can_be_shared_is_listed() -> None:
-    done = call("list", "sharing")
-    assert done.code == 0
-    for name in ("recv", "simp", "uniform", "fedavg", "fedprox", "fedcurv", "fedfish", "sharing.queries", "sharing.mu"):
-        assert name in done.out
 
 
 def test_a_programming_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,6 +139,19 @@ def test_replay_without_memories_is_said_by_check() -> None:
     assert not shoal.Fleet("digits", model="mlp").settings.learner.doubt
 
 
+def test_growth_that_adapts_without_memories_is_said_by_check() -> None:
+    fleet = shoal.Fleet("digits", model="modular-mlp", learner={"memory": 0})
+    said = "learner.memory = 0 leaves nothing to replay: epochs that adapt all modules see no images kept of"
+    assert fleet.settings.learner.doubt.startswith(said)
+    assert fleet.settings.learner.doubt in fleet.check().notes
+    assert said in " ".join(call("check", "digits", "model=modular-mlp", "seeds=1", "learner.memory=0").out.split())
+    assert not shoal.Fleet("digits", model="modular-mlp").settings.learner.doubt
+    never: tuple[object, ...] = ("never", 101)  # there are 100 epochs
+    for adaptation in never:
+        alone = shoal.Fleet("digits", model="modular-mlp", learner={"memory": 0, "adaptation": adaptation})
+        assert not alone.settings.learner.doubt
+
+
 def test_agem_without_memories_says_so() -> None:
     with pytest.raises(SettingsError, match=r"learner\.memory = 0 keeps none"):
         resolve({"model": "mlp", "learner": {"method": "agem", "memory": 0}})

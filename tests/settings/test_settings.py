@@ -275,6 +275,26 @@ def test_a_wrong_value_gets_a_sentence_with_what_is_allowed(raw: dict[str, Any],
     assert refusal(raw) == message
 
 
+@pytest.mark.parametrize(
+    ("model", "compress", "said"),
+    [
+        ("modular-mlp", "int8", "these take here: fedavg, fedprox, fedcurv, fedfish, modmod, fedagem; leave it out"),
+        ("modular-mlp", "int4", "these take here: fedavg, fedprox, fedfish, fedagem; leave it out, or share by one of"),
+        ("mlp", "topk", "these take here: fedavg, fedprox, fedfish, fedrep, ditto, fedagem; leave it out, or share by"),
+        ("mlp", "zip", "none of them takes here: fedavg, fedprox, fedcurv, fedfish, fedrep, ditto, tracking, modmod,"),
+    ],
+)
+def test_a_setting_of_another_mode_names_the_modes_that_take_it(model: str, compress: str, said: str) -> None:
+    assert refusal({"model": model, "sharing": {"mode": "recv", "compress": compress}}).startswith(
+        f"`sharing.recv.compress` is a setting of other modes, got '{compress}', which {said}"
+    )
+
+
+def test_a_setting_that_no_mode_has_gets_the_nearest_one() -> None:
+    said = refusal({"sharing": {"mode": "recv", "evry": 3}})
+    assert said == "unknown setting `sharing.recv.evry`; did you mean `sharing.recv.every`?"
+
+
 def test_limits_themselves_are_allowed() -> None:
     settings = resolve(
         {

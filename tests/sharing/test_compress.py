@@ -23,6 +23,7 @@ from shoal.sharing.fedcurv import FedCurv
 from shoal.sharing.fedfish import FedFish
 from shoal.sharing.fedprox import FedProx
 from shoal.sharing.plan import plan
+from tests.command import call
 from tests.fleets import exchange, fleet
 
 # Codecs
@@ -161,6 +162,31 @@ def test_a_step_that_is_too_large_does_not_converge_and_is_said_before() -> None
     assert distances[-1] > 1 > min(distances)
 
 
+def test_a_codec_that_is_too_coarse_for_differences_stalls_and_is_said_before() -> None:
+    mode = FedAvg(compress="int4", form="difference")
+    assert mode.doubt == (
+        'sharing.fedavg.form = "difference" stalls with compress = int4: agents have been seen to stay 8 % of the size '
+        "of their weights away from their mean, and to move that far apart if they were nearer; use form = "
+        '"copies", which has been seen to reach it'
+    )
+    words = "sharing=fedavg", "sharing.compress=int4", "sharing.form=difference"
+    assert mode.doubt in " ".join(call("check", "digits", "seeds=1", *words).out.split())
+    converging: list[dict[str, Any]] = [{}, {"compress": "int4"}, {"compress": "int8"}]
+    for fine in [*converging, {"compress": "randk", "form": "difference"}]:
+        assert FedAvg(**fine).doubt == ""
+
+    def near(at: int) -> Tensor:
+        same, own = (key(one, "near").standard_normal((64, 64)) for one in (99, at))
+        return torch.from_numpy((same + 0.01 * own).astype(np.float32))
+
+    far, _ = gossip(24, compress="int4", form="difference")
+    assert far[-6:] == [pytest.approx(CODECS["int4"].floor, abs=0.01)] * 6
+    nearer, _ = gossip(2, spread=near, compress="int4", form="difference")
+    assert nearer[-1] > 10
+    by_bytes, _ = gossip(34, compress="int8")
+    assert by_bytes[-6:] == [pytest.approx(CODECS["int8"].floor, abs=0.001)] * 6
+
+
 @pytest.mark.parametrize(
     "own", [{"compress": "topk"}, {"compress": "int4"}, {"compress": "power"}, {"compress": "int8"}]
 )
@@ -279,7 +305,10 @@ def test_prices_are_of_packed_mail_and_a_budget_in_bytes_lets_more_through() -> 
 @pytest.mark.parametrize(
     ("own", "sentence"),
     [
-        ({"compress": "zip"}, "there is no codec `zip`; allowed: topk, randk, int8, int4, sign"),
+        ({"compress": "zip"}, "there is no codec `zip`; allowed: topk, randk, int8, int4, sign, none, power, or one"),
+        ({"compress": "powr"}, r"there is no codec `powr`; did you mean `power`\?"),
+        ({"mode": "fedcurv", "compress": "zip"}, "got compress = zip in form copies; use compress = int8, or another"),
+        ({"mode": "tracking", "compress": "zip"}, "got compress = zip and weights = mean; use compress = none"),
         (
             {"compress": "topk", "ratio": 0.0},
             r"`sharing.fedavg.ratio` cannot be 0.0; allowed: a finite number above 0 and at most 1",

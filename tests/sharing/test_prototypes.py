@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.doors import line
 from shoal.errors import SettingsError
 from shoal.fleet.evaluate import nets
 from shoal.learners.batches import Batch
@@ -11,6 +12,7 @@ from shoal.learners.step import Frame
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Mail
 from shoal.settings.reading import resolve
 from shoal.sharing.images import held
+from shoal.sharing.plan import plan
 from shoal.sharing.prototypes import Prototypes, own_prototypes
 from tests.fleets import exchange
 from tests.sharing.test_formulas import ready
@@ -39,6 +41,17 @@ def test_everybody_keeps_the_mean_over_itself_and_those_that_told() -> None:
         if others:
             every = [*others, *([told[0][known]] if known in told[0] else [])]
             assert torch.allclose(state["mean"][0, known], torch.stack(every).mean(0), atol=1e-6)
+
+
+def test_the_price_is_that_of_every_exchange_and_its_line_promises_no_less() -> None:
+    prices = []
+    for every in (1, 2, 5):
+        world, _, _ = ready({"mode": "prototypes", "every": every})
+        (one,) = plan([world])
+        prices.append(one.total_bytes / one.exchanges)
+    assert prices == [prices[0]] * 3
+    assert "one for each class and exchange" in line(Prototypes)
+    assert "cheapest" not in line(Prototypes)
 
 
 def test_the_pull_is_the_mean_squared_distance_of_classes_that_somebody_told_of() -> None:
