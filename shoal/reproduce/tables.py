@@ -136,6 +136,25 @@ def by_loss(rows: list[Row]) -> list[str]:
     return table(["what it adds to the two others", *groups], lines)
 
 
+def parts_found(rows: list[Row]) -> list[str]:
+    """What README says of the parts of a received module."""
+    found = {(row["parts"], row["routes"]): row for row in rows}
+    groups = list(dict.fromkeys(row["routes"] for row in rows))
+    few, all_three = (found[parts, groups[0]] for parts in ("structure+head", "module+structure+head"))
+
+    def tenths(row: Row, name: str) -> str:
+        return f"{row[name]:+.1f} ± {row[f'{name}_se']:.1f}"
+
+    adds = [tenths(found["structure+head", group], "lost") for group in groups[1:]]
+    return [
+        f"- **Of a received module, {few['floats']} of {all_three['floats']:,} floats may be enough**: a task that "
+        f"begins with the sender's structure and head gains {tenths(few, 'gain')} points over a fresh start; with the "
+        f"module's weights as well, {tenths(all_three, 'gain')} (mnist, {few['seeds']} seeds). The weights add "
+        f"{adds[0]} where both have a class in common, {adds[1]} where they have none "
+        "([ablation](docs/results.md#which-part-of-a-received-module-helps))."
+    ]
+
+
 def by_score(rows: list[Row]) -> list[str]:
     """How well each score ranks what is received by what it gains, over all pairs and within a task."""
     lines = [
@@ -330,6 +349,7 @@ TABLES = {
     "dictionaries": Table(by_network, "dictionaries"),
     "backbone": Table(by_backbone, "backbone"),
     "parts-lost": Table(by_loss, "parts"),
+    "parts-found": Table(parts_found, "parts"),
     "special": Table(by_mode, "special"),
     "fedweit-digits": Table(by_case("digits"), "fedweit"),
     "fedweit-mnist": Table(by_case("mnist"), "fedweit"),

@@ -270,6 +270,21 @@ def test_what_a_part_adds_is_what_is_lost_without_it() -> None:
     ]
 
 
+def test_readme_says_what_parts_of_a_module_gain_and_what_its_weights_add() -> None:
+    gains = {"structure+head": (5.38, 1.44), "module+structure+head": (5.33, 1.14)}
+    floats = {"structure+head": 152, "module+structure+head": 4312}
+    adds = {"all": (-0.05, 0.87), "a class in common": (3.44, 0.24), "none in common": (-2.14, 1.43)}
+    rows = [
+        {"parts": parts, "routes": routes, "seeds": 4, "gain": gain[0], "gain_se": gain[1], "lost": lost[0],
+         "lost_se": lost[1], "floats": floats[parts]}
+        for parts, gain in gains.items()
+        for routes, lost in adds.items()
+    ]  # fmt: skip
+    (line,) = tables.parts_found(rows)
+    for words in ("152 of 4,312 floats", "+5.4 ± 1.4", "+5.3 ± 1.1", "+3.4 ± 0.2 where both", "-2.1 ± 1.4 where they"):
+        assert words in line
+
+
 def test_scores_are_a_column_each_with_errors_over_seeds() -> None:
     rows = [
         {"metric": name, "seeds": 4, "pairs": 2400, "rho": rho, "rho_se": 0.01, "within": within, "within_se": None,
