@@ -114,7 +114,7 @@ def reproduce(
             if json:
                 print(dumps(families.row(cell, out)), flush=True)
         where = err if json else console
-        for family, ends in families.collect(chosen, out, place).items():
+        for family, ends in families.collect([families.placed(one, data) for one in chosen], out, place).items():
             for title, rows in ends.items():
                 show_rows(title, rows, where)
             if not ends:

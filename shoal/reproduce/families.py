@@ -182,6 +182,13 @@ def choose(
     return found if draw is None else [replace(cell, settings=redrawn(cell.settings, draw)) for cell in found]
 
 
+def placed(cell: Cell, data: Path | None) -> Cell:
+    """The same cell, with a folder for its data where one is given: some tables look at the data, too."""
+    own = cell.settings
+    machine = own.machine if data is None else own.machine.model_copy(update={"data": str(data)})
+    return replace(cell, settings=own.model_copy(update={"machine": machine}))
+
+
 def seeds_of(what: str, seeds: int | None) -> int:
     """How many seeds the cells of a family have, if nobody says it."""
     if seeds is not None:

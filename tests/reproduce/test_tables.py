@@ -103,9 +103,18 @@ def test_the_leak_is_measured_against_the_same_run_without_it(monkeypatch: pytes
         raw = {"model": "mlp", "protocol": protocol, "agents": 3, "seeds": seeds, "net": shape, "sharing": modes}
         return resolve({**SMALL, **raw})
 
+    looked, shared = list[str](), leak.shared
+
+    def look(fleet: Settings) -> float:
+        looked.append(fleet.machine.data)
+        return shared(fleet)
+
     monkeypatch.setattr(leak, "settings", small)
-    done = call("reproduce", "leak", "--dataset", "mnist", "--model", "monolithic", "--seeds", "2", "--out", "out")
+    monkeypatch.setattr(leak, "shared", look)
+    words = ("--dataset", "mnist", "--model", "monolithic", "--seeds", "2", "--out", "out", "--data", "there")
+    done = call("reproduce", "leak", *words)
     assert done.code == 0, done.err
+    assert looked == ["there"] * 2  # the table looks at the data where the runs found it
     drop, keep = read_csv(Path("out/leak.csv"))
     assert (drop["own_validation"], keep["own_validation"]) == ("drop", "keep")
     assert drop["final_accuracy_difference"] is None
