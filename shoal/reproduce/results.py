@@ -117,7 +117,7 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     old = [name for name in MLP if any(former(row) for row in here if row["dataset"] == name)]
     drawn = "" if not old else "; tasks as shoal 0.1 drew them" + f" on {', '.join(old)}" * (len(old) < len(MLP))
     lines = [
-        "Four datasets, protocol `fair` (one clean setting for all), seeds 0 to "
+        "Four datasets, protocol `fair`, seeds 0 to "
         f"{' or 0 to '.join(str(count - 1) for count in counts)}, over agents alone, paired over seeds ± standard error"
         f"{drawn} ([tables](docs/results.md)):",
         "",
@@ -132,7 +132,7 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     against = race.gaps["data"]
     state = "is not decided yet" if not race.shows("data") else "is shown" if against.mean > 0 else "is refuted"
     if race.shows("data") and len(counts) > 1:
-        state += f" by the {against.seeds} seeds that all datasets have in common"
+        state += " so far"
     lines.append(
         f"- **Modules help for the fewest bytes**: AUC {span(gains('modular', 'modmod', 'auc').values())}, for "
         f"1/{max(ratio):.0f} to 1/{min(ratio):.0f} of the bytes that images take on the MNISTs. That nets learn faster "

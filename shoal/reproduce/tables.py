@@ -145,12 +145,9 @@ def parts_found(rows: list[Row]) -> list[str]:
     def tenths(row: Row, name: str) -> str:
         return f"{row[name]:+.1f} ± {row[f'{name}_se']:.1f}"
 
-    adds = [tenths(found["structure+head", group], "lost") for group in groups[1:]]
     return [
-        f"- **Of a received module, {few['floats']} of {all_three['floats']:,} floats may be enough**: a task that "
-        f"begins with the sender's structure and head gains {tenths(few, 'gain')} points over a fresh start; with the "
-        f"module's weights as well, {tenths(all_three, 'gain')} (mnist, {few['seeds']} seeds). The weights add "
-        f"{adds[0]} where both have a class in common, {adds[1]} where they have none "
+        f"- **Of a received module**, structure and head ({few['floats']} of {all_three['floats']:,} floats) gain "
+        f"{tenths(few, 'gain')} points over a fresh start, all of it {tenths(all_three, 'gain')} "
         "([ablation](docs/results.md#which-part-of-a-received-module-helps))."
     ]
 
