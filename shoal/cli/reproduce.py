@@ -17,7 +17,7 @@ def reproduce(
         str,
         typer.Argument(
             help="Of the paper: table1, curves, budget, topology, gaps, or all of these. Beside it: compression, "
-            "sequential-mnist, three-scenarios, dropout, leak, links, grid, mixed, weights. Or report."
+            "sequential-mnist, three-scenarios, dropout, leak, links, grid, mixed, weights, adaptation. Or report."
         ),
     ],
     dataset: Annotated[
@@ -87,7 +87,8 @@ def reproduce(
     of models that are sent compressed. **links**: what gains are left where mail is lost or agents are gone. **grid**:
     every learner with every way of sharing. **dropout**: does the paper's gain of images come from sharing, or from
     dropout? **leak**: does it matter that validation images come back as answers? **weights**: how far apart are runs
-    with the same tasks and other weights? **mixed**: what a fleet of three kinds of nets gains.
+    with the same tasks and other weights? **mixed**: what a fleet of three kinds of nets gains. **adaptation**:
+    does the gain of modules on CIFAR-100 come from sharing, or from the adaptation that those rows left out?
 
     All these commands add to the same CSVs. A run that several of them need is trained once.
     """

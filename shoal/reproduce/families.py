@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 from shoal.errors import SettingsError, UserError
 from shoal.reproduce import (
+    adaptation,
     benchmarks,
     budget,
     compression,
@@ -22,7 +23,7 @@ from shoal.reproduce import (
     topology,
     weights,
 )
-from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, Cell, redrawn, settings
+from shoal.reproduce.table1 import ALONE, DATASETS, METHODS, MLP, MODELS, SMALL, Cell, redrawn, settings
 from shoal.runs.cells import Row, read_csv, write_csv
 from shoal.settings.groups import Tasks
 
@@ -58,6 +59,7 @@ class Family(NamedTuple):
     paper: bool = True  # is it in the paper?
     base: tuple[str, ...] = ()  # methods that rows are set beside; none: agents alone, where something is varied
     settle: Callable[[Tables], Tables] = nothing  # what is written beside the rows, and rows that depend on others
+    datasets: tuple[str, ...] = MLP  # where nobody says which: cifar100 takes months on a CPU
 
 
 FAMILIES = {
@@ -108,6 +110,16 @@ FAMILIES = {
         weights.cells, weights.records, as_they_are(weights.NAME), weights.row, weights.METHODS, paper=False
     ),
     mixed.NAME: Family(mixed.cells, mixed.records, as_they_are(mixed.NAME), mixed.row, mixed.METHODS, paper=False),
+    adaptation.NAME: Family(
+        adaptation.cells,
+        adaptation.records,
+        as_they_are(adaptation.NAME),
+        adaptation.row,
+        adaptation.METHODS,
+        3,
+        paper=False,
+        datasets=(SMALL,),
+    ),
 }
 FIGURED = ("curves", "budget", "topology", links.NAME, compression.COMPRESSION, grid.NAME)  # families with a figure
 # What tells rows of a CSV apart, and their order.
@@ -124,6 +136,7 @@ KEYS = (
     "kind",
     "dropout",
     "own_validation",
+    "adaptation",
     "mode",
     "graph",
     "p",
@@ -149,7 +162,7 @@ def choose(
     seeds: int | None,
     draw: str | None = None,
 ) -> list[Cell]:
-    """The cells that the words select; of the datasets of MLPs, if they do not say: cifar100 takes months on a CPU.
+    """The cells that the words select; of the family's datasets, if they do not say.
     `draw` says how tasks are drawn, if not as the protocol has it.
 
     Agents alone come along wherever gains are asked for.
@@ -171,7 +184,7 @@ def choose(
     found = [
         replace(cell, what=family)
         for family in wanted
-        for dataset in datasets or MLP
+        for dataset in datasets or FAMILIES[family].datasets
         for model in models or MODELS
         for cell in chosen(FAMILIES[family], dataset, model, protocol, seeds_of(family, seeds), methods)
     ]

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from shoal.errors import UserError
 from shoal.files import save
-from shoal.reproduce import budget, claims, corrections, draws, gaps, given, overview, topology
+from shoal.reproduce import budget, claims, corrections, draws, gaps, given, overview, reduced, topology
 from shoal.reproduce.best import by_cell, fullest, printed
 from shoal.reproduce.claims import FIVE, METRICS, Key
 from shoal.reproduce.overview import CLOSE, far, gain, off, signed
-from shoal.reproduce.table1 import MLP, PAPER, REDUCED, RHYTHM, SMALL, alike, former, settings
+from shoal.reproduce.table1 import MLP, PAPER, SMALL, alike, former
 from shoal.runs.cells import Row, read_csv
-from shoal.settings.groups import Settings
 from shoal.study.paired import Scores
 
 NEEDED = (
@@ -109,7 +108,7 @@ def page(tables: Tables, differs: str = "", pictures: Mapping[str, str] | None =
         lines += ["### Which of the paper's claims survive" if protocol == "fair" else "### The paper's claims", ""]
         lines += [*claims.section(protocol, each), ""]
         lines += picture(f"curves-{protocol}", "Learning curves of these rows.", pictures)
-    lines += reduced(fit, each)
+    lines += reduced.section(fit, each)
     lines += budgets(tables, pictures)
     lines += topologies(tables["topology"], pictures)
     lines += spreads(tables["table1"])
@@ -210,66 +209,6 @@ def gained(rows: dict[Key, Row], each: dict[Key, Scores]) -> list[str]:
             f"| {row['seeds']} | {row['identity']} | {row['commit'] or '-'} |"
         )
     return lines
-
-
-def reduced(best: dict[Key, Row], each: dict[Key, Scores]) -> list[str]:
-    """The column of CIFAR-100, for CPUs: levels are others than the paper's, gains may be compared."""
-    rows = {key: row for key, row in best.items() if key[1] == SMALL}
-    if not rows:
-        return []
-    top = REDUCED["learner"]["epochs"] + 1
-    lines = [
-        "## CIFAR-100, reduced",
-        "",
-        f"**Not the paper's protocol:** `{SMALL}` has {reduction()}; images are asked for every {RHYTHM['simp']} "
-        "epochs, models averaged after each. Only gains over agents alone with the same model and the same start can "
-        "be set beside the paper's, which are over vanilla, with care; without such agents there is no gain (images "
-        "are shared among agents with starts of their own, all else among agents that begin together). AUC in % of its "
-        "maximum. In full it is `shoal reproduce table1 --dataset cifar100`, about three months on two cores by the "
-        "speed we measured.",
-        "",
-        "| protocol | model | method | final | gain | the paper's, in full | AUC | gain | the paper's, in full "
-        "| seeds | run | commit |",
-        "| --- " * 12 + "|",
-    ]
-    for key, row in rows.items():
-        protocol, _, model, method = key
-        cells = []
-        if (model, method) not in PAPER:
-            continue
-        for at, name in enumerate(METRICS):
-            scale = 1.0 if name == "final_accuracy" else 100 / top
-            full = PAPER[model, method]["cifar100"][at] - PAPER[model, "vanilla"]["cifar100"][at]
-            theirs = "" if method == "vanilla" else f"{full * (1.0 if scale == 1.0 else 100 / 101):+.2f}"
-            more = gain(key, name, each)
-            ours = f"{scale * row[name]:.2f} ± {number(scale * row[f'{name}_se'])}"
-            cells.append(f"{ours} | {signed(more and more.times(scale))} | {theirs}")
-        lines.append(
-            f"| {protocol} | {model} | {method} | {cells[0]} | {cells[1]} | {row['seeds']} | {row['identity']} "
-            f"| {row['commit'] or '-'} |"
-        )
-    return [*lines, ""]
-
-
-def reduction() -> str:
-    """What the reduction has less of."""
-    small, full = (sizes(settings(name, "modular", "vanilla", "paper", 1)) for name in (SMALL, "cifar100"))
-    return ", ".join(f"{what.format(small[what])} instead of {full[what]}" for what in small)
-
-
-def sizes(fleet: Settings) -> dict[str, str]:
-    tasks, learner = fleet.tasks, fleet.learner
-    check = tasks.validation if tasks.validation == "all" else tasks.validation * tasks.classes
-    return {
-        "{} agents": f"{fleet.agents}",
-        "{} tasks": f"{tasks.count}",
-        "{} training images a task": f"{tasks.train * tasks.classes:,}",
-        "{} for validation": f"{check}",
-        "{} channels": f"{fleet.net.width}",
-        "{} epochs": f"{learner.epochs}",
-        "batches of {}": f"{learner.batch}",
-        "a rate of {}": f"{learner.rate:g}",
-    }
 
 
 def budgets(tables: Tables, pictures: Mapping[str, str]) -> list[str]:

@@ -250,15 +250,3 @@ def by_base(rows: list[Row]) -> list[str]:
     head = ["dataset", "model", "mode"]
     words = ("over agents with own starts", "over agents alone with the same start")
     return lines_of([*head, *(f"{which}: {word}" for which in ("all graphs", "p = 0.1") for word in words)], lines)
-
-
-def reduced(rows: list[Row]) -> list[str]:
-    """What a cell of the reduced CIFAR-100 takes, and how long three seeds of five rows would be."""
-    here = [row for row in rows if row["dataset"] == "cifar100-small" and former(row)]
-    lines = []
-    for model in ("monolithic", "modular"):
-        own = {row["method"]: row for row in here if row["model"] == model}
-        each = [own[name]["seconds"] / own[name]["seeds"] for name in MAIN if name in own]
-        alone = own["vanilla"]["seconds"] / own["vanilla"]["seeds"]
-        lines.append([model, f"{alone:.0f}", f"{sum(each):.0f}", f"{3 * sum(each) / 3600:.2f}"])
-    return lines_of(["model", "agents alone, s per seed", "all main rows, s per seed", "3 seeds of them, hours"], lines)

@@ -125,9 +125,9 @@ DATASETS = (*MLP, "cifar100", SMALL)
 # The reduction: fewer agents, tasks, images, epochs and channels; exchanges come closer together, as epochs are fewer.
 REDUCED: dict[str, Any] = {
     "agents": 4,
-    "tasks": {"count": 8, "classes": 5, "train": 64, "validation": 20, "replacement": False},
-    "net": {"width": 16},
-    "learner": {"epochs": 10, "batch": 16, "rate": 2e-3},
+    "tasks": {"count": 8, "classes": 5, "train": 64, "validation": "all", "replacement": False},
+    "net": {"width": 24},
+    "learner": {"epochs": 10, "batch": 32, "rate": 2e-3},
 }
 RHYTHM = {"simp": 2, "modmod": "task"}  # of the reduction, in epochs; models are averaged after every epoch
 MODELS = ("monolithic", "modular")

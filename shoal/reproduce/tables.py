@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from shoal.errors import UserError
 from shoal.files import save
-from shoal.reproduce import benchmarks, compression, dropout, grid, mixed, results
+from shoal.reproduce import adaptation, benchmarks, compression, dropout, grid, mixed, reduced, results
 from shoal.reproduce.best import fullest
 from shoal.reproduce.results import lines_of as table
 from shoal.reproduce.table1 import MLP
@@ -366,5 +366,7 @@ TABLES = {
     "costs": Table(results.costs, "table1"),
     "slopes": Table(results.slopes, "budget", "budget_seeds"),
     "base": Table(results.by_base, "topology"),
-    "cifar-time": Table(results.reduced, "table1"),
+    "cifar-time": Table(reduced.took, "table1"),
+    "reduction": Table(reduced.tried, "reduction"),
+    adaptation.NAME: Table(reduced.adapted, adaptation.NAME),
 }

@@ -13,10 +13,23 @@ import pytest
 from shoal import prepare
 from shoal.errors import UserError
 from shoal.fleet.stack import start
-from shoal.reproduce import benchmarks, best, budget, claims, families, gaps, given, reproduced, table1, topology
+from shoal.reproduce import (
+    benchmarks,
+    best,
+    budget,
+    claims,
+    families,
+    gaps,
+    given,
+    reduced,
+    reproduced,
+    table1,
+    topology,
+)
 from shoal.runs.cells import finished, open_cell, place_of, read_csv, scores
 from shoal.settings.groups import Settings
 from shoal.settings.reading import resolve
+from shoal.study import paired
 from tests.command import DIGITS, ROOT, TINY, call, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")
@@ -573,10 +586,18 @@ def test_figures_and_their_tables_come_from_the_csvs(tiny: None) -> None:
         Path(f"out/{name}.csv").write_text(text)
 
 
-def test_the_reduction_is_set_beside_the_papers_gains() -> None:
+def test_a_gain_is_of_the_papers_sign_only_where_its_own_is_shown() -> None:
+    assert reduced.agrees(paired.Gain(1.0, 0.1, 3), 2.0) is True
+    assert reduced.agrees(paired.Gain(-1.0, 0.1, 3), 2.0) is False
+    assert reduced.agrees(paired.Gain(1.0, 0.3, 3), 2.0) is None  # three seeds: t is 3.3, and has to be 4.3
+    assert reduced.agrees(paired.Gain(1.0, None, 1), 2.0) is None
+
+
+def test_the_reduction_is_set_beside_the_papers_gains(monkeypatch: pytest.MonkeyPatch) -> None:
     def rows(method: str, finals: list[float]) -> tuple[list[Any], list[Any]]:
         one, seeds = ([{**row, "method": method} for row in some] for some in cells_of({"data": finals}, "paper"))
-        new = {"dataset": table1.SMALL, "identity": method, "paper_final_accuracy": None, "paper_auc": None, "auc": 5.5}
+        new = {"dataset": table1.SMALL, "identity": method, "paper_final_accuracy": None, "paper_auc": None}
+        new |= {"auc": 5.5, "auc_se_seeds": 0.11}
         return [{**row, **new} for row in one], [
             {**row, "dataset": table1.SMALL, "identity": method, "auc": 6.05 if method == "data" else 5.5}
             for row in seeds
@@ -588,14 +609,16 @@ def test_the_reduction_is_set_beside_the_papers_gains() -> None:
             {"table1": [*base, *data], "seeds": [*base_seeds, *data_seeds], "budget": [], "topology": []}
         )
 
+    monkeypatch.setitem(table1.REDUCED, "learner", {**table1.REDUCED["learner"], "epochs": 10})
     # Agents that share images have starts of their own there, vanilla ones a common one.
-    assert "| paper | modular | data | 46.75 ± 0.50 |  | +1.83 | 50.00 ± 4.55 |  | +1.57 |" in page_of("vanilla")
+    page = page_of("vanilla")
+    assert "| paper | modular | data | 46.75 ± 0.50 |  | +1.83 | 50.00 ± 1.00 |  | +1.57 |  |" in page
+    assert "- modular, `paper`: data > vanilla; the paper: data > vanilla." in page
     page = page_of("alone")
-    assert "**Not the paper's protocol:**" in page
+    assert "**Not the paper's size:**" in page
     # Gains 1.5 and 1; the paper's are 71.863 - 70.035 and (73.420 - 71.831) / 1.01. An AUC of 5.5 is half of 11.
-    assert (
-        "| paper | modular | data | 46.75 ± 0.50 | +1.25 ± 0.25 | +1.83 | 50.00 ± 4.55 | +5.00 ± 0.00 | +1.57 |" in page
-    )
+    ours = "46.75 ± 0.50 | +1.25 ± 0.25 | +1.83 | 50.00 ± 1.00 | +5.00 ± 0.00 | +1.57 | not shown |"
+    assert f"| paper | modular | data | {ours}" in page
     assert "Nothing has been run yet." in page  # of the paper's own columns
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import UserError
-from shoal.reproduce import draws, dropout, grid, leak, mixed, tables, weights
+from shoal.reproduce import adaptation, draws, dropout, grid, leak, mixed, reduced, tables, weights
 from shoal.reproduce.table1 import redrawn
 from shoal.runs.cells import read_csv, write_csv
 from shoal.settings.groups import Settings
@@ -123,6 +123,43 @@ def test_the_leak_is_measured_against_the_same_run_without_it(monkeypatch: pytes
     assert 0 < keep["shared"] == drop["shared"] < 100
     fleet = leak.cell("mnist", "monolithic", "keep", 2).settings
     assert leak.shared(redrawn(fleet, "fleet")) == 0  # a fleet that splits once
+
+
+def test_agents_that_share_modules_are_set_beside_agents_alone_that_adapt_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def small(dataset: str, model: str, method: str, protocol: str, seeds: int, learner: Any) -> Settings:
+        modes = {"vanilla": [], "modmod": ["modmod"], "hybrid": ["modmod", "fedavg"]}[method]
+        sharing = [{"mode": mode, **({"every": 2} if mode == "fedavg" else {})} for mode in modes]
+        raw = {"model": "modular-mlp", "agents": 2, "seeds": seeds, "net": {"width": 8, "depth": 2}, "sharing": sharing}
+        return resolve({**SMALL, **raw, "learner": {**SMALL["learner"], **learner}})
+
+    monkeypatch.setattr(adaptation, "settings", small)
+    done = call("reproduce", "adaptation", "--seeds", "2", "--out", "out")
+    assert done.code == 0, done.err
+    rows = {(row["method"], row["adaptation"]): row for row in read_csv(Path("out/adaptation.csv"))}
+    assert rows.keys() == set(adaptation.RUN)
+    vanilla = rows["vanilla", "last"]
+    for (method, when), row in rows.items():
+        for end, base in (("", rows["vanilla", when]), ("_vanilla", vanilla)):
+            found, gap = row[f"final_accuracy_difference{end}"], row["final_accuracy"] - base["final_accuracy"]
+            assert found is None if row is base else found == pytest.approx(gap, abs=2e-3), (method, when, end)
+    head, _, first, *_ = reduced.adapted(list(rows.values()))
+    assert head.count("|") == first.count("|")
+    assert first.startswith(f"| vanilla | yes | {vanilla['final_accuracy']:.2f} ± ")
+
+
+def test_reductions_that_were_tried_are_a_line_each() -> None:
+    one = {"width": 16, "train": 64, "epochs": 10, "batch": 16, "rate": 0.002, "seconds": 37.0}
+    rows = [
+        {**one, "model": "cnn", "validation_accuracy": 40.49},
+        {**one, "model": "cnn", "epochs": 32, "validation_accuracy": 49.9},
+        {**one, "model": "modular-cnn", "epochs": 32, "validation_accuracy": 48.0},
+    ]
+    assert reduced.tried(rows)[2:] == [
+        "| 16 | 64 | 10 | 16 | 0.002 | 40.5 (37 s) |  |",
+        "| 16 | 64 | 32 | 16 | 0.002 | 49.9 (37 s) | 48.0 (37 s) |",
+    ]
 
 
 def test_weights_are_changed_and_tasks_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
