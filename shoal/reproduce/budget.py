@@ -215,6 +215,8 @@ def worth(model: str, mode: str, rows: Sequence[Row], datasets: Sequence[str]) -
     spots = points(rows)
     slope, price = PAPER[model, mode]
     gains = [spot.gain for spot in spots]
+    before = [{**one, "gain": one.get("gain_vanilla")} for one in rows]
+    known = all(one["gain"] is not None for one in before)
     return {
         "points": len(spots),
         "datasets": " ".join(datasets),
@@ -222,6 +224,7 @@ def worth(model: str, mode: str, rows: Sequence[Row], datasets: Sequence[str]) -
         "paper_marginal_gain": slope,
         "paper_marginal_gain_here": noted(model, mode, datasets),
         "value_of_budget": value(gains, [spot.setting for spot in spots]),
+        "value_of_budget_vanilla": value(*zip(*(spot[:2] for spot in points(before)), strict=True)) if known else None,
         "paper_value_of_budget": price,
         "marginal_gain_floats": marginal(gains, [spot.floats for spot in spots]),
         "value_of_budget_floats": value(gains, [spot.floats for spot in spots]),

@@ -298,6 +298,11 @@ def test_budgets_are_averaged_over_datasets_and_fitted() -> None:
     assert found["marginal_gain"] == pytest.approx(slope)
     assert found["value_of_budget"] == pytest.approx((1 / 166400 + 3 / 332800 + 6 / 1804000) / 3)
     assert (found["paper_marginal_gain"], found["paper_value_of_budget"]) == (1.263, 1.65e-5)
+    assert found["value_of_budget_vanilla"] is None
+    # Over the paper's base every gain is one higher.
+    (found, *_) = budget.conclude({"budget": [{**row, "gain_vanilla": row["gain"] + 1} for row in rows]})["slopes"]
+    assert found["value_of_budget_vanilla"] == pytest.approx((2 / 166400 + 4 / 332800 + 7 / 1804000) / 3)
+    assert found["marginal_gain"] == pytest.approx(slope)
 
 
 def test_a_slope_has_an_error_over_seeds() -> None:
@@ -584,6 +589,18 @@ def test_figures_and_their_tables_come_from_the_csvs(tiny: None) -> None:
             call("reproduce", "report", "--tables", "out", "--write", "PAGE.md"), f"cannot make sense of out/{name}.csv"
         )
         Path(f"out/{name}.csv").write_text(text)
+
+
+def test_gains_under_paper_stand_over_both_bases() -> None:
+    rows, _ = cells_of({"vanilla": [93.0, 94.0], "modmod": [94.0, 95.0]}, "paper")
+    names = [f"{name}_gain{base}" for name in ("final_accuracy", "auc") for base in ("", "_vanilla")]
+    same = dict(zip(names, (0.5, 1.0, 0.7, 0.7), strict=True)) | dict.fromkeys((f"{name}_se" for name in names), 0.1)
+    rows[1] |= same
+    page = reproduced.page({"table1": rows, "seeds": [], "budget": [], "topology": []})
+    # The paper's: 94.079 - 93.467 and 93.941 - 92.679.
+    assert (
+        "| mnist | modular | modmod | +0.50 ± 0.10 | +1.00 ± 0.10 | +0.61 | +0.70 ± 0.10 | the same | +1.26 |" in page
+    )
 
 
 def test_a_gain_is_of_the_papers_sign_only_where_its_own_is_shown() -> None:
