@@ -17,7 +17,8 @@ def reproduce(
         str,
         typer.Argument(
             help="Of the paper: table1, curves, budget, topology, gaps, or all of these. Beside it: compression, "
-            "sequential-mnist, three-scenarios, dropout, leak, links, grid, mixed, weights, adaptation. Or report."
+            "sequential-mnist, three-scenarios, dropout, leak, links, grid, mixed, weights, adaptation, "
+            "heads. Or report."
         ),
     ],
     dataset: Annotated[
@@ -89,6 +90,7 @@ def reproduce(
     dropout? **leak**: does it matter that validation images come back as answers? **weights**: how far apart are runs
     with the same tasks and other weights? **mixed**: what a fleet of three kinds of nets gains. **adaptation**:
     does the gain of modules on CIFAR-100 come from sharing, or from the adaptation that those rows left out?
+    **heads**: does the gain of modules come from what is received, or from heads that begin at zero?
 
     All these commands add to the same CSVs. A run that several of them need is trained once.
     """

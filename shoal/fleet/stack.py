@@ -17,7 +17,7 @@ from shoal.learners import memory, received
 from shoal.mail import privacy
 from shoal.mail.inbox import Inbox
 from shoal.mail.ledger import Ledger
-from shoal.models import dropout
+from shoal.models import dropout, heads
 from shoal.models.heads import OPEN
 from shoal.rng import key
 
@@ -234,10 +234,19 @@ def stacked(drawn: Sequence[Mapping[str, Tensor]], device: torch.device) -> dict
     return {name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]}
 
 
+def drawn(world: World, rng: np.random.Generator) -> dict[str, Tensor]:
+    """One agent's first parameters; heads of later tasks may begin at zero (`net.head`)."""
+    params = world.model.start(rng)
+    for name in heads.NAMES if world.settings.net.head == "zero" else ():
+        if name in params:
+            params[name][world.settings.tasks.initial :] = 0
+    return params
+
+
 def start(world: World) -> Stack:
     """The stack before anything is learned; every lane draws its own weights."""
     settings, model, lanes, device = world.settings, world.model, world.lanes, world.device
-    params = stacked([model.start(key(*lane, "weights")) for lane in lanes], device)
+    params = stacked([drawn(world, key(*lane, "weights")) for lane in lanes], device)
     count, tasks = len(lanes), settings.tasks.count
     points = len(grid(settings.learner.epochs))
     states: dict[str, dict[str, Tensor]] = {

@@ -1,6 +1,6 @@
 """A fresh net for every agent in the middle of its stream."""
 
-from shoal.fleet.stack import MODEL, Stack
+from shoal.fleet.stack import MODEL, Stack, drawn
 from shoal.fleet.world import World
 from shoal.rng import key
 
@@ -9,8 +9,8 @@ def anew(world: World, stack: Stack, word: str) -> None:
     """Draw all weights again, and forget what the optimiser knew of the old ones."""
     for row, lane in enumerate(stack.lanes):
         rng = key(*lane, word, stack.task)
-        for owner, drawn in ((stack.params, world.model.start(rng)), (stack.of(MODEL), world.model.keeps(rng))):
-            for name, tensor in drawn.items():
+        for owner, fresh in ((stack.params, drawn(world, rng)), (stack.of(MODEL), world.model.keeps(rng))):
+            for name, tensor in fresh.items():
                 owner[name][row] = tensor.to(world.device)
     stack.forget_moments()
     stack.moved[:] = True

@@ -6,7 +6,7 @@ agents alone and agents that share modules both have it, or both do not, on the 
 
 from pathlib import Path
 
-from shoal.reproduce.control import beside
+from shoal.reproduce.control import beside_both
 from shoal.reproduce.table1 import SMALL, Cell, settings
 from shoal.runs.cells import Row
 from shoal.settings.protocols import PAPER
@@ -30,11 +30,8 @@ def cell(method: str, when: str, seeds: int) -> Cell:
 def row(one: Cell, folder: Path) -> Row:
     """A finished cell, what it has more than agents alone that adapt as it does, and what more than agents alone that
     adapt (`_vanilla`), which is what the paper compares."""
-    alike, vanilla = (
-        beside(one, cell(METHODS[0], when, one.settings.seeds), folder) for when in (one.varied["adaptation"], WHEN[0])
-    )
-    more = {f"{name}_vanilla": value for name, value in vanilla.items() if "_difference" in name}
-    return alike | more | {"epochs": one.settings.learner.epochs}
+    alike, vanilla = (cell(METHODS[0], when, one.settings.seeds) for when in (one.varied["adaptation"], WHEN[0]))
+    return beside_both(one, alike, vanilla, folder)
 
 
 def records(one: Cell, folder: Path) -> dict[str, list[Row]]:

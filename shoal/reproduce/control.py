@@ -21,3 +21,9 @@ def beside(one: Cell, control: Cell, folder: Path) -> Row:
     head = {"dataset": one.dataset, "model": one.model, "method": one.method, **one.varied, "seeds": summary["seeds"]}
     end = {"seconds": summary["seconds"], "identity": one.settings.identity(), "commit": summary["commit"]}
     return head | {name: summary[name] for name in SHOWN} | gains | end
+
+
+def beside_both(one: Cell, control: Cell, vanilla: Cell, folder: Path) -> Row:
+    """A finished cell beside its control, and what it has more than the usual agents alone (`_vanilla`)."""
+    own, usual = (beside(one, other, folder) for other in (control, vanilla))
+    return own | {f"{name}_vanilla": value for name, value in usual.items() if "_difference" in name}

@@ -16,6 +16,7 @@ from shoal.reproduce import (
     dropout,
     gaps,
     grid,
+    heads,
     leak,
     links,
     mixed,
@@ -120,6 +121,7 @@ FAMILIES = {
         paper=False,
         datasets=(SMALL,),
     ),
+    heads.NAME: Family(heads.cells, heads.records, as_they_are(heads.NAME), heads.row, heads.METHODS, paper=False),
 }
 FIGURED = ("curves", "budget", "topology", links.NAME, compression.COMPRESSION, grid.NAME)  # families with a figure
 # What tells rows of a CSV apart, and their order.
@@ -137,6 +139,7 @@ KEYS = (
     "dropout",
     "own_validation",
     "adaptation",
+    "head",
     "mode",
     "graph",
     "p",

@@ -142,6 +142,11 @@ class Net(Part):
         description="first weights: uniform within 1/sqrt(inputs), or Glorot's for ReLU with no bias (plain-mlp)",
         json_schema_extra=LATER,
     )
+    head: Literal["random", "zero"] = Field(
+        "random",
+        description="first weights of the heads of later tasks: uniform within 1/sqrt(inputs), or zero",
+        json_schema_extra=LATER,
+    )
     private: NonNegativeInt = Field(
         0,
         description="atoms that an agent never sends, beside those that agents share (factor)",

@@ -19,7 +19,9 @@ from shoal.fleet.state import State, guarded
 from shoal.fleet.world import World, world
 from shoal.learners.contract import Learner
 from shoal.learners.usual import usual_epoch
+from shoal.models import heads
 from shoal.sharing.uniform import Uniform
+from tests.fleets import fleet
 
 LANES = tuple(Lane(seed, agent) for seed in range(2) for agent in range(3))
 
@@ -294,3 +296,15 @@ def test_an_owner_that_cannot_be_gets_a_sentence(mode: Uniform, sentence: str) -
     with pytest.raises(SettingsError) as caught:
         start(small(sharing=[mode.model_copy(update={"every": 1})]))
     assert str(caught.value) == sentence
+
+
+def test_heads_of_later_tasks_may_begin_at_zero_and_all_else_as_ever() -> None:
+    usual, zero = (start(fleet("modular-mlp", net={"head": word})).params for word in ("random", "zero"))
+    first = fleet("modular-mlp").settings.tasks.initial
+    for name, tensor in zero.items():
+        if name in heads.NAMES:
+            assert torch.equal(tensor[:, :first], usual[name][:, :first])
+            assert not tensor[:, first:].any()
+            assert usual[name][:, first:].any()
+        else:
+            assert torch.equal(tensor, usual[name])

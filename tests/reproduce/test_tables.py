@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import UserError
-from shoal.reproduce import adaptation, draws, dropout, grid, leak, mixed, reduced, tables, weights
+from shoal.reproduce import adaptation, draws, dropout, grid, heads, leak, mixed, reduced, tables, weights
 from shoal.reproduce.table1 import redrawn
 from shoal.runs.cells import read_csv, write_csv
 from shoal.settings.groups import Settings
@@ -147,6 +147,25 @@ def test_agents_that_share_modules_are_set_beside_agents_alone_that_adapt_alike(
     head, _, first, *_ = reduced.adapted(list(rows.values()))
     assert head.count("|") == first.count("|")
     assert first.startswith(f"| vanilla | yes | {vanilla['final_accuracy']:.2f} ± ")
+
+
+def test_modules_are_set_beside_agents_alone_whose_heads_begin_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(dataset: str, model: str, method: str, protocol: str, seeds: int, net: Any) -> Settings:
+        sharing = [{"mode": "modmod"}] if method == "modmod" else []
+        shape = {"width": 8, "depth": 2, **net}
+        raw = {"model": "modular-mlp", "agents": 2, "seeds": seeds, "net": shape, "sharing": sharing}
+        return resolve({**SMALL, **raw})
+
+    monkeypatch.setattr(heads, "settings", small)
+    done = call("reproduce", "heads", "--dataset", "mnist", "--seeds", "2", "--out", "out")
+    assert done.code == 0, done.err
+    rows = {(row["method"], row["head"]): row for row in read_csv(Path("out/heads.csv"))}
+    assert rows.keys() == set(heads.RUN)
+    random, zero, shares = (rows[one] for one in heads.RUN)
+    assert random["final_accuracy"] != zero["final_accuracy"]
+    for end, base in (("", zero), ("_vanilla", random)):
+        gap = shares["auc"] - base["auc"]
+        assert shares[f"auc_difference{end}"] == pytest.approx(gap, abs=2e-3)
 
 
 def test_reductions_that_were_tried_are_a_line_each() -> None:

@@ -21,12 +21,25 @@ def test_all_parts_together_are_what_a_received_module_brings() -> None:
     routes = measure.routes_of(world, stack)[:3]
     want = measure.delivered(world, stack, routes, 2, quiet)
     found = list(parts.learned_again(world, stack, routes, 2, quiet))
-    assert len(found) == 7 * len(routes)
+    assert len(found) == 8 * len(routes)
     whole = {one.route: (one.received, one.fresh) for one in found if one.chosen == parts.PARTS}
     assert whole == want
     for one in found:
         mine, theirs = world.streams[one.route.agent][one.route.task], world.streams[one.route.sender][one.route.source]
         assert one.common == bool(set(mine.classes) & set(theirs.classes))
+
+
+def test_without_a_class_in_common_a_received_head_is_a_zero_one() -> None:
+    """Nothing of the sender's head is used then, so that the control ends where the head alone does."""
+    world = fleet("modular-mlp", learner=ALL, tasks={"common": True})
+    stack = simulate(world)
+    routes = measure.routes_of(world, stack)
+    found = {(one.route, one.chosen): one for one in parts.learned_again(world, stack, routes, 2, quiet)}
+    apart = [route for route in routes if not found[route, parts.CONTROL].common]
+    assert apart
+    for route in apart:
+        assert found[route, ("head",)].received == found[route, parts.CONTROL].received
+    assert {one.points for (_, chosen), one in found.items() if chosen == parts.CONTROL} != {0.0}
 
 
 def test_parts_of_blocks_of_ones_own_have_their_own_names() -> None:
@@ -40,12 +53,12 @@ def test_parts_of_blocks_of_ones_own_have_their_own_names() -> None:
 
 def test_a_seed_without_such_routes_is_left_out() -> None:
     route = measure.Route(*range(len(measure.Route._fields)))
-    sizes = dict.fromkeys(parts.CHOICES, parts.Size(1, 4))
+    sizes = dict.fromkeys((*parts.CHOICES, parts.CONTROL), parts.Size(1, 4))
 
     def of(seed: int, **gains: float) -> parts.Parts:
         found = tuple(
             parts.Gain(route, common == "common", chosen, gain, 0.0)
-            for chosen in parts.CHOICES
+            for chosen in sizes
             for common, gain in gains.items()
         )
         return parts.Parts(seed, 1, found, sizes)
@@ -61,10 +74,10 @@ def test_a_seed_without_such_routes_is_left_out() -> None:
 
 def test_what_is_lost_against_all_parts_is_paired_over_seeds() -> None:
     route = measure.Route(*range(len(measure.Route._fields)))
-    sizes = dict.fromkeys(parts.CHOICES, parts.Size(1, 4))
+    sizes = dict.fromkeys((*parts.CHOICES, parts.CONTROL), parts.Size(1, 4))
 
     def of(seed: int, whole: float, less: float) -> parts.Parts:
-        gains = [(chosen, whole if chosen == parts.PARTS else whole - less) for chosen in parts.CHOICES]
+        gains = [(chosen, whole if chosen == parts.PARTS else whole - less) for chosen in sizes]
         return parts.Parts(seed, 1, tuple(parts.Gain(route, True, chosen, gain, 0.0) for chosen, gain in gains), sizes)
 
     table = parts.table([of(0, 0.1, 0.02), of(1, 0.5, 0.04)])
@@ -80,7 +93,7 @@ def test_the_command_writes_a_row_for_every_choice_of_parts(run: Path, tmp_path:
     done = call("transfer", run, "--parts", "--epochs", 1, "--out", file)
     assert done.code == 0, done.err
     rows = list(csv.DictReader(file.read_text().splitlines()))
-    assert len(rows) == 21
+    assert len(rows) == 24
     sizes = {row["parts"]: int(row["bytes"]) for row in rows}
     assert sizes["module"] < sizes["module+structure"] < sizes["module+structure+head"]
     floats = {row["parts"]: int(row["floats"]) for row in rows}

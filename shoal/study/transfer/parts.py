@@ -2,6 +2,9 @@
 
 An offer has three parts: the module's weights, the structure (how much each module counts at each depth) and the head.
 What is not taken from the offer is fresh, as it would be without it.
+
+A received head is zero for classes that the sender does not have, a fresh one is random. So there is a control in which
+nothing is received and the head begins at zero: without a class in common it is the same as the head alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +31,7 @@ from shoal.study.transfer.measure import ROWS, NoModulesError, Route, before, of
 
 PARTS = ("module", "structure", "head")
 CHOICES = tuple(chosen for count in range(1, 4) for chosen in combinations(PARTS, count))
+CONTROL = ("zero head",)
 Choice = tuple[str, ...]
 
 
@@ -91,7 +95,7 @@ def measure(
     with kept_memory(), one_thread():
         found = tuple(learned_again(world, stack, routes, epochs, tell))
     offer = offered(world, stack, routes[0]).parts
-    sizes = {chosen: size(taken(world, offer, chosen)) for chosen in CHOICES}
+    sizes = {chosen: size(taken(world, offer, chosen)) for chosen in CHOICES} | {CONTROL: Size(0, 0)}
     return Parts(world.lanes[0].seed, epochs, found, sizes)
 
 
@@ -114,13 +118,16 @@ def size(parts: Mapping[str, Tensor]) -> Size:
 def learned_again(
     world: World, stack: Stack, routes: Sequence[Route], epochs: int, tell: Callable[[int, int], None]
 ) -> Iterator[Gain]:
-    """Every route's task, learned with every choice of parts of its offer, and once with nothing received."""
+    """Every route's task, learned with every choice of parts of its offer, and with nothing received, once with a fresh
+    head and once with a zero one."""
     receivers = list(dict.fromkeys((route.agent, route.task) for route in routes))
-    total, done = len(routes) * len(CHOICES) + len(receivers), 0
+    total, done = len(routes) * len(CHOICES) + 2 * len(receivers), 0
     for task in sorted({task for _, task in receivers}):
         past = before(world, stack, task)
         here = [route for route in routes if route.task == task]
-        trials: list[tuple[int, Route | None, Choice]] = [(agent, None, ()) for agent, t in receivers if t == task]
+        trials: list[tuple[int, Route | None, Choice]] = [
+            (agent, None, chosen) for agent, t in receivers if t == task for chosen in ((), CONTROL)
+        ]
         trials += [(route.agent, route, chosen) for route in here for chosen in CHOICES]
         results: list[float] = []
         for first in range(0, len(trials), ROWS):
@@ -128,10 +135,14 @@ def learned_again(
             results += learned(world, stack, past, some, epochs)
             done += len(some)
             tell(done, total)
-        fresh = {agent: result for (agent, route, _), result in zip(trials, results, strict=True) if route is None}
-        for (agent, route, chosen), result in zip(trials, results, strict=True):
+        ended = list(zip(trials, results, strict=True))
+        alone = {(agent, chosen): result for (agent, route, chosen), result in ended if route is None}
+        for (agent, route, chosen), result in ended:
             if route is not None:
-                yield Gain(route, shared(world, route), chosen, result, fresh[agent])
+                yield Gain(route, shared(world, route), chosen, result, alone[agent, ()])
+        for route in here:
+            own = (alone[route.agent, chosen] for chosen in (CONTROL, ()))
+            yield Gain(route, shared(world, route), CONTROL, *own)
 
 
 def shared(world: World, route: Route) -> bool:
@@ -153,16 +164,20 @@ def learned(
         else:
             plant(there, copies, at)
             adopt(there, copies, at, parts)
+        if chosen == CONTROL:
+            for name in modular(there).heads:
+                copies.params[name][at, copies.task] = 0
     rehearse(there, copies, epochs)
     found: list[float] = accuracy(there, copies, "validation", [past.task])[:, 0].tolist()
     return found
 
 
 def table(every: Sequence[Parts]) -> pl.DataFrame:
-    """A row for each choice of parts and each group of routes: mean gain over the seeds that have such routes and what
-    is lost against all three parts (`lost`), paired over seeds, with standard errors; and what such a mail weighs."""
+    """A row for each choice of parts, the control, and each group of routes: mean gain over the seeds that have such
+    routes and what is lost against all three parts (`lost`), paired over seeds, with standard errors; and what such a
+    mail weighs."""
     rows = []
-    for chosen in CHOICES:
+    for chosen in (*CHOICES, CONTROL):
         for name, common in (("all", None), ("a class in common", True), ("none in common", False)):
             gains, whole = (np.array([one.mean(parts, common) for one in every]) for parts in (chosen, PARTS))
             seeds = int((~np.isnan(gains)).sum())
