@@ -128,7 +128,9 @@ def starts(rows: Sequence[Row]) -> str:
 def module(tables: Tables) -> str:
     said = (
         "**What of a received module helps.** Before: the results credited the module's weights with the whole gain. "
-        "Found out by receiving a *fresh* module with the sender's head and structure. "
+        "Found out by receiving a *fresh* module with the sender's head and structure. Then it credited the sender's "
+        "head where no class is in common; but such a head is zero, and with nothing received a zero head does as much "
+        "(the fresh one is random). "
     )
     rows = {row["parts"]: row for row in tables.get("parts", ()) if row["routes"] == "all"}
     if not rows:
@@ -139,7 +141,8 @@ def module(tables: Tables) -> str:
     one = rows["module"]
     named = {"module+structure+head": "all three parts", "module": "the weights alone"}
     named |= {"structure+head": "structure and head without the weights", "head": "the head alone"}
-    gains = ", ".join(f"{words} {gained(rows[parts])}" for parts, words in named.items())
+    named |= {"zero head": "a zero head and nothing received"}
+    gains = ", ".join(f"{words} {gained(rows[parts])}" for parts, words in named.items() if parts in rows)
     return (
         f"{said}Now, in points of validation accuracy over a fresh start after {one['epochs']} epochs, {one['pairs']} "
         f"routes of {one['seeds']} seeds: {gains}."
@@ -242,6 +245,5 @@ def sources() -> str:
     return (
         "**Numbers without a source.** Before: the numbers on dropout, transfer, the mixed fleet and CIFAR-100 in "
         "[results](docs/results.md), and all sentences in README, stood in no file. Now every table and every finding "
-        "is made from a CSV, and a test compares them; where no CSV was kept (the reduced CIFAR-100 with and without "
-        "adaptation), the page says so, with the command that makes the numbers anew."
+        "is made from a CSV, and a test compares them; sentences around the tables are written by hand."
     )

@@ -85,7 +85,16 @@ def effect(rows: Iterable[Row]) -> str:
             " What a number lacked to the paper's before, and what the draws changed it by, are correlated with r = "
             f"{alike:.2f} over {len(moved)} numbers."
         )
-    return said
+    return f"{said} {left(now)}"
+
+
+def left(rows: Sequence[Row]) -> str:
+    """What the mean over all numbers hides: the mean difference of each dataset and model."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(f"{row['model']} {row['dataset']}", []).append(row)
+    means = ", ".join(f"{name} {fmean(gaps(same)):+.2f}" for name, same in groups.items())
+    return f"By model and dataset the mean difference is now {means}; for what is left no cause was found."
 
 
 def related(one: Sequence[float], other: Sequence[float]) -> float | None:

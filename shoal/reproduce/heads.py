@@ -1,7 +1,7 @@
 """modmod: is it what was received, or that heads begin at zero?
 
-A received head has zeros for the classes that the sender does not have; a fresh one is random. Here agents alone begin
-the heads of later tasks at zero, too, and are set beside agents that share modules (protocol `fair`).
+A received head has zeros for the classes that the sender does not have; a fresh one is random. Here agents alone, and
+agents that share images or modules, begin the heads of later tasks at random or at zero (protocol `fair`).
 """
 
 from pathlib import Path
@@ -13,13 +13,14 @@ from shoal.settings.groups import FAIR
 
 NAME = "heads"
 DATASETS = ("mnist", "kmnist", "fashionmnist")
-RUN = (("vanilla", "random"), ("vanilla", "zero"), ("modmod", "random"))
-METHODS = tuple(dict.fromkeys(method for method, _ in RUN))
+METHODS = ("vanilla", "data", "modmod")
+HEADS = ("random", "zero")
 
 
 def cells(dataset: str, model: str, protocol: str, seeds: int) -> list[Cell]:
-    """Agents alone with both kinds of heads, and agents that share modules."""
-    return [cell(dataset, *one, seeds) for one in RUN if dataset in DATASETS and model == "modular"]
+    """Agents alone and agents that share, with both kinds of heads."""
+    kinds = [(method, head) for method in METHODS for head in HEADS if dataset in DATASETS and model == "modular"]
+    return [cell(dataset, method, head, seeds) for method, head in kinds]
 
 
 def cell(dataset: str, method: str, head: str, seeds: int) -> Cell:
@@ -30,7 +31,7 @@ def cell(dataset: str, method: str, head: str, seeds: int) -> Cell:
 def row(one: Cell, folder: Path) -> Row:
     """A finished cell, what it has more than agents alone whose heads begin at zero, and what more than agents alone
     as they are (`_vanilla`)."""
-    zero, random = (cell(one.dataset, METHODS[0], head, one.settings.seeds) for head in ("zero", "random"))
+    random, zero = (cell(one.dataset, METHODS[0], head, one.settings.seeds) for head in HEADS)
     return beside_both(one, zero, random, folder)
 
 

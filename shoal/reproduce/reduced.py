@@ -5,11 +5,11 @@ from statistics import fmean
 
 from shoal.reproduce.claims import METRICS, Key
 from shoal.reproduce.overview import gain, signed
-from shoal.reproduce.results import lines_of
+from shoal.reproduce.results import difference, lines_of
 from shoal.reproduce.table1 import MODELS, PAPER, REDUCED, RHYTHM, SMALL, settings
 from shoal.runs.cells import Row
 from shoal.settings.groups import Settings
-from shoal.study.paired import Gain, Scores, chance
+from shoal.study.paired import Gain, Scores
 
 FULL, FINAL = "cifar100", "final_accuracy"
 ROUNDS = 101  # the maximum of the paper's AUC
@@ -37,7 +37,7 @@ def section(best: Mapping[Key, Row], each: Mapping[Key, Scores]) -> list[str]:
     head = ["protocol", "model", "method", "final", "gain", "the paper's, in full", "AUC", "gain"]
     head += ["the paper's, in full", "shown", "seeds", "run", "commit"]
     lines += lines_of(head, [line(key, row, each) for key, row in rows.items()])
-    return [*lines, "", *order(rows), ""]
+    return [*lines, "", *order(rows, each), ""]
 
 
 def line(key: Key, row: Row, each: Mapping[Key, Scores]) -> list[str]:
@@ -59,17 +59,19 @@ def level(row: Row, name: str) -> str:
     return f"{scale * row[name]:.2f}" + ("" if error is None else f" ± {scale * error:.2f}")
 
 
-def order(rows: Mapping[Key, Row]) -> list[str]:
-    """Methods from the best to the worst by final accuracy, ours and the paper's, of each model and protocol."""
+def order(rows: Mapping[Key, Row], each: Mapping[Key, Scores]) -> list[str]:
+    """Methods from the largest gain of final accuracy to the smallest, ours and the paper's, of each model."""
     lines = []
-    for protocol in dict.fromkeys(key[0] for key in rows):
-        for model in MODELS:
-            own = {key[3]: row["final_accuracy"] for key, row in rows.items() if (key[0], key[2]) == (protocol, model)}
-            full = {method: PAPER[model, method][FULL][0] for method in own}
-            if len(own) > 1:
-                here, there = (" > ".join(sorted(some, key=lambda one: -some[one])) for some in (own, full))
-                lines.append(f"- {model}, `{protocol}`: {here}; the paper: {there}.")
-    return ["Order by final accuracy:", "", *lines] if lines else []
+    for protocol, model in dict.fromkeys((key[0], key[2]) for key in rows):
+        every = {key[3]: gain(key, FINAL, each) for key in rows if (key[0], key[2]) == (protocol, model)}
+        own = {method: more for method, more in every.items() if more}
+        ours = sorted(own, key=lambda one: -own[one].mean)
+        full = sorted(own, key=lambda one: -theirs(model, one, FINAL))
+        if len(own) > 1:
+            here = ", ".join(f"{method} {signed(own[method])}" for method in ours)
+            there = ", ".join(f"{method} {theirs(model, method, FINAL):+.2f}" for method in full)
+            lines.append(f"- {model}, `{protocol}`: {here}; the paper: {there}.")
+    return ["Order of the gains of final accuracy:", "", *lines] if lines else []
 
 
 def agrees(ours: Gain, paper: float) -> bool | None:
@@ -146,7 +148,7 @@ def adapted(rows: list[Row]) -> list[str]:
         cells = []
         for name in METRICS:
             scale = scale_of(name)
-            cells += [level(row, name), *(more(row, f"{name}_difference", end, scale) for end in ("", "_vanilla"))]
+            cells += [level(row, name), *(difference(row, name, end, scale) for end in ("", "_vanilla"))]
         lines.append([row["method"], "yes" if row["adaptation"] == "last" else "no", *cells])
     head = [
         word
@@ -154,11 +156,3 @@ def adapted(rows: list[Row]) -> list[str]:
         for word in (name, "over agents alone that adapt alike", "over agents alone that adapt")
     ]
     return lines_of(["", "adaptation", *head], lines)
-
-
-def more(row: Row, name: str, end: str, scale: float) -> str:
-    """A difference with its error and the p-value of a paired t-test."""
-    value, error, p = (row[f"{name}{part}{end}"] for part in ("", "_se", "_p"))
-    if value is None or error is None:
-        return "" if value is None else f"{scale * value:+.2f}"
-    return f"{scale * value:+.2f} ± {scale * error:.2f} (p {chance(p)})"

@@ -23,6 +23,14 @@ def lines_of(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(head)} |", "| --- " * len(head) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
+def difference(row: Row, name: str, end: str = "", scale: float = 1.0) -> str:
+    """A difference with its error and the p-value of a paired t-test; nothing, if there is none."""
+    value, error, p = (row[f"{name}_difference{part}{end}"] for part in ("", "_se", "_p"))
+    if value is None or error is None:
+        return "" if value is None else f"{scale * value:+.2f}"
+    return f"{scale * value:+.2f} ± {scale * error:.2f} (p {chance(p)})"
+
+
 def at_a_glance(protocol: str) -> Made:
     """The main rows of Table 1: beside the paper's whatever their draw; with gains only rows of one draw."""
 
@@ -90,7 +98,9 @@ def decided(rows: list[Row], seeds: list[Row]) -> list[str]:
     many = claims.enough(gap)
     if many.startswith("more"):
         return [f"{said}Undecidable at an effect of this size: it would take {many}."]
-    return [f"{said}Not decided: {many} would show a difference of this size with a chance of {POWER:.0%}."]
+    return [
+        f"{said}Not decided: {many} would show a difference of this size with a chance of {POWER:.0%}, uncorrected."
+    ]
 
 
 def found(rows: list[Row], seeds: list[Row]) -> list[str]:
@@ -99,9 +109,14 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     each = by_cell(fit, seeds)
     here = [row for key, row in fit.items() if key[0] == "fair" and key[1] in MLP]
     counts = sorted({row["seeds"] for row in here})
-    findings = {
-        (one.claim.words, one.claim.model): one for one in claims.judged("fair", each) if one.dataset == TOGETHER
-    }
+    judgements = claims.judged("fair", each)
+    findings = {(one.claim.words, one.claim.model): one for one in judgements if one.dataset == TOGETHER}
+
+    def also(finding: claims.Finding, shown: Callable[[claims.Finding], bool]) -> str:
+        """On which datasets the same is shown."""
+        own = [one for one in judgements if one.claim is finding.claim and one.dataset != TOGETHER]
+        names = [one.dataset for one in own if shown(one)]
+        return "on each of them" if len(names) == len(own) else f"on {' and '.join(names) or 'none of them'} alone"
 
     def gains(model: str, method: str, name: str) -> dict[str, float]:
         every = {dataset: overview.gain(("fair", dataset, model, method), name, each) for dataset in MLP}
@@ -125,8 +140,9 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
         f"{min(size) / 1e6:.2f} to {max(size) / 1e6:.2f} MB per link and task; modular nets {span(modular.values())}.",
     ]
     ratio = [
-        fit["fair", name, "modular", "data"]["bytes_total"] / fit["fair", name, "modular", "modmod"]["bytes_total"]
-        for name in MLP[:3]
+        images / modules
+        for images, modules in ([per_link(fit["fair", name, "modular", one]) for one in NAMED] for name in MLP[:3])
+        if images and modules
     ]
     race = findings["modmod learns fastest", "modular"]
     against = race.gaps["data"]
@@ -136,7 +152,8 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     lines.append(
         f"- **Modules help for the fewest bytes**: AUC {span(gains('modular', 'modmod', 'auc').values())}, for "
         f"1/{max(ratio):.0f} to 1/{min(ratio):.0f} of the bytes that images take on the MNISTs. That nets learn faster "
-        f"with them than with images {state} ({tenths(against)})."
+        f"with them than with images {state} ({tenths(against)}; of single datasets "
+        f"{also(race, lambda one: one.shows('data') and one.gaps['data'].mean > 0)})."
     )
     both = [findings["the hybrid ends above its parts", model] for model in ("modular", "monolithic")]
     said = []
@@ -144,7 +161,8 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
         parts = [
             f"{tenths(one.gaps[name])} over {NAMED[name]} alone" for name in ("data", "modmod") if name in one.gaps
         ]
-        said.append(f"in {words}: {VERDICTS[one.verdict]} ({', '.join(parts)})")
+        single = f"; {also(one, lambda it: it.verdict == 'holds')}" * (one.verdict == "holds")
+        said.append(f"in {words}: {VERDICTS[one.verdict]} ({', '.join(parts)}{single})")
     lines.append(f"- **All at once ends above each part** {'; '.join(said)}.")
     average = {model: gains(model, "fedavg", "final_accuracy") for model in ("monolithic", "modular")}
     every = [gain for one in average.values() for gain in one.values()]
@@ -168,7 +186,7 @@ def judged(protocol: str) -> Made:
             [
                 "claim",
                 "verdict",
-                "difference from each rival, ± standard error (p; corrected; seeds that would decide)",
+                "difference from each rival, ± standard error (p; corrected; seeds that would decide, uncorrected)",
             ],
             [
                 [f"{one.claim.words}, {one.claim.model}", one.verdict, claims.differences(one)]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from shoal.errors import UserError
 from shoal.files import save
-from shoal.reproduce import adaptation, benchmarks, compression, dropout, grid, mixed, reduced, results
+from shoal.reproduce import adaptation, benchmarks, compression, dropout, grid, heads, mixed, reduced, results
 from shoal.reproduce.best import fullest
 from shoal.reproduce.results import lines_of as table
 from shoal.reproduce.table1 import MLP
@@ -75,6 +75,17 @@ def by_dropout(rows: list[Row]) -> list[str]:
     return table(["", *head], lines)
 
 
+def by_head(rows: list[Row]) -> list[str]:
+    """Agents alone and agents that share, whose heads begin at random or at zero: final accuracy / AUC."""
+    metrics = ("final_accuracy", "auc")
+    lines = []
+    for row in rows:
+        more = (" / ".join(results.difference(row, name, end) for name in metrics) for end in ("_vanilla", ""))
+        level = " / ".join(spread(row, name) for name in metrics)
+        lines.append([row["dataset"], row["method"], row["head"], level, *(one.strip(" /") for one in more)])
+    return table(["", "", "heads", "final accuracy / AUC", "over vanilla, random", "over vanilla, zero"], lines)
+
+
 def by_kind(rows: list[Row]) -> list[str]:
     """What each kind of agents in a mixed fleet has alone, and what it gains."""
     alone, shares = ({row["kind"]: row for row in rows if row["method"] == method} for method in mixed.METHODS)
@@ -119,35 +130,42 @@ def gained(row: Row, name: str = "gain") -> str:
     return f"{row[name]:+.2f}" + ("" if error is None else f" ± {error:.2f}")
 
 
-def by_loss(rows: list[Row]) -> list[str]:
-    """What each part adds to the two others, paired over seeds: what is lost without it."""
-    if "lost" not in rows[0]:
-        return ["Not measured yet: parts.csv has no column `lost`."]
-    found = {(row["parts"], row["routes"]): row for row in rows}
-    groups = list(dict.fromkeys(row["routes"] for row in rows))
-    lines = []
-    for part, others in (("module", "structure+head"), ("structure", "module+head"), ("head", "module+structure")):
-        cells = []
-        for group in groups:
-            row = found[others, group]
-            p = None if row["lost_se"] is None else Gain(row["lost"], row["lost_se"], row["seeds"]).p
-            cells.append(f"{gained(row, 'lost')} (p {chance(p) or '-'})")
-        lines.append([part, *cells])
-    return table(["what it adds to the two others", *groups], lines)
+def by_loss(what: str, without: dict[str, str]) -> Callable[[list[Row]], list[str]]:
+    """What all three parts have more than some of them, or than the control, paired over seeds."""
+
+    def made(rows: list[Row]) -> list[str]:
+        found = {(row["parts"], row["routes"]): row for row in rows}
+        groups = list(dict.fromkeys(row["routes"] for row in rows))
+        lines = []
+        for words, parts in without.items():
+            cells = []
+            for group in groups:
+                row = found[parts, group]
+                p = None if row["lost_se"] is None else Gain(row["lost"], row["lost_se"], row["seeds"]).p
+                cells.append(f"{gained(row, 'lost')} (p {chance(p) or '-'})")
+            lines.append([words, *cells])
+        return table([what, *groups], lines)
+
+    return made
+
+
+OTHERS = {"module": "structure+head", "structure": "module+head", "head": "module+structure"}  # without each part
 
 
 def parts_found(rows: list[Row]) -> list[str]:
     """What README says of the parts of a received module."""
     found = {(row["parts"], row["routes"]): row for row in rows}
     groups = list(dict.fromkeys(row["routes"] for row in rows))
-    few, all_three = (found[parts, groups[0]] for parts in ("structure+head", "module+structure+head"))
+    _, common, apart = groups
 
-    def tenths(row: Row, name: str) -> str:
-        return f"{row[name]:+.1f} ± {row[f'{name}_se']:.1f}"
+    def over(group: str) -> str:
+        """What a received module has more than a zero head."""
+        row = found["zero head", group]
+        return f"{row['lost']:+.1f} ± {row['lost_se']:.1f}"
 
     return [
-        f"- **Of a received module**, structure and head ({few['floats']} of {all_three['floats']:,} floats) gain "
-        f"{tenths(few, 'gain')} points over a fresh start, all of it {tenths(all_three, 'gain')} "
+        f"- **A received module helps by a class in common**: on mnist it then gains {over(common)} points over a head "
+        f"that begins at zero, else {over(apart)} "
         "([ablation](docs/results.md#which-part-of-a-received-module-helps))."
     ]
 
@@ -345,7 +363,9 @@ TABLES = {
     "parts": Table(by_part, "parts"),
     "dictionaries": Table(by_network, "dictionaries"),
     "backbone": Table(by_backbone, "backbone"),
-    "parts-lost": Table(by_loss, "parts"),
+    "parts-lost": Table(by_loss("what it adds to the two others", OTHERS), "parts"),
+    "parts-zero": Table(by_loss("received", {"all three parts, over a zero head": "zero head"}), "parts"),
+    heads.NAME: Table(by_head, heads.NAME),
     "parts-found": Table(parts_found, "parts"),
     "special": Table(by_mode, "special"),
     "fedweit-digits": Table(by_case("digits"), "fedweit"),

@@ -17,7 +17,7 @@ from shoal.learners.batches import batches, generators, pool
 from shoal.learners.candidates import alive, begin
 from shoal.models import dropout
 from shoal.models.blocks import conv
-from shoal.models.cnn import Conv
+from shoal.models.cnn import Conv, halved
 from shoal.models.mlp import Linear
 from shoal.models.modular import Modular, Slots
 from shoal.rng import key
@@ -305,3 +305,14 @@ def test_images_that_are_not_square_need_an_mlp() -> None:
         ValueError, match=r"a cnn reads square images, .* the rows of `colours` have shape \[3, 16, 8\]"
     ):
         conv(fleet("cnn").settings.net, replace(tall, images=tall.images[..., :8]))
+
+
+@pytest.mark.parametrize("side", [4, 5, 7])
+def test_pooling_is_the_same_with_and_without_a_gradient(side: int) -> None:
+    z = torch.from_numpy(key(0, "pool").standard_normal((3, 2, side, side)))
+    learns = z.clone().requires_grad_()
+    assert torch.equal(halved(z), F.max_pool2d(z, 2))
+    assert torch.equal(halved(learns).detach(), halved(z))
+    (want,) = torch.autograd.grad(halved(learns).sum(), learns)
+    (found,) = torch.autograd.grad(torch.vmap(halved)(learns[:, None]).sum(), learns)  # without equal numbers
+    assert torch.equal(found, want)

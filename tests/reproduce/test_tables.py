@@ -149,9 +149,9 @@ def test_agents_that_share_modules_are_set_beside_agents_alone_that_adapt_alike(
     assert first.startswith(f"| vanilla | yes | {vanilla['final_accuracy']:.2f} ± ")
 
 
-def test_modules_are_set_beside_agents_alone_whose_heads_begin_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gains_stand_over_agents_alone_whose_heads_begin_at_zero_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def small(dataset: str, model: str, method: str, protocol: str, seeds: int, net: Any) -> Settings:
-        sharing = [{"mode": "modmod"}] if method == "modmod" else []
+        sharing = {"vanilla": [], "data": [{"mode": "recv", "every": 2}], "modmod": [{"mode": "modmod"}]}[method]
         shape = {"width": 8, "depth": 2, **net}
         raw = {"model": "modular-mlp", "agents": 2, "seeds": seeds, "net": shape, "sharing": sharing}
         return resolve({**SMALL, **raw})
@@ -159,13 +159,17 @@ def test_modules_are_set_beside_agents_alone_whose_heads_begin_at_zero(monkeypat
     monkeypatch.setattr(heads, "settings", small)
     done = call("reproduce", "heads", "--dataset", "mnist", "--seeds", "2", "--out", "out")
     assert done.code == 0, done.err
-    rows = {(row["method"], row["head"]): row for row in read_csv(Path("out/heads.csv"))}
-    assert rows.keys() == set(heads.RUN)
-    random, zero, shares = (rows[one] for one in heads.RUN)
-    assert random["final_accuracy"] != zero["final_accuracy"]
-    for end, base in (("", zero), ("_vanilla", random)):
-        gap = shares["auc"] - base["auc"]
-        assert shares[f"auc_difference{end}"] == pytest.approx(gap, abs=2e-3)
+    every = read_csv(Path("out/heads.csv"))
+    rows = {(row["method"], row["head"]): row for row in every}
+    assert list(rows) == [(method, head) for method in heads.METHODS for head in heads.HEADS]
+    assert rows["vanilla", "random"]["final_accuracy"] != rows["vanilla", "zero"]["final_accuracy"]
+    for row in every:
+        for end, head in (("", "zero"), ("_vanilla", "random")):
+            base, found = rows["vanilla", head], row[f"auc_difference{end}"]
+            assert found is None if row is base else found == pytest.approx(row["auc"] - base["auc"], abs=2e-3)
+    lines = tables.by_head(every)
+    assert lines[2].startswith(f"| mnist | vanilla | random | {every[0]['final_accuracy']:.2f} ± ")
+    assert len({line.count("|") for line in lines}) == 1
 
 
 def test_reductions_that_were_tried_are_a_line_each() -> None:
@@ -328,26 +332,23 @@ def test_what_a_part_adds_is_what_is_lost_without_it() -> None:
             ("module+structure", 1, None),
         )
     ]
-    assert tables.by_loss(rows)[2:] == [
+    assert tables.by_loss("it adds", tables.OTHERS)(rows)[2:] == [
         "| module | +1.50 ± 0.25 (p 0.009) |",
         "| structure | -0.50 ± 1.00 (p 0.651) |",
         "| head | +1.00 (p -) |",
     ]
 
 
-def test_readme_says_what_parts_of_a_module_gain() -> None:
-    gains = {"structure+head": (5.38, 1.44), "module+structure+head": (5.33, 1.14)}
-    floats = {"structure+head": 152, "module+structure+head": 4312}
-    adds = {"all": (-0.05, 0.87), "a class in common": (3.44, 0.24), "none in common": (-2.14, 1.43)}
+def test_readme_says_when_a_received_module_helps() -> None:
+    more = {"all": (1.82, 0.38), "a class in common": (4.71, 0.88), "none in common": (0.01, 0.32)}
     rows = [
-        {"parts": parts, "routes": routes, "seeds": 4, "gain": gain[0], "gain_se": gain[1], "lost": lost[0],
-         "lost_se": lost[1], "floats": floats[parts]}
-        for parts, gain in gains.items()
-        for routes, lost in adds.items()
-    ]  # fmt: skip
+        {"parts": "zero head", "routes": routes, "seeds": 4, "lost": lost, "lost_se": error}
+        for routes, (lost, error) in more.items()
+    ]
     (line,) = tables.parts_found(rows)
-    for words in ("152 of 4,312 floats", "gain +5.4 ± 1.4 points", "all of it +5.3 ± 1.1"):
-        assert words in line
+    assert "it then gains +4.7 ± 0.9 points over a head that begins at zero, else +0.0 ± 0.3" in line
+    made = tables.TABLES["parts-zero"].make(rows)
+    assert made[2].endswith("| +1.82 ± 0.38 (p 0.017) | +4.71 ± 0.88 (p 0.013) | +0.01 ± 0.32 (p 0.977) |")
 
 
 def test_scores_are_a_column_each_with_errors_over_seeds() -> None:

@@ -49,7 +49,8 @@ def test_rows_of_two_draws_stand_side_by_side_and_are_never_compared() -> None:
     assert draws.effect(every) == (
         "2 cells were trained with both draws: with those of shoal 0.1 0 of 4 numbers are within 1.0 of the paper's, "
         "with the authors' 4 of 4; the mean difference from the paper goes from -1.50 to +0.50, the mean distance from "
-        "1.50 to 0.50."
+        "1.50 to 0.50. By model and dataset the mean difference is now modular mnist +0.50; for what is left no cause "
+        "was found."
     )
     assert draws.effect(old) == ""
     lines = draws.section(every)
@@ -124,6 +125,12 @@ def test_every_table_of_the_results_is_made_from_a_csv_or_says_that_there_is_non
             assert UNKEPT in before, f"no CSV for the table that begins {block.splitlines()[0]}"
 
 
+def test_no_page_waits_for_its_numbers() -> None:
+    for page in ("results.md", "methods.md", "../README.md", "../REPRODUCED.md"):
+        text = (DOCS / page).read_text()
+        assert not re.search(r"^[A-Z]{5,}$|being trained|Not measured yet", text, re.M), page
+
+
 def test_the_tables_of_the_readme_are_those_of_their_csvs() -> None:
     text = (ROOT / "README.md").read_text()
     assert tables.MARKED.search(text)
@@ -193,8 +200,8 @@ def test_prices_and_speeds_of_the_readme_are_in_the_csvs() -> None:
     text = (ROOT / "README.md").read_text()
     fit = best.fullest(alike(read_csv(DOCS / "table1.csv")))
     sent = [
-        fit["fair", dataset, "modular", "data"]["bytes_total"]
-        / fit["fair", dataset, "modular", "modmod"]["bytes_total"]
+        fit["fair", dataset, "modular", "data"]["bytes_per_link_task"]
+        / fit["fair", dataset, "modular", "modmod"]["bytes_per_link_task"]
         for dataset in MLP[:3]
     ]
     assert f"for 1/{max(sent):.0f} to 1/{min(sent):.0f} of the bytes that images take on the MNISTs" in text
