@@ -250,7 +250,8 @@ def collect(cells: Iterable[Cell], folder: Path, place: Path) -> dict[str, Table
     for what in families:
         try:
             for name, rows in FAMILIES[what].settle(kept).items():
-                kept[name] = read_csv(write_csv(place / f"{name}.csv", rows))
+                if rows:  # the gaps of a dataset that the paper does not have are none
+                    kept[name] = read_csv(write_csv(place / f"{name}.csv", rows))
             found[what] = {name: rows for name, rows in FAMILIES[what].conclude(kept).items() if rows}
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"cannot make sense of the CSVs in {place} ({error}); restore them") from None

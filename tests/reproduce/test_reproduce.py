@@ -601,6 +601,15 @@ def test_the_page_says_how_far_apart_runs_with_the_same_draws_are() -> None:
     assert "modular modmod on kmnist 82.00 and 82.50 (± 0.25)" in page
 
 
+@pytest.mark.usefixtures("tiny")
+def test_a_dataset_that_the_paper_does_not_have_gets_its_table_and_no_gaps() -> None:
+    words = ("--dataset", table1.SMALL, "--model", "monolithic", "--method", "vanilla", "--seeds", "1", "--out", "out")
+    done = call("reproduce", "table1", *words)
+    assert done.code == 0, done.err
+    assert [row["dataset"] for row in read_csv(Path("out/table1.csv"))] == [table1.SMALL]
+    assert not Path("out/gaps.csv").exists()
+
+
 def test_the_reduction_is_the_same_in_its_file_and_in_table_1() -> None:
     own = table1.settings(table1.SMALL, "modular", "vanilla", "fair", 2)
     assert read(Path("cifar100-small"), ["sharing=none"]).identity() == own.identity()
