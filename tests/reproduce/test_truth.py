@@ -131,6 +131,51 @@ def test_no_page_waits_for_its_numbers() -> None:
         assert not re.search(r"^[A-Z]{5,}$|being trained|Not measured yet", text, re.M), page
 
 
+def test_sentences_around_the_tables_have_the_numbers_of_the_csvs() -> None:
+    text = (DOCS / "results.md").read_text().replace("\u2212", "-")
+    readme = (ROOT / "README.md").read_text()
+    grid = {(row["dataset"], row["learner"], row["method"]): row for row in read_csv(DOCS / "grid.csv")}
+
+    def more(dataset: str, learner: str, method: str, sign: str = "+") -> str:
+        row = grid[dataset, learner, method]
+        gain, error = row["final_accuracy_difference"], row["final_accuracy_difference_se"]
+        return f"{abs(gain) if not sign else round(gain, 1) + 0.0:{sign}.1f} ± {error:.1f}"
+
+    tuned, replayed = (more("mnist", learner, mode) for learner, mode in (("none", "fedavg"), ("replay", "data")))
+    assert f"({tuned} points on mnist, {more('combined', 'none', 'fedavg')} on combined)" in text
+    assert f"gain from images ({replayed} and {more('combined', 'replay', 'data')})" in text
+    assert f"nothing on mnist ({more('mnist', 'replay', 'fedavg').lstrip('+')})" in text
+    assert f"lose on combined ({more('combined', 'replay', 'fedavg')})" in text
+    assert f"by averaging {more('combined', 'ewc', 'fedavg', sign='')} on combined" in text
+    assert f"shows on mnist ({more('mnist', 'ewc', 'fedavg')})" in text
+    modules, masks = (
+        [more(dataset, *kind) for dataset in ("mnist", "combined")]
+        for kind in (("modular", "modules"), ("frozen", "masks"))
+    )
+    assert f"{modules[0]} points on mnist and {modules[1]} on combined" in text
+    assert f"masked nets {masks[0]} and {masks[1]}." in text
+    for kind, words in (("modular", "modular net alone ends at"), ("frozen", "masked net alone ends at")):
+        assert f"{words} {grid['mnist', kind, 'none']['final_accuracy']:.1f} " in text
+    assert f"fine-tuning gains {tuned.lstrip('+')} points by averaging" in readme
+
+    sent = {row["method"]: row for row in read_csv(DOCS / "compression.csv")}
+    for method, words in (("sign", "signs ({} of the bytes, {} above FedAvg)"), ("rank 4", "rank 4 ({}, {})")):
+        row = sent[method]
+        share, above = f"{100 * row['of_fedavg']:.1f} %", f"{row['to_fedavg']:.2f} ± {row['to_fedavg_se']:.2f}"
+        assert words.format(share, above) in text
+
+    three = {(row["scenario"], row["method"]): row for row in read_csv(DOCS / "three-scenarios.csv")}
+    assert f"**{sum(row['close'] == 'yes' for row in three.values())} of {len(three)} are close**" in text
+    assert f"{sum(row['seconds'] for row in three.values()) / 3600:.1f} hours of one busy core" in text
+    for method, words in (("none", "**none** ends at"), ("lwf", "**LwF** at"), ("agem", "**A-GEM** at")):
+        assert f"{words} {three['domain', method]['accuracy']:.1f} (" in text
+    spread = [
+        f"{three['domain', name]['accuracy']:.1f} ± {three['domain', name]['accuracy_sd']:.1f}"
+        for name in ("si", "ewc")
+    ]
+    assert f"close with three ({', '.join(spread)})" in text
+
+
 def test_the_tables_of_the_readme_are_those_of_their_csvs() -> None:
     text = (ROOT / "README.md").read_text()
     assert tables.MARKED.search(text)
