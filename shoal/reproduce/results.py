@@ -89,7 +89,7 @@ def decided(rows: list[Row], seeds: list[Row]) -> list[str]:
     gap, p = found.gaps["data"], found.corrected.get("data")
     said = (
         f"**modmod against data** ({METRICS[claim.metric]}, modular, the mean over datasets, {gap.seeds} seeds): "
-        f"{overview.signed(gap)}, p = {chance(gap.p)}, {chance(p)} corrected for {len(found.gaps)} rivals. "
+        f"{overview.signed(gap)}, p {chance(gap.p)}, {chance(p)} corrected for {len(found.gaps)} rivals. "
     )
     if found.shows("data"):
         counts = {row["seeds"] for key, row in fullest(alike(rows)).items() if key[0] == "fair" and key[1] in MLP}
@@ -116,7 +116,7 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
         """On which datasets the same is shown."""
         own = [one for one in judgements if one.claim is finding.claim and one.dataset != TOGETHER]
         names = [one.dataset for one in own if shown(one)]
-        return "on each of them" if len(names) == len(own) else f"on {' and '.join(names) or 'none of them'} alone"
+        return "on each" if len(names) == len(own) else f"only on {', '.join(names)}" if names else "on none"
 
     def gains(model: str, method: str, name: str) -> dict[str, float]:
         every = {dataset: overview.gain(("fair", dataset, model, method), name, each) for dataset in MLP}
@@ -161,7 +161,7 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
         parts = [
             f"{tenths(one.gaps[name])} over {NAMED[name]} alone" for name in ("data", "modmod") if name in one.gaps
         ]
-        single = f"; {also(one, lambda it: it.verdict == 'holds')}" * (one.verdict == "holds")
+        single = f"; of single datasets {also(one, lambda it: it.verdict == 'holds')}" * (one.verdict == "holds")
         said.append(f"in {words}: {VERDICTS[one.verdict]} ({', '.join(parts)}{single})")
     lines.append(f"- **All at once ends above each part** {'; '.join(said)}.")
     average = {model: gains(model, "fedavg", "final_accuracy") for model in ("monolithic", "modular")}
