@@ -116,7 +116,7 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
         """On which datasets the same is shown."""
         own = [one for one in judgements if one.claim is finding.claim and one.dataset != TOGETHER]
         names = [one.dataset for one in own if shown(one)]
-        return "on each" if len(names) == len(own) else f"only on {', '.join(names)}" if names else "on none"
+        return "on each" if len(names) == len(own) else f"singly on {', '.join(names)}" if names else "singly on none"
 
     def gains(model: str, method: str, name: str) -> dict[str, float]:
         every = {dataset: overview.gain(("fair", dataset, model, method), name, each) for dataset in MLP}
@@ -152,7 +152,7 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     lines.append(
         f"- **Modules help for the fewest bytes**: AUC {span(gains('modular', 'modmod', 'auc').values())}, for "
         f"1/{max(ratio):.0f} to 1/{min(ratio):.0f} of the bytes that images take on the MNISTs. That nets learn faster "
-        f"with them than with images {state} ({tenths(against)}; of single datasets "
+        f"with them than with images {state} ({tenths(against)}; "
         f"{also(race, lambda one: one.shows('data') and one.gaps['data'].mean > 0)})."
     )
     both = [findings["the hybrid ends above its parts", model] for model in ("modular", "monolithic")]
@@ -161,7 +161,7 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
         parts = [
             f"{tenths(one.gaps[name])} over {NAMED[name]} alone" for name in ("data", "modmod") if name in one.gaps
         ]
-        single = f"; of single datasets {also(one, lambda it: it.verdict == 'holds')}" * (one.verdict == "holds")
+        single = f"; {also(one, lambda it: it.verdict == 'holds')}" * (one.verdict == "holds")
         said.append(f"in {words}: {VERDICTS[one.verdict]} ({', '.join(parts)}{single})")
     lines.append(f"- **All at once ends above each part** {'; '.join(said)}.")
     average = {model: gains(model, "fedavg", "final_accuracy") for model in ("monolithic", "modular")}

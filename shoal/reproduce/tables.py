@@ -86,20 +86,17 @@ def by_head(rows: list[Row]) -> list[str]:
     return table(["", "", "heads", "final accuracy / AUC", "over vanilla, random", "over vanilla, zero"], lines)
 
 
-def heads_found(rows: list[Row], parts: list[Row]) -> list[str]:
-    """What README says of received modules: what agents alone gain with heads that begin at zero, what modules add, and
-    what they add on routes without a class in common."""
+def heads_found(rows: list[Row]) -> list[str]:
+    """What README says of received modules: what agents alone gain with heads that begin at zero, what modules add."""
 
     def span(method: str, head: str, name: str) -> str:
         every = [row[name] for row in rows if (row["method"], row["head"]) == (method, head)]
         return f"{min(every):+.1f} to {max(every):+.1f}"
 
-    (apart,) = (row for row in parts if (row["parts"], row["routes"]) == ("zero head", "none in common"))
     return [
-        "- **Part of what modules gain needs no sharing**: a received head is partly zero, and agents alone whose "
-        f"heads begin at zero gain AUC {span('vanilla', 'zero', 'auc_difference_vanilla')} on the MNISTs; modules add "
-        f"{span('modmod', 'random', 'auc_difference')} to that, and without a class in common {gained(apart, 'lost')} "
-        "points ([controls](docs/results.md#which-part-of-a-received-module-helps))."
+        "- **Part of what modules gain needs no sharing**: agents alone whose heads begin at zero, as received ones "
+        f"partly do, gain AUC {span('vanilla', 'zero', 'auc_difference_vanilla')} on the MNISTs; modules add "
+        f"{span('modmod', 'random', 'auc_difference')} ([controls](docs/results.md#which-part-of-a-received-module-helps))."
     ]
 
 
@@ -365,7 +362,7 @@ TABLES = {
     "parts-lost": Table(by_loss("what it adds to the two others", OTHERS), "parts"),
     "parts-zero": Table(by_loss("received", {"all three parts, over a zero head": "zero head"}), "parts"),
     heads.NAME: Table(by_head, heads.NAME),
-    "heads-found": Table(heads_found, heads.NAME, "parts"),
+    "heads-found": Table(heads_found, heads.NAME),
     "special": Table(by_mode, "special"),
     "fedweit-digits": Table(by_case("digits"), "fedweit"),
     "fedweit-mnist": Table(by_case("mnist"), "fedweit"),

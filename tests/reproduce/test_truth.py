@@ -216,7 +216,7 @@ def test_what_the_readme_found_is_in_the_csvs() -> None:
         assert gap.error is not None
         return f"{gap.mean:+.1f} ± {gap.error:.1f}"
 
-    assert re.search(rf"with images is .* \({re.escape(over('modmod', 'data', 'auc'))}\)", text)
+    assert re.search(rf"with images is .* \({re.escape(over('modmod', 'data', 'auc'))};", text)
     assert f"({over('hybrid', 'data', 'final_accuracy')} over images alone" in text
     assert f"{over('hybrid', 'modmod', 'final_accuracy')} over modules alone)" in text
 
