@@ -96,7 +96,8 @@ def heads_found(rows: list[Row]) -> list[str]:
     return [
         "- **Part of what modules gain needs no sharing**: agents alone whose heads begin at zero, as received ones "
         f"partly do, gain AUC {span('vanilla', 'zero', 'auc_difference_vanilla')} on the MNISTs; modules add "
-        f"{span('modmod', 'random', 'auc_difference')} ([controls](docs/results.md#which-part-of-a-received-module-helps))."
+        f"{span('modmod', 'random', 'auc_difference')} "
+        "([controls](docs/results.md#which-part-of-a-received-module-helps))."
     ]
 
 

@@ -218,7 +218,7 @@ def test_what_the_readme_found_is_in_the_csvs() -> None:
 
     assert re.search(rf"with images is .* \({re.escape(over('modmod', 'data', 'auc'))};", text)
     assert f"({over('hybrid', 'data', 'final_accuracy')} over images alone" in text
-    assert f"{over('hybrid', 'modmod', 'final_accuracy')} over modules alone)" in text
+    assert f"{over('hybrid', 'modmod', 'final_accuracy')} over modules alone" in text
 
 
 def test_a_difference_is_decided_or_it_is_said_how_many_seeds_would_decide() -> None:
