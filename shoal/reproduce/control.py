@@ -3,18 +3,20 @@
 from pathlib import Path
 
 from shoal.reproduce.table1 import Cell
-from shoal.runs.cells import Row, place_of, scores, summary_of
+from shoal.runs.cells import Row, finished, place_of, scores, summary_of
 from shoal.study.compare import difference
 
 SHOWN = ("final_accuracy", "final_accuracy_se_seeds", "auc", "auc_se_seeds")
 
 
 def beside(one: Cell, control: Cell, folder: Path) -> Row:
-    """A finished cell, and what it has more than its control, paired over seeds; nothing, if it is the control."""
+    """A finished cell, and what it has more than its control, paired over seeds; nothing, if it is the control, or that
+    is not finished."""
     place = place_of(one, folder)
     summary = summary_of(place)
     itself = one.settings.identity() == control.settings.identity()
-    more = difference(summary, scores(place), scores(place_of(control, folder)), itself)
+    there = scores(place_of(control, folder)) if finished(control, folder) else {}
+    more = difference(summary, scores(place), there, itself)
     gains = {
         f"{name}_difference{end}": more[f"{name}_difference{end}"] for name in SHOWN[::2] for end in ("", "_se", "_p")
     }

@@ -1,5 +1,6 @@
 """Tables in pages come from CSVs, and the families that make some of these."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,12 @@ def test_gains_stand_over_agents_alone_whose_heads_begin_at_zero_too(monkeypatch
         for end, head in (("", "zero"), ("_vanilla", "random")):
             base, found = rows["vanilla", head], row[f"auc_difference{end}"]
             assert found is None if row is base else found == pytest.approx(row["auc"] - base["auc"], abs=2e-3)
+    shutil.rmtree(next(Path("out").glob(f"*{rows['vanilla', 'zero']['identity']}")))
+    done = call(
+        "reproduce", "heads", "--dataset", "mnist", "--seeds", "2", "--out", "out", "--finished", "--tables", "x"
+    )
+    assert done.code == 0, done.err
+    assert {row["auc_difference"] for row in read_csv(Path("x/heads.csv"))} == {None}  # without the control
     lines = tables.by_head(every)
     assert lines[2].startswith(f"| mnist | vanilla | random | {every[0]['final_accuracy']:.2f} ± ")
     assert len({line.count("|") for line in lines}) == 1
