@@ -8,17 +8,23 @@ BIN := $(VENV)/bin
 # The requirements of a dependency group, for any version of pip.
 GROUP = $(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]])'
 
+# Hashes are those of one platform; elsewhere versions are pinned without them. `make LOCK= test` does without, too.
+ifeq ($(origin LOCK), undefined)
+HERE := $(shell $(PYTHON) -c 'import platform as p, sys; print(*sys.version_info[:2], p.python_implementation(), p.system(), p.machine(), sep="-")' 2>/dev/null)
+LOCK := $(if $(filter 3-11-CPython-Linux-x86_64,$(HERE)),$(wildcard .ci/locked.txt))
+endif
+
 # An empty file that remembers an installation; it is made again when what it depends on has changed.
 CORE := $(VENV)/.installed-core
 DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 
-.PHONY: help demo test data check format docs package bench clean
+.PHONY: help demo test data check format docs package fuzz bench clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
-	@echo "  (demo, test, data, check, format, docs, package and bench first make $(VENV) and install into it, once;"
+	@echo "  (demo, test, data, check, format, docs, package, fuzz and bench first make $(VENV) and install into it, once;"
 	@echo "   another Python: make PYTHON=python3.12 test)"
 
 demo: $(CORE)  ## see what sharing gains and costs: a small fleet on real images, in one to three minutes
@@ -30,9 +36,10 @@ test: $(DEV)  ## run the tests (those on real datasets skip, with a reason, wher
 data: $(DEV)  ## run the tests on real datasets and the slow ones
 	$(BIN)/python -m pytest -m "data or slow"
 
-check: $(DEV)  ## check format, lint and types
+check: $(DEV)  ## check format, lint, floors and types
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 format: $(DEV)  ## format the code and repair what the linter can repair
@@ -46,11 +53,14 @@ docs: $(DOCS)  ## build the site into docs/_build/html; any warning, such as a b
 package: $(DEV)  ## build wheel and sdist into dist, look into both, install the wheel alone and try every command
 	$(BIN)/python .ci/package.py
 
+fuzz: $(DEV)  ## ten minutes of what a stranger could send, made at random: every answer must be a sentence
+	$(BIN)/python -m bench.fuzz
+
 bench: $(DEV)  ## measure the speed against a tight loop, stacked PyTorch by hand, JAX, a slow twin and bare products
 	$(BIN)/python -m bench
 
 clean:  ## remove the virtual environment, caches and builds; runs and downloaded data stay
-	rm -rf .venv build dist docs/_build docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build docs/reference .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Making a virtual environment that is already there does no harm, so a broken first try needs no cleaning up.
@@ -64,17 +74,17 @@ define environment
 	$(PYTHON) -m venv $(VENV)
 endef
 
-$(CORE): pyproject.toml constraints.txt
+$(CORE): pyproject.toml paper/pyproject.toml constraints.txt
 	$(environment)
-	$(BIN)/python -m pip install -c constraints.txt -e '.[report]'
+	$(BIN)/python -m pip install -c constraints.txt -e '.[report]' -e paper
 	@touch $@
 
 # With LOCK, a file of versions and hashes, what it names is installed first, and nothing that has another hash; nothing
 # is downloaded to build shoal itself.
-$(DEV): pyproject.toml constraints.txt $(LOCK)
+$(DEV): pyproject.toml paper/pyproject.toml constraints.txt $(LOCK)
 	$(environment)
 	$(if $(LOCK),$(BIN)/python -m pip install --no-deps --require-hashes -r $(LOCK))
-	$(BIN)/python -m pip install -c constraints.txt $(if $(LOCK),--no-build-isolation) -e . $$($(GROUP) dev)
+	$(BIN)/python -m pip install -c constraints.txt $(if $(LOCK),--no-build-isolation) -e . -e paper $$($(GROUP) dev)
 	@touch $(CORE) $@
 
 $(DOCS): $(DEV)

@@ -22,10 +22,10 @@ from rich.table import Table
 
 from bench import cases, exchanges, floor, page, results, scale, sharing, speed, tables
 from bench.race import Contender, Rates, middle, race
+from shoal.agents.engine import ENGINES, THREADS, keep_memory
+from shoal.agents.evaluate import accuracy
+from shoal.agents.world import World
 from shoal.data import Bank
-from shoal.fleet.engine import ENGINES, THREADS, keep_memory
-from shoal.fleet.evaluate import accuracy
-from shoal.fleet.world import World
 from shoal.runs.about import about
 from shoal.sharing.modes import MODES
 
@@ -314,7 +314,7 @@ def read_options() -> tuple[Options, Path, Path | None]:
         "--csv",
         type=Path,
         metavar="FOLDER",
-        help="also write speed.csv and exchanges.csv there; docs has those we quote",
+        help="also write speed.csv and exchanges.csv there; docs/results has those we quote",
     )
     given = parser.parse_args()
     usual = Options(True, 0.02, 1, (1, 4)) if given.quick else Options(False, 0.7, 3, (1, 8, 64, 256))

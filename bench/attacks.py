@@ -1,8 +1,9 @@
 """What one hostile agent of eight can do to the other seven: `python -m bench.attacks`.
 
 The fleet is the digits experiment with two seeds; the last agent lies, in a sharing mode of its own, through the doors
-that any mode has. What counts is the final accuracy of the seven others. Every result is a row of docs/attacks.csv with
-the commit that made it, so that the table has a column for each edition; what is there already is not measured again.
+that any mode has. What counts is the final accuracy of the seven others. Every result is a row of
+docs/results/attacks.csv with the commit that made it, so that the table has a column for each edition; what is there
+already is not measured again.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.recv import Recv
 
-FILE = results.ROOT / "docs" / "attacks.csv"
+FILE = results.ROOT / "docs" / "results" / "attacks.csv"
 AGENTS, SEEDS = 8, 2
 HOSTILE = AGENTS - 1
 COPIES, GIANT, FLOOD = 50, 1e30, 2000
@@ -137,8 +138,8 @@ class HostileRecv(Recv):
     mode: Literal["hostile-recv"] = "hostile-recv"  # type: ignore[assignment]
     attack: str = HONEST
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        mails = list(super().answer(post, questions))
+    def answers_of(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        mails = list(super().answers_of(post, questions))
         if self.attack == HONEST:
             return mails
         asked = (one for one in questions if one.receiver.agent == HOSTILE and len(one.payload["images"]))
@@ -212,8 +213,8 @@ def lasted(started: float) -> dict[str, float]:
 
 
 def table(rows: Sequence[results.Row]) -> str:
-    """The rows of docs/attacks.csv as a markdown table: final accuracy of the other seven agents in %, a column for
-    each commit, in the order of the file, and a line for each attack, in the order of trials."""
+    """The rows of docs/results/attacks.csv as a markdown table: final accuracy of the other seven agents in %, a column
+    for each commit, in the order of the file, and a line for each attack, in the order of trials."""
     commits = list(dict.fromkeys(row["commit"] for row in rows))
     held = {(row["commit"], row["model"], row["mode"], row["attack"]): row for row in rows}
     known = {(row["mode"], row["attack"]) for row in rows}
@@ -241,7 +242,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny fleets, to see that it works")
     parser.add_argument("--only", metavar="WORD", help="trials with this word in their model, mode or attack")
     parser.add_argument("--again", action="store_true", help="measure also what the file has of this commit")
-    parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/attacks.csv)")
+    parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/results/attacks.csv)")
     given = parser.parse_args()
     stamp = results.stamp()
     rows: list[dict[str, object]] = [{**row} for row in results.read(given.out)]

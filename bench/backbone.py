@@ -1,8 +1,8 @@
 """Nets on a frozen backbone: what heads of others are worth, and what masks cost as bits and as scores.
 
 `python -m bench.backbone [SEEDS]` trains eight agents on pairs of the digits that come with shoal and writes
-docs/backbone.csv: the accuracy on one's own tasks, on tasks that only others have met (zero-shot), and where nobody
-says of which task an image is.
+docs/results/backbone.csv: the accuracy on one's own tasks, on tasks that only others have met (zero-shot), and where
+nobody says of which task an image is.
 """
 
 import csv
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 import shoal
-from shoal.fleet.evaluate import others
+from shoal.agents.evaluate import others
 from shoal.fleet.run import simulate
 from shoal.sharing.heads import Heads, task_free
 
-FILE = Path(__file__).parents[1] / "docs" / "backbone.csv"
+FILE = Path(__file__).parents[1] / "docs" / "results" / "backbone.csv"
 TASKS = {"count": 8, "classes": 2, "train": 64, "validation": 10, "initial": 4}
 CASES: dict[str, tuple[str, int, float, str, dict[str, Any] | None]] = {  # model, width, rate, network, mode
     "masks, alone": ("masked-mlp", 64, 1e-3, "ring", None),

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from shoal.agents.stack import Stack, start
+from shoal.agents.world import World, world
 from shoal.data import Bank
 from shoal.fleet.lessons import learn_epoch
-from shoal.fleet.stack import Stack, start
-from shoal.fleet.world import World, world
 from shoal.learners.memory import remember
 from shoal.settings.groups import Settings
 from shoal.settings.reading import EXPERIMENTS, read

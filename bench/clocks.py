@@ -3,7 +3,7 @@
 `staggered`: four agents begin, and four join them when the first have learned two tasks of their own. How much faster
 does who comes late learn its first task, by what is shared? `robots`: eight robots on a ring of 1 Mbit/s links, one of
 which has 50 kbit/s; who is at 90 % of what it ends with first, in which time and with how much energy? Finished runs in
-OUT are taken as they are. Writes docs/staggered.csv or docs/robots.csv and a figure.
+OUT are taken as they are. Writes docs/results/staggered.csv or docs/results/robots.csv and a figure.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def staggered(out: Path, data: Path | None) -> None:
                 accuracy = 100 * float(part["accuracy"].to_numpy().mean())
                 rows.append({"sharing": mode, "agents": who, "seed": seed, "epoch": epoch, "accuracy": accuracy})
     told = pl.DataFrame(rows)
-    told.with_columns(pl.col("accuracy").round(2)).write_csv(DOCS / "staggered.csv")
+    told.with_columns(pl.col("accuracy").round(2)).write_csv(DOCS / "results" / "staggered.csv")
     means = told.group_by("sharing", "agents", "epoch", maintain_order=True).agg(pl.col("accuracy").mean())
     print(means.pivot("epoch", index=["sharing", "agents"], values="accuracy"))
     chart = alt.Chart(inline(means.to_dicts())).mark_line(point=True)
@@ -146,7 +146,7 @@ def robots(out: Path, data: Path | None) -> None:
                         for time, one in zip(times, level, strict=True)
                     ]
     told = pl.DataFrame(rows)
-    told.with_columns(pl.col(pl.Float64).round(3)).write_csv(DOCS / "robots.csv")
+    told.with_columns(pl.col(pl.Float64).round(3)).write_csv(DOCS / "results" / "robots.csv")
     with pl.Config(tbl_cols=20, tbl_width_chars=200, tbl_rows=40):
         print(told.group_by("pace", "sharing", maintain_order=True).agg(pl.col(pl.Float64).mean()))
     chart = alt.Chart(inline(lines)).mark_line(interpolate="step-after")

@@ -20,11 +20,11 @@ from typing import Any
 from bench import results
 from bench.cases import noise
 from bench.scale import peak
+from shoal.agents.engine import keep_memory
+from shoal.agents.stack import RECORD
+from shoal.agents.world import World, world
 from shoal.data import Bank
-from shoal.fleet.engine import keep_memory
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import RECORD
-from shoal.fleet.world import World, world
 from shoal.mail.mail import ACCEPTED, LOST
 from shoal.settings.groups import Settings
 

@@ -1,8 +1,9 @@
 """Pairs of digits by dictionaries: what agreement (colla) gains over fits of single tasks, and what lost mail costs.
 
-`python -m bench.dictionaries [SEEDS]` writes docs/dictionaries.csv. Eight agents have five pairs each. `even` tasks
-have so many images of each class; `drawn` ones have twice as many of both together, as tasks of shoal's scenarios have,
-so that some have one image of a class or none. `single` is the accuracy of the tasks' own fits, from which all begin.
+`python -m bench.dictionaries [SEEDS]` writes docs/results/dictionaries.csv. Eight agents have five pairs each. `even`
+tasks have so many images of each class; `drawn` ones have twice as many of both together, as tasks of shoal's scenarios
+have, so that some have one image of a class or none. `single` is the accuracy of the tasks' own fits, from which all
+begin.
 """
 
 import csv
@@ -16,7 +17,7 @@ import shoal
 from shoal.data import load
 from shoal.models.factor import Factor
 
-FILE = Path(__file__).parents[1] / "docs" / "dictionaries.csv"
+FILE = Path(__file__).parents[1] / "docs" / "results" / "dictionaries.csv"
 AGENTS, TASKS, KEPT = 8, 5, 40  # images of each class to test on
 GRAPHS = {
     "alone": ("disconnected", 0.0),

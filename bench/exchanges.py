@@ -20,15 +20,15 @@ from bench import results
 from bench.cases import midway, noise
 from bench.race import CLOCKS
 from bench.scale import peak
-from shoal.fleet.engine import keep_memory
-from shoal.fleet.evaluate import others
+from shoal.agents.clock import due
+from shoal.agents.engine import keep_memory
+from shoal.agents.evaluate import others
+from shoal.agents.world import world
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.members import crew_of
 from shoal.fleet.run import one_thread
-from shoal.fleet.world import world
 from shoal.settings.groups import Settings
 from shoal.settings.reading import EXPERIMENTS, read
-from shoal.sharing.clock import due
 from shoal.sharing.exchange import meet
 
 TASK = 6  # of eight: the tasks before have left memories and, in a modular net, modules
@@ -171,7 +171,7 @@ HEAD = ("mode", "graph", "agents", "messages", *COLUMNS)
 
 
 def table(rows: Sequence[results.Row]) -> str:
-    """The rows of docs/exchanges.csv as a markdown table."""
+    """The rows of docs/results/exchanges.csv as a markdown table."""
     return results.markdown(HEAD, lines(rows))
 
 

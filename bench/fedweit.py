@@ -2,7 +2,8 @@
 net without mail or with the base averaged as a whole.
 
 `python -m bench.fedweit [EXPERIMENT [SEEDS [DRIFTS]]]` trains the fleet of an experiment (digits, mnist) in a ring, and
-writes its rows of docs/fedweit.csv. How hard the base is held (`drift`) is chosen by accuracy on validation images.
+writes its rows of docs/results/fedweit.csv. How hard the base is held (`drift`) is chosen by accuracy on validation
+images.
 """
 
 import csv
@@ -14,12 +15,12 @@ import numpy as np
 import polars as pl
 
 import shoal
-from shoal.fleet.evaluate import accuracy
+from shoal.agents.evaluate import accuracy
+from shoal.agents.world import World
 from shoal.fleet.run import simulate
-from shoal.fleet.world import World
 from shoal.settings.reading import read
 
-FILE = Path(__file__).parents[1] / "docs" / "fedweit.csv"
+FILE = Path(__file__).parents[1] / "docs" / "results" / "fedweit.csv"
 DRIFTS = "1,10,100"
 CASES = {
     "replay alone": ("model=mlp", "learner=replay"),

@@ -4,8 +4,8 @@ bench.helps`.
 Eight agents on the digits that come with shoal, a complete graph, with none and two liars of eight: recv with
 label-flipped images, on nets in one piece, and modmod with poisoned modules. Every fleet accepts all that comes, or
 only what helps on the receiver's own validation data. What counts is the final test accuracy of the agents that are
-honest in all of these runs, the first six. Every run is a row of docs/helps.csv, so that what is there already is not
-measured again; the table of docs/guides/liars.md is printed at the end.
+honest in all of these runs, the first six. Every run is a row of docs/results/helps.csv, so that what is there already
+is not measured again; the table of docs/guides/liars.md is printed at the end.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import shoal
 from bench import results
 from shoal.mail.mail import ACCEPTED
 
-FILE = results.ROOT / "docs" / "helps.csv"
+FILE = results.ROOT / "docs" / "results" / "helps.csv"
 AGENTS, HONEST, SEEDS = 8, 6, 3
 LIES = {"recv": ("mlp", "label-flip"), "modmod": ("modular-mlp", "poison")}
 NAMES = ("mode", "accept", "liars")
@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.helps", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny fleets, to see that it works")
     parser.add_argument("--table", action="store_true", help="print the table, measure nothing")
-    parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/helps.csv)")
+    parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/results/helps.csv)")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = [{**row} for row in results.read(given.out)]
     done = {tuple(str(row[name]) for name in NAMES) for row in rows}

@@ -2,8 +2,8 @@
 
 Eight agents on MNIST, a complete graph, fedavg with every rule against every lie about weights, with no, one and two
 liars of eight. What counts is the final test accuracy of the agents that are honest in all of these runs, the first
-six. Every run is a row of docs/liars.csv, so that what is there already is not measured again; `--table` prints the
-tables of docs/guides/liars.md of what is there.
+six. Every run is a row of docs/results/liars.csv, so that what is there already is not measured again; `--table` prints
+the tables of docs/guides/liars.md of what is there.
 
 There are three protocols (PROTOCOLS). `alike`: all agents learn the same classes at the same time from few images, so
 that averaging has a gain to keep. `long`: every agent has classes of its own, and averaging gains little. `short`: the
@@ -30,7 +30,7 @@ from bench import results
 from shoal.fleet.health import DivergedError
 from shoal.sharing.combine import BUILT_IN
 
-FILE = results.ROOT / "docs" / "liars.csv"
+FILE = results.ROOT / "docs" / "results" / "liars.csv"
 AGENTS, HONEST = 8, 6
 RULE_NAMES = tuple(BUILT_IN)
 ABOUT_WEIGHTS = ("sign-flip", "scaled", "random", "constant", "stale")
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="WORD", help="runs with one of these as mode, rule or lie")
     parser.add_argument("--liars", type=int, help="runs with so many liars alone")
     parser.add_argument("--table", action="store_true", help="print the tables, measure nothing")
-    parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/liars.csv)")
+    parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/results/liars.csv)")
     parser.add_argument("--more", type=Path, nargs="+", default=[], help="take over what other such files have")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = [{**row} for row in results.read(given.out)]

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from bench import cases
+from shoal.agents.stack import Stack
+from shoal.agents.world import World, worlds
 from shoal.fleet import cluster
 from shoal.fleet.run import Moment, train
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World, worlds
 
 EVERY = {"recv": 8, "fedavg": 5}  # epochs
 

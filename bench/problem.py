@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from bench.cases import TASK
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.learners.batches import pool
 from shoal.models.modular import Modular
 

@@ -1,9 +1,9 @@
 """How small CIFAR-100 may be made for a CPU: what agents learn alone under reductions that take about as long.
 
 `python -m bench.reduction DATA` trains two agents that share nothing under every reduction, both kinds of nets, and
-writes docs/reduction.csv: the mean accuracy over all tasks at the end on validation images, and the seconds of CPU that
-it took. DATA is a folder with CIFAR-100. Rows that are there already are not made again. No run of Table 1 has the seed
-that is drawn here, test images play no part, and nothing is shared: no gain can choose the reduction.
+writes docs/results/reduction.csv: the mean accuracy over all tasks at the end on validation images, and the seconds of
+CPU that it took. DATA is a folder with CIFAR-100. Rows that are there already are not made again. No run of Table 1 has
+the seed that is drawn here, test images play no part, and nothing is shared: no gain can choose the reduction.
 """
 
 import csv
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import shoal
-from shoal.fleet.evaluate import accuracy
+from shoal.agents.evaluate import accuracy
 from shoal.fleet.run import simulate
 from shoal.settings.reading import read
 
-FILE = Path(__file__).parents[1] / "docs" / "reduction.csv"
+FILE = Path(__file__).parents[1] / "docs" / "results" / "reduction.csv"
 SEED = 100
 AGENTS = 2
 COLUMNS = ("model", "width", "train", "epochs", "batch", "rate", "agents", "seed", "validation_accuracy", "seconds")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.cases import fleet_of, midway, mnist
-from shoal.fleet.engine import keep_memory
-from shoal.fleet.evaluate import accuracy
+from shoal.agents.engine import keep_memory
+from shoal.agents.evaluate import accuracy
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.run import one_thread
 

@@ -3,14 +3,16 @@
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from bench import cases
+from shoal.agents.stack import Stack, grid
+from shoal.agents.world import World
+from shoal.errors import SettingsError
 from shoal.fleet.lessons import learn_epoch, measure
 from shoal.fleet.members import crew_of
 from shoal.fleet.run import one_thread
-from shoal.fleet.stack import Stack, grid
-from shoal.fleet.world import World
 from shoal.sharing.exchange import meet
 from shoal.sharing.modes import MODES
 
@@ -20,12 +22,15 @@ DATA = ("recv", "simp", "uniform")
 
 
 def fleets(model: str, lanes: int, quick: bool) -> dict[str, World]:
-    """The same fleet with every mode, and with none."""
+    """The same fleet with every mode that suits its nets, and with none."""
     bank = cases.mnist(quick)
     changes = ("protocol=fair", f"learner.epochs={EPOCHS}", "tasks.common=false")
-    suited = [mode for mode in MODES if mode != "modmod" or model.startswith("modular-")]
-    modes = {"none": (), **{mode: (f"sharing={mode}",) for mode in suited}}
-    return {name: cases.fleet_of(model, bank, lanes, *changes, *words) for name, words in modes.items()}
+    modes: dict[str, tuple[str, ...]] = {"none": (), **{mode: (f"sharing={mode}",) for mode in MODES}}
+    found = {}
+    for name, words in modes.items():
+        with suppress(SettingsError):  # for other nets
+            found[name] = cases.fleet_of(model, bank, lanes, *changes, *words)
+    return found
 
 
 def task(fleet: World) -> dict[str, float]:

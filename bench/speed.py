@@ -22,7 +22,7 @@ import torch
 from bench import by_hand, cases, in_jax, results, tight
 from bench.problem import Learns, Problem, problem
 from bench.race import CLOCKS, Contender, Rates, race
-from shoal.fleet.engine import keep_memory
+from shoal.agents.engine import keep_memory
 
 MODELS = ("mlp", "modular-mlp")
 TITLES = {"mlp": "monolithic", "modular-mlp": "modular"}
@@ -172,8 +172,8 @@ def keep(file: Path, made: Sequence[dict[str, Any]]) -> None:
 
 
 def table(rows: Sequence[results.Row]) -> str:
-    """The rows of docs/speed.csv as the markdown table of README: agent-steps per second and, in brackets, how many
-    times as fast as shoal, with the smallest and the largest of all turns."""
+    """The rows of docs/results/speed.csv as the markdown table of README: agent-steps per second and, in brackets, how
+    many times as fast as shoal, with the smallest and the largest of all turns."""
     held = {(row["model"], int(row["cores"]), int(row["lanes"]), row["contender"]): row for row in rows}
     cases_ = list(dict.fromkeys(key[:3] for key in held))
     names = [name for name in NAMES if any(key[3] == name for key in held)]

@@ -29,9 +29,9 @@ def found(*names):
             pass
     raise ImportError(names)
 
-accuracy = found("shoal.fleet.evaluate:accuracy", "shoal.evaluate:accuracy")
+accuracy = found("shoal.agents.evaluate:accuracy", "shoal.fleet.evaluate:accuracy")
 one_thread = found("shoal.fleet.run:one_thread", "shoal.run:one_thread")
-keep_memory = found("shoal.fleet.engine:keep_memory", "shoal.engine:keep_memory")
+keep_memory = found("shoal.agents.engine:keep_memory", "shoal.fleet.engine:keep_memory")
 keep_memory()
 banks, made = {}, {}
 FEW = ("tasks.classes=4", "tasks.train=16")  # a small part of the images of the CIFAR-100 row

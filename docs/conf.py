@@ -23,7 +23,7 @@ copyright = "The shoal developers, Apache-2.0"  # noqa: A001
 version = release = shoal.__version__
 
 extensions = ["myst_nb"]
-exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "**.ipynb_checkpoints", "results/README.md"]
 templates_path: list[str] = []
 nitpicky = True
 
@@ -56,7 +56,7 @@ if repository := os.environ.get("SHOAL_REPOSITORY", ""):
 
 # Pages of the repository's root that the site has a page of its own for, and folders.
 ROOT_PAGES = {"README": "index", "REPRODUCED": "reproduced", "CONTRIBUTING": "contributing", "CHANGELOG": "changelog",
-              "examples": "reference/examples", "docs": "results"}  # fmt: skip
+              "examples": "reference/examples", "results": "results"}  # fmt: skip
 OUT = re.compile(r"\]\((?:\.\./)*(\w+)(?:\.md)?(#[\w-]+)?\)")
 IN = re.compile(r"\]\(docs/")
 

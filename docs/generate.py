@@ -110,9 +110,10 @@ SETTING = ("setting", "default", "meaning")
 def settings() -> str:
     """Every setting, group by group."""
     from shoal.learners.contract import Learner
-    from shoal.settings.groups import FAIR, Kind, Link, Settings
+    from shoal.settings.checks import scenes
+    from shoal.settings.groups import FAIR, Kind, Link, Settings, Tasks
     from shoal.settings.part import Part, flatten
-    from shoal.settings.protocols import EXAMPLE, PAPER, switches
+    from shoal.settings.protocols import EXAMPLE, switches
 
     groups: dict[str, type[Part]] = {
         name: field.annotation
@@ -135,13 +136,16 @@ def settings() -> str:
         out += [f"## `{name}`", said(part).partition("\n\n")[0]]  # the rest is for those who write one
         own = [(f"{name}.{key}", field) for key, field in part.model_fields.items()]
         out.append(table(SETTING, rows_of(own)))
+        if part is Tasks:
+            own = list(scenes(f"{name}."))
+            out += ["These a scenario has beside them (`shoal list scenarios NAME`):", table(SETTING, rows_of(own))]
         if part is Learner:
             out.append("These every learner has; [each learner](learners/index.md) has more of its own.")
     for name, (part, written) in lists.items():
         out += [f"## `{name}`", f"{said(part)} In a settings file each is a table, `{written}`.",
                 table(SETTING, rows_of((f"{name}.{key}", field) for key, field in part.model_fields.items()
                                        if not issubclass_(field.annotation, Part)))]  # fmt: skip
-    fair, paper = (dict(flatten(switches(protocol, *EXAMPLE))) for protocol in (FAIR, PAPER))
+    fair, paper = (dict(flatten(switches(protocol, *EXAMPLE))) for protocol in (FAIR, "paper"))
     differ = [(f"`{name}`", fair.get(name, ""), paper.get(name, ""))
               for name in {**fair, **paper} if fair.get(name) != paper.get(name)]  # fmt: skip
     out += [
@@ -183,7 +187,7 @@ def methods(folder: str, title: str, about: str, entries: Any, noun: str) -> Pag
 def method(folder: str, name: str, kind: Any) -> str:
     """The page of a sharing mode or learner."""
     from shoal.learners.contract import Learner
-    from shoal.settings.protocols import EXAMPLE, PAPER, switches
+    from shoal.settings.protocols import EXAMPLE, switches
     from shoal.sharing.contract import Sharing
 
     module = said(import_module(kind.__module__)) if len(defined(kind, (Sharing, Learner))) == 1 else ""
@@ -196,7 +200,7 @@ def method(folder: str, name: str, kind: Any) -> str:
     prefix = f"sharing.{name}." if folder == "sharing" else "learner."
     special = {key: field for key, field in own.items() if key not in base.model_fields}
     common = {key: field for key, field in own.items() if key in base.model_fields}
-    paper = switches(PAPER, *EXAMPLE, (name,))["sharing"].get(name, {}) if folder == "sharing" else {}
+    paper = switches("paper", *EXAMPLE, (name,))["sharing"].get(name, {}) if folder == "sharing" else {}
     out.append("## Settings")
     if special:
         out.append(table(SETTING, rows_of((prefix + key, field) for key, field in special.items())))

@@ -4,9 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shoal.agents.stack import Stack
+    from shoal.agents.taken import Agent
     from shoal.data.sources import Data
     from shoal.fleet.run import simulate, train
-    from shoal.fleet.stack import Stack
     from shoal.models.table import modular
     from shoal.python.fleets import Fleet
     from shoal.python.networks import complete, connected, disconnected, random, ring, server, tree
@@ -23,11 +24,12 @@ __version__ = "0.1.0"
 # The public names, imported when they are first used: torch alone takes two seconds.
 HOMES = {
     "Advice": "shoal.study.advise",
+    "Agent": "shoal.agents.taken",
     "Data": "shoal.data.sources",
     "Fleet": "shoal.python.fleets",
     "Result": "shoal.python.results",
     "Settings": "shoal.settings.groups",
-    "Stack": "shoal.fleet.stack",
+    "Stack": "shoal.agents.stack",
     "advise": "shoal.study.advise",
     "carry_out": "shoal.runs.execute",
     "compare": "shoal.python.results",
@@ -51,6 +53,7 @@ HOMES = {
 }
 __all__ = [
     "Advice",
+    "Agent",
     "Data",
     "Fleet",
     "Result",

@@ -4,6 +4,7 @@ A table has what is built in; `add` puts in what a program brings; an installed 
 in the table's group; and `package.module:Name` names whatever can be imported.
 """
 
+import ast
 import difflib
 import re
 import sys
@@ -11,10 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from shoal.errors import SettingsError
+from shoal.own_code import brought
 
 T = TypeVar("T")
 Check = Callable[[Any], bool]
@@ -26,12 +30,16 @@ WANTED = {
     "shoal.learners": "a subclass of shoal.learners.contract.Learner, or a function below @shoal.penalty",
     "shoal.models": "an nn.Module class, or a function that makes one",
     "shoal.graphs": "a function of agents, p and a generator that returns a graph of networkx",
-    "shoal.scenarios": "a function that makes the stream of every lane",
+    "shoal.scenarios": "a function that makes the stream of every lane, or a class of Tasks with a method `streams`",
     "shoal.scores": "a shoal.sharing.scores.Metric",
     "shoal.rules": "a shoal.sharing.combine.Rule",
     "shoal.lies": "a shoal.mail.lies.Lie",
     "shoal.metrics": "a function of a run that gives a number for every lane",
     "shoal.datasets": "a shoal.data.Dataset",
+    "shoal.commands": "a function that typer can call, or a shoal.cli.door.Command",
+    "shoal.protocols": "a function of model, dataset, modes and initial tasks that returns groups of settings",
+    "shoal.draws": "a shoal.data.draws.Draw",
+    "shoal.counts": "a shoal.runs.counts.Count",
 }
 DOOR = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # package.module:Name
 SENTENCE = re.compile(r"(?<=[.:]) (?=[A-Z])")  # where one ends
@@ -163,9 +171,10 @@ class Table(Mapping[str, T], Generic[T]):
     def led(self, door: str) -> Any:
         """What `package.module:Name` names, whatever it is."""
         module, _, name = door.partition(":")
+        brought(module)
         try:
             home = import_module(module)
-        except Exception as error:  # a stranger's module can fail in any way
+        except (Exception, SystemExit) as error:  # a stranger's module can fail in any way
             why = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise SettingsError(
                 f"the {self.noun} `{door}` cannot be used, because importing `{module}` fails with {why}; install it, "
@@ -208,11 +217,29 @@ def where(thing: Any) -> str:
         return ""
 
 
+def told(table: Table[Any], name: str) -> str:
+    """What an entry of a table is, in a line. One that is heavy to import is read in its source, not imported."""
+    entry = table.entries.get(name)
+    if not isinstance(entry, str):
+        return line(table.find(name))
+    module, _, inner = entry.partition(":")
+    spec = find_spec(module)
+    source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == inner and (doc := ast.get_docstring(node)):
+            return first_sentence(doc)
+    return line(table.find(name))
+
+
 def line(thing: Any) -> str:
     """What something is, in a line: its `about`, or else the first sentence of its docstring."""
     about = getattr(thing, "about", "")
-    told = about if isinstance(about, str) and about else (getattr(thing, "__doc__", None) or "")
-    paragraph = " ".join(told.strip().partition("\n\n")[0].split())
+    return first_sentence(about if isinstance(about, str) and about else (getattr(thing, "__doc__", None) or ""))
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a docstring, without its full stop."""
+    paragraph = " ".join(text.strip().partition("\n\n")[0].split())
     return SENTENCE.split(paragraph, maxsplit=1)[0].rstrip(".")
 
 

@@ -1,5 +1,7 @@
 """Errors that a user can mend."""
 
+from collections.abc import Callable
+
 
 class UserError(ValueError):
     """What is wrong, which value, what is allowed, what to do: one sentence, and the command line's exit code 2."""
@@ -16,3 +18,26 @@ class StaffError(UserError):
 
 class Stopped(Exception):  # noqa: N818 - not an error
     """The user asked to stop; the message says how to go on."""
+
+
+class CodeError(SettingsError):
+    """Code of the user's own, such as a mode or a net, has failed: a sentence that names it, the agent and the moment,
+    and its traceback, which goes along where an exception's own cannot, from one process to another."""
+
+    def __init__(self, sentence: str, trace: str = "", advice: str = "mend it, and run it again") -> None:
+        super().__init__(sentence, trace, advice)
+        self.sentence, self.trace, self.advice = sentence, trace, advice
+
+    def __str__(self) -> str:
+        return f"{self.sentence}; {self.advice}"
+
+    def __reduce__(self) -> tuple[Callable[..., "CodeError"], tuple[str, ...]]:
+        return arrived, (self.sentence, self.trace, self.advice)
+
+
+def arrived(sentence: str, trace: str, advice: str) -> CodeError:
+    """Such an error in another process, with its traceback as a note."""
+    error = CodeError(sentence, trace, advice)
+    if trace:
+        error.add_note(trace)
+    return error

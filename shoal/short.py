@@ -4,112 +4,38 @@ any other: it has a name and settings, is priced, listed, swept and resumed, and
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, get_type_hints
 
-import numpy as np
 import torch
 from pydantic import Field, PositiveInt, create_model
 from torch import Tensor
 
+from shoal.agents.stack import Stack, start
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.engine import parted
-from shoal.fleet.evaluate import Trained
-from shoal.fleet.stack import MODEL, Stack, start
-from shoal.fleet.state import State
-from shoal.fleet.world import World
+from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
-from shoal.learners.step import Frame, Part, trains_body
+from shoal.learners.step import Frame, Part
 from shoal.learners.usual import usual_epoch
 from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, numbers
 from shoal.models.contract import body_shapes
-from shoal.rng import key
+from shoal.own_code import for_whom, running
 from shoal.settings.groups import Settings
 from shoal.settings.policies import contents
+from shoal.sharing.agent import ON
+from shoal.sharing.agent import Agent as Agent
 from shoal.sharing.body import net_of, write
 from shoal.sharing.contract import Carries, Sharing
+from shoal.weakly import weakly
 
 WEIGHTS = "weights"  # what agents of the same model have in common
-ON = "on"  # the agents to which something has come
 LETTER = "letter"
 PLAIN = (bool, int, float, str)  # settings whose type their default tells
-
-
-class Agent:
-    """One agent at an exchange, or at the end of a task: what a plain function may read of it, and keep for it."""
-
-    def __init__(self, world: World, stack: Stack, row: int, owner: str) -> None:
-        self.world, self.stack, self.row, self.owner = world, stack, row, owner
-        self.lane = stack.lanes[row]
-        self.task, self.epoch = stack.task, stack.epoch
-
-    @cached_property
-    def weights(self) -> dict[str, Tensor]:
-        """What it has in common with agents of the same model, by name: a copy, the first axis counts units."""
-        body = self.world.model.body
-        return {name: self.stack.params[name][self.row, :units].clone() for name, units in body.items()}
-
-    @property
-    def classes(self) -> tuple[int, ...]:
-        """The classes of its current task, as the data counts them; a label is a place in them."""
-        return self.world.streams[self.row][self.task].outputs
-
-    @cached_property
-    def rows(self) -> tuple[Tensor, Tensor]:
-        """The training rows of its current task, as its net reads them [n, ...], and their labels [n]."""
-        split, size = self.world.train, int(self.world.train.sizes[self.row, self.task])
-        at = split.rows[self.row, self.task, :size]
-        return self.world.inputs[at], split.labels[self.row, self.task, :size]
-
-    def features(self, x: Tensor) -> Tensor:
-        """What the head of its current task reads of rows x[n, ...]: [n, F]."""
-        with torch.no_grad():
-            return self.net.features(x, self.task)
-
-    def logits(self, x: Tensor) -> Tensor:
-        """What that head says of them: [n, K]."""
-        with torch.no_grad():
-            return self.net.read(x, self.task)
-
-    @cached_property
-    def net(self) -> Trained:
-        """Its net as it is now, without dropout."""
-        usage = self.world.usage(self.stack.of(MODEL), self.task)
-        return Trained(
-            self.world, self.stack, self.row, parted(usage, [1] * len(self.stack.lanes), single=True)[self.row]
-        )
-
-    def rng(self, *words: str | int) -> np.random.Generator:
-        """Its own random numbers, the same in every run."""
-        return key(*self.lane, self.owner, self.task, self.epoch, *words)
-
-    @property
-    def kept(self) -> dict[str, Tensor]:
-        """What was kept for it before."""
-        return {name: tensor[self.row] for name, tensor in self.stack.of(self.owner).items() if name != ON}
-
-    def keep(self, **tensors: Tensor) -> None:
-        """Keep tensors for it, by name and always in the same shape, until others come: in `kept`, and in the `state`
-        of a penalty's frame."""
-        state = self.stack.of(self.owner)
-        for name, tensor in tensors.items():
-            put(state, len(self.stack.lanes), self.row, name, tensor)
-
-
-def put(state: State, lanes: int, row: int, name: str, tensor: Tensor) -> None:
-    """Write a row of a tensor in a state, which is zero where nobody has written yet."""
-    if name not in state:
-        state[name] = tensor.new_zeros(lanes, *tensor.shape)
-    if state[name].shape[1:] != tensor.shape:
-        raise SettingsError(
-            f"`{name}` was kept with shape {list(state[name].shape[1:])}, and now has {list(tensor.shape)}; keep it in "
-            "the same shape always"
-        )
-    state[name][row] = tensor
 
 
 # Modes
@@ -144,7 +70,8 @@ class Short(Sharing):
         mails = []
         for row, lane in enumerate(post.world.lanes):
             others = post.out(lane)
-            letter = self.letter(Agent(post.world, post.stack, row, self.owner)) if others else {}
+            with post.running("sends", [lane]):
+                letter = self.letter(Agent(post.world, post.stack, row, self.owner)) if others else {}
             payload = {name: tensor.cpu() for name, tensor in letter.items()}
             mails += [post.mail(lane, other, LETTER, payload, 1) for other in others]
         return mails
@@ -159,17 +86,21 @@ class Short(Sharing):
             agent = Agent(world, stack, row, self.owner)
             if "penalty" in self.functions:
                 agent.keep(**{ON: torch.ones((), device=world.device)})
-            write(stack, row, weights_of(self, agent, called(self, "uses", agent, theirs)))
+            with post.running(self.functions["uses"].__name__, [lane]):
+                write(stack, row, weights_of(self, agent, called(self, "uses", agent, theirs)))
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        return layout(self, world)
+        return layout(world, self)
 
     def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        return [Quote(LETTER, 1, numbers(layout(self, world), 1))]
+        return [Quote(LETTER, 1, numbers(layout(world, self), 1))]
 
 
 class Penalising(Short):
     """A mode in the short form that also adds to the loss of agents to which something has come."""
+
+    def additions(self) -> tuple[Addition, ...]:
+        return (penalised(self.owner, self.acts, self.penalty),)
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return ON in stack.of(self.owner) and trains_body(world, parts)
@@ -183,6 +114,10 @@ def weights_of(mode: Short, agent: Agent, found: Any) -> dict[str, Tensor]:
     """The weights that an agent takes on, by what `uses` returns: some of them, or none."""
     if found is None:
         return {}
+    if not mode.writes_weights:
+        raise SettingsError(f"`{mode.mode}` says `writes_weights=False` and returns weights; leave one of them out")
+    if not isinstance(found, Mapping) or not all(isinstance(one, Tensor) for one in found.values()):
+        raise TypeError(f"it returns {found!r:.200}, and weights by name or nothing are needed")
     for name, tensor in found.items():
         have = {one: tuple(value.shape) for one, value in agent.weights.items()}
         if have.get(name) != tuple(tensor.shape):
@@ -193,8 +128,8 @@ def weights_of(mode: Short, agent: Agent, found: Any) -> dict[str, Tensor]:
     return {name: tensor.detach().float() for name, tensor in found.items()}
 
 
-@lru_cache(maxsize=64)
-def layout(mode: Short, world: World) -> dict[str, Expected]:
+@weakly
+def layout(world: World, mode: "Short") -> dict[str, Expected]:
     """The types and shapes of a letter: those of weights, or of what an agent would send before anything is learned."""
     model = world.model
     if "sends" not in mode.functions:
@@ -212,6 +147,7 @@ def mode(
     penalty: Callable[..., Tensor] | None = None,
     name: str = "",
     holds: Sequence[str] = (),
+    writes_weights: bool = True,
 ) -> Callable[[Callable[..., Any]], type[Sharing]]:
     """Make a sharing mode of a plain function: what an agent does with what has come to it.
 
@@ -221,7 +157,8 @@ def mode(
     returns the weights to go on with, or nothing, and may `agent.keep(...)` tensors, which `agent.kept` and a function
     `penalty(frame)`, added to the loss from then on, can read (`Agent` here, `Frame` in shoal/learners/step.py). What
     is not weights `holds` some of what policies speak of (docs/guides/privacy.md); who does not say which is taken to
-    hold anything.
+    hold anything. A mode that never returns weights says `writes_weights=False`: then it goes with learners that keep
+    weights as they are.
 
     Arguments with a default are settings of the mode: write 1.0, and not 1, for one that can be any number. A line
     `rate: how far` in the docstring describes one.
@@ -252,7 +189,7 @@ def mode(
             ),
         }
         found: type[Short] = made(Penalising if penalty else Short, uses, functions, {"uses": 2}, fixed)
-        found.holds = held
+        found.holds, found.writes_weights = held, writes_weights
         return found
 
     return make
@@ -289,12 +226,17 @@ class Held(Learner):
             if end <= stack.task:  # its stream has ended
                 continue
             agent = Agent(world, stack, row, self.owner)
-            found = called(self, "keeps", agent) if "keeps" in self.functions else agent.weights
-            for name, tensor in found.items():
-                if name not in new:
-                    new[name] = state[name].clone() if name in state else tensor.new_zeros(lanes, *tensor.shape)
-                new[name][row] = tensor.detach()
+            who = for_whom([(agent.seed, agent.number)], stack.task, stack.epoch)
+            with running(self, f"`keeps` of the learner `{self.method}`", who.__str__):
+                found = called(self, "keeps", agent) if "keeps" in self.functions else agent.weights
+                for name, tensor in found.items():
+                    if name not in new:
+                        new[name] = state[name].clone() if name in state else tensor.new_zeros(lanes, *tensor.shape)
+                    new[name][row] = tensor.detach()
         state.update(new)
+
+    def additions(self) -> tuple[Addition, ...]:
+        return (penalised(self.owner, self.acts, self.penalty),)
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return len(stack.of(self.owner)) > 0 and trains_body(world, parts)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shoal.contracts.law import Law
     from shoal.data import Bank
     from shoal.data.dataset import Dataset
-    from shoal.data.scenarios import Scenario
+    from shoal.data.draws import Scenario
     from shoal.data.sources import Data
     from shoal.learners.contract import Learner
     from shoal.network.graphs import Draw

@@ -16,6 +16,8 @@ from shoal.data import DATASETS, store
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What commands print is compared to the letter, whatever terminal the tests run in.
 os.environ["COLUMNS"] = "80"
+# What commands remember is theirs.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="shoal-state-")
 for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PYTHONIOENCODING"):
     os.environ.pop(name, None)
 
@@ -27,6 +29,17 @@ SHOWN = {
     "recv": ("sharing=recv", "sharing.every=2", "sharing.queries=4", "network=ring"),
     "fedavg": ("sharing=fedavg", "sharing.every=2", "network.every=4"),
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The kernel of a source tree may be of an older source, or not be built: tests must not pass by skipping it."""
+    from shoal.compiled import build
+
+    if not hasattr(config, "workerinput") and build.compiler() and not build.fresh():
+        try:
+            build.build()
+        except RuntimeError as error:
+            raise pytest.UsageError(f"the kernel is not built: {error}") from None
 
 
 def holds_all(folder: Path) -> bool:

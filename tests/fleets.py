@@ -4,19 +4,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from shoal import data
+from shoal.agents.stack import MODEL, Stack, start
+from shoal.agents.world import World, world
 from shoal.contracts.fleets import difference
 from shoal.contracts.mode_case import made_of, suited
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.fleet.members import crew_of
-from shoal.fleet.stack import MODEL, Stack, start
-from shoal.fleet.world import World, world
 from shoal.learners.memory import remember
 from shoal.mail.ledger import COLUMNS, Ledger
 from shoal.mail.post import Observe
 from shoal.models.modular import Modular
+from shoal.runs import checkpoints
+from shoal.runs.record import Record
 from shoal.settings.former import upgraded
 from shoal.settings.reading import resolve
 from shoal.sharing.exchange import meet
@@ -62,6 +65,13 @@ def fleet(model: str, lanes: list[Lane] | None = None, **changes: Any) -> World:
     for name, value in changes.items():
         raw[name] = {**raw.get(name, {}), **value} if isinstance(value, dict) else value
     return world(resolve(upgraded(raw)), colours() if model.endswith("cnn") else data.load("digits"), lanes)
+
+
+def last_saved(record: Record) -> tuple[Stack, ...] | None:
+    """What a record has saved last, as it lies there."""
+    if not record.checkpoint.exists():
+        return None
+    return checkpoints.opened(record.checkpoint, torch.device("cpu")).stacks(record.settings.learner.epochs)
 
 
 def exchange(world: World, stack: Stack, ended: bool = False, observe: Observe | None = None) -> None:

@@ -42,6 +42,9 @@ HERE = {"20 kB/task": "2 MB/task", "200 kB/task": "2 MB/task",  # so small a fle
 FEWER = {r'(?<="epochs": )\d+|(?<=\bepochs=)\d+': 17, r"(?<=\bseeds=)\d+": 2}  # modes act every 16 epochs
 UNTRIED = {  # what no test can run like this, and where it is tested
     "data get": "needs the network; tests/data/test_sources.py has a host of its own",
+    "export": "needs the run of a program; tests/cli/test_keep.py has one",
+    "predict": "needs an agent of that run; tests/cli/test_keep.py has one",
+    "run --from": "needs the run of a program; tests/cli/test_keep.py has one",
     "reproduce": "trains for hours; tests/reproduce runs each, small",
     "run --address": "needs the machines of a cluster; tests/fleet/test_actors.py joins one that it starts",
 }
@@ -262,9 +265,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         alone = Path("runs/A/settings.toml").read_text(encoding="utf-8")
         Path("alone.toml").write_text(alone, encoding="utf-8")
         Path("shares.toml").write_text(f'{alone}\n[[sharing]]\nmode = "recv"\n', encoding="utf-8")
-        Path("docs").mkdir()
-        for file in (ROOT / "docs").glob("*.csv"):
-            shutil.copy(file, "docs")
+        shutil.copytree(ROOT / "docs" / "results", "docs/results")
     finally:
         os.chdir(before)
     return folder
@@ -312,7 +313,7 @@ def smaller(line: str) -> list[str]:
         keys = {word.partition("=")[0] for word in small}
         words = [word for word in words if word.partition("=")[0] not in keys] + small
     more = {"run": ["--seeds", "1"], "check": ["--seeds", "1"], "sweep": ["--seeds", "2", "--no-page"],
-            "advise": ["--seeds", "2", "--candidates", "simp,modmod", "--budget", "2 MB/task"],
+            "advise": ["--seeds", "2", "--no-fit", "--candidates", "simp,modmod", "--budget", "2 MB/task"],
             "demo": ["--seeds", "1"], "compare": ["--no-page"], "transfer": ["--epochs", "1"]}  # fmt: skip
     return words + more.get(name, [])
 
@@ -327,7 +328,7 @@ def cheap(shown: Any) -> bool:
 def tried(line: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, told = parsed(line)
     reports = name == "reproduce" and told["what"] == "report"
-    if (name in UNTRIED or (name == "run" and told["address"])) and not reports:
+    if (name in UNTRIED or (name == "run" and (told["address"] or told["start"]))) and not reports:
         return
     for tracker in told.get("track") or ():
         pytest.importorskip(tracker, reason=f"{tracker} is not installed")

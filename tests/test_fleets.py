@@ -23,6 +23,8 @@ from shoal.learners.replay import Replay
 from shoal.models.table import MODELS
 from shoal.runs.record import RecordError
 from shoal.runs.tables import posted
+from shoal.settings.groups import Clock
+from shoal.settings.reading import override, resolve
 from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.modes import MODES
 from tests.command import DIGITS, TINY, call
@@ -117,6 +119,29 @@ def test_a_fleet_is_the_run_of_the_command_line_bit_for_bit() -> None:
     assert len(result.ledger) == there["messages"] + len(result.ledger.filter(pl.col("verdict") == "over budget"))
     uses = result.ledger.select("seed", "sender", "receiver", "task").n_unique()
     assert row["bytes_per_link_task"] == there["bytes_total"] / uses > 0
+
+
+SAID: list[tuple[str, Any, str]] = [  # a keyword of Fleet, its value, and the same in TOML and as a word
+    ("tasks", "split", '"split"'),
+    ("machine", "cpu", '"cpu"'),
+    ("learner", "modular", '"modular"'),
+    ("network", "ring", '"ring"'),
+    ("clock", {"starts": 20.0}, "{starts = 20.0}"),
+    ("clock", Clock(starts=(0.0, 5.0)), "{starts = [0.0, 5.0]}"),
+    ("policy", {"forbid": ["images"]}, '{forbid = ["images"]}'),
+    ("policy", [{"agents": [1], "forbid": ["images"]}], '[{agents = [1], forbid = ["images"]}]'),
+    ("faulty", {"agents": (1,), "does": "sign-flip"}, '{agents = [1], does = "sign-flip"}'),
+    ("presence", {"mail": "waits"}, '{mail = "waits"}'),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "text"), SAID, ids=lambda one: str(one)[:20])
+def test_python_toml_and_words_say_the_same(name: str, value: Any, text: str) -> None:
+    Path("said.toml").write_text(f"agents = 2\n{name} = {text}\n")
+    fleet = shoal.Fleet("digits", agents=2, **{name: value}).settings
+    assert fleet == shoal.read("said.toml") == resolve(override({}, ["agents=2", f"{name}={text}"]))
+    assert fleet == shoal.Fleet("digits", agents=2).but(**{name: value}).settings
+    assert getattr(fleet, name) != getattr(shoal.Settings(agents=2), name) or value in ("cpu", "modular")
 
 
 def test_a_settings_file_says_all_of_it_and_keywords_win() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import DIGITS, TINY
+from tests.command import DIGITS, ROOT, TINY
 
 PLUGIN = Path(__file__).parent / "plugin"
 LAWS = """
@@ -41,9 +41,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "site"
 
 
+def surroundings(installed: Path) -> dict[str, str]:
+    """An environment in which the package is installed beside the shoal of this tree."""
+    path = os.pathsep.join(map(str, (installed, ROOT, ROOT / "paper")))
+    return {**os.environ, "PYTHONPATH": path, "COLUMNS": "200", "NO_COLOR": "1"}
+
+
 def python(installed: Path, *words: object) -> str:
     """What Python says where the package is installed."""
-    environment = {**os.environ, "PYTHONPATH": str(installed), "COLUMNS": "200", "NO_COLOR": "1"}
+    environment = surroundings(installed)
     done = subprocess.run(
         [sys.executable, *map(str, words)], capture_output=True, text=True, env=environment, check=False
     )
@@ -105,6 +111,21 @@ def test_an_installed_package_is_listed_runs_is_swept_and_reported(installed: Pa
     assert (swept / "sweep.csv").read_text().count("gossip") >= 2
     for word in ("gossip", "steady"):
         assert word in page.read_text()
+
+
+def test_an_installed_command_and_protocol_are_there_and_a_broken_one_hinders_nobody(installed: Path) -> None:
+    told, said, checked = shoal(
+        installed, ("--help",), ("murmur", "fish"), ("check", DIGITS, *TINY, "protocol=quiet", "sharing=fedavg")
+    )
+    assert "murmur" in told
+    assert "Say something softly" in told
+    assert "silence" in told
+    assert said == "psst, fish\n"
+    assert "exchanges in a task" in checked
+    words = [sys.executable, "-m", "shoal", "silence"]
+    done = subprocess.run(words, capture_output=True, text=True, env=surroundings(installed), check=False)
+    assert done.returncode == 2
+    assert "the command `shoal_gossip.nowhere:silence` cannot be used, because importing" in done.stderr
 
 
 def test_an_installed_package_keeps_the_laws(installed: Path) -> None:

@@ -24,14 +24,14 @@ import torch
 from bench import cases, results
 from bench.peers import work
 from bench.race import rate
-from shoal.fleet.engine import keep_memory
+from shoal.agents.engine import keep_memory
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.members import crew_of
 from shoal.fleet.run import one_thread
 from shoal.sharing.exchange import meet
 
 ENVIRONMENTS = Path(__file__).parent / ".envs"
-FILE = results.ROOT / "docs" / "peers.csv"
+FILE = results.ROOT / "docs" / "results" / "peers.csv"
 TORCH = "torch==" + torch.__version__.partition("+")[0]
 VISION = "torchvision==0.28.0"  # what pairs with torch 2.13.0
 
@@ -185,7 +185,7 @@ def measure(
 
 
 def table(rows: list[dict[str, Any]] | list[dict[str, str]]) -> str:
-    """The rows of docs/peers.csv as a markdown table."""
+    """The rows of docs/results/peers.csv as a markdown table."""
     lines = [
         [
             f"{row['peer']} ({row['version']})",
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a turn, at least (2)")
     parser.add_argument("--cores", type=int, default=1, help="threads of shoal (1, as the peers have)")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu where others work too (wall)")
-    parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/peers.csv)")
+    parser.add_argument("--out", type=Path, default=FILE, help="the CSV file (docs/results/peers.csv)")
     given = parser.parse_args()
     if given.clock == "cpu" and given.cores > 1:
         parser.error("--clock cpu cannot tell how well several cores are used; say --cores 1")

@@ -61,6 +61,13 @@ Seeds = Annotated[int | None, typer.Option(help="Repetitions of the whole fleet.
 Yes = Annotated[
     bool, typer.Option("--yes", help="Run it even if it needs more memory than is free, or would take years.")
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Load the code, the files elsewhere and the cluster that a settings file or run directory names.",
+    ),
+]
 Workers = Annotated[
     str | None,
     typer.Option(

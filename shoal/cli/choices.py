@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from shoal.cli.terminal import console
-from shoal.doors import line
+from shoal.doors import told
 from shoal.units import shown
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def show_settings() -> None:
     """Every setting, and what the protocols set."""
     from shoal.settings.checks import fields
-    from shoal.settings.groups import FAIR, Kind
+    from shoal.settings.groups import Kind
     from shoal.settings.part import flatten
-    from shoal.settings.protocols import EXAMPLE, PAPER, switches
+    from shoal.settings.protocols import EXAMPLE, PROTOCOLS, switches
 
     table = Table("setting", "default", "meaning", box=None)
     for name, field in fields():
@@ -33,14 +33,15 @@ def show_settings() -> None:
                 table.add_row(f"  kinds.{own}", "", Kind.model_fields[own].description)
             table.add_row("  kinds.net.*, kinds.learner.*", "", "else the fleet's; epochs are the same for all")
     console.print(table)
-    console.print("\nThe protocol sets what the user does not: `fair` and `paper` differ in these, for agents alone.")
-    table = Table("setting", FAIR, f"{PAPER}*", box=None)
-    fair, paper = (dict(flatten(switches(protocol, *EXAMPLE))) for protocol in (FAIR, PAPER))
-    for name in {**fair, **paper}:
-        if fair.get(name) != paper.get(name):
-            table.add_row(name, fair.get(name, ""), paper.get(name, ""))
+    console.print("\nThe protocol sets what the user does not; of agents alone*:")
+    table = Table("setting", *PROTOCOLS, box=None)
+    sets = [dict(flatten(switches(protocol, *EXAMPLE))) for protocol in PROTOCOLS]
+    for name in dict.fromkeys(name for one in sets for name in one):
+        values = [one.get(name, "") for one in sets]
+        if len(set(values)) > 1 or len(sets) == 1:
+            table.add_row(name, *values)
     console.print(table)
-    console.print("* modular nets on mnist; other rows of Table 1 may differ")
+    console.print(f"* {' on '.join(EXAMPLE)}; a protocol may set others for other nets, data and modes")
 
 
 def choices(kind: Any) -> Iterator[str]:
@@ -82,28 +83,34 @@ def show_entry(what: str, table: "Entries[Any]", name: str) -> None:
         show_mode(name, entry)
     elif what == "learners":
         show_learner(entry)
+    elif what == "scenarios":
+        show_scenario(entry)
 
 
 def headline(table: "Entries[Any]", name: str) -> str:
     """What an entry is, in a line, and where it comes from unless it is built in or its name says it."""
     origin = table.origin(name) if name in table else "built in"
-    return line(table.find(name)) + f" [from {origin}]" * (origin != "built in")
+    return told(table, name) + f" [from {origin}]" * (origin != "built in")
 
 
 def show_mode(name: str, kind: "type[Sharing]") -> None:
     """Every setting of a sharing mode."""
     from shoal.settings.checks import fields
-    from shoal.settings.protocols import EXAMPLE, PAPER, switches
+    from shoal.settings.groups import FAIR
+    from shoal.settings.protocols import EXAMPLE, PROTOCOLS, switches
 
-    table = Table("setting", "default", f"{PAPER}*", "meaning", box=None)
-    paper = switches(PAPER, *EXAMPLE, (name,))["sharing"].get(name, {})
+    others = [protocol for protocol in PROTOCOLS if protocol != FAIR]
+    table = Table("setting", "default", *(f"{protocol}*" for protocol in others), "meaning", box=None)
+    sets = [switches(protocol, *EXAMPLE, (name,))["sharing"].get(name, {}) for protocol in others]
     for own, field in fields(kind):
         if own != "mode":
-            differs = json.dumps(paper[own]) if own in paper else ""
-            table.add_row(f"sharing.{own}", default(field), differs, meaning(field))
+            differs = [json.dumps(one[own]) if own in one else "" for one in sets]
+            table.add_row(f"sharing.{own}", default(field), *differs, meaning(field))
     console.print()
     console.print(table)
-    console.print("\n* with protocol=paper, modular nets on mnist; other rows of Table 1 may differ")
+    if others:
+        said = " or ".join(f"protocol={protocol}" for protocol in others)
+        console.print(f"\n* with {said}, {' on '.join(EXAMPLE)}; it may set others for other nets, data and modes")
 
 
 def show_learner(kind: "type[Learner]") -> None:
@@ -119,6 +126,20 @@ def show_learner(kind: "type[Learner]") -> None:
         console.print()
         console.print(table)
     console.print("\nEvery learner also has those that `shoal list settings` shows for all.")
+
+
+def show_scenario(entry: Any) -> None:
+    """The settings that a scenario has alone."""
+    from shoal.settings.groups import Tasks
+
+    kind = getattr(entry, "settings", Tasks)
+    table = Table("setting", "default", "meaning", box=None)
+    for name, field in kind.model_fields.items():
+        if name not in Tasks.model_fields:
+            table.add_row(f"tasks.{name}", default(field), meaning(field))
+    if table.row_count:
+        console.print()
+        console.print(table)
 
 
 def show_experiments() -> None:

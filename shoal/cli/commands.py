@@ -1,10 +1,11 @@
 """The command line. Heavy imports happen inside the commands: `--help` must not wait for torch."""
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,24 +20,29 @@ from shoal.cli.arguments import (
     Seeds,
     Stacks,
     Track,
+    Trust,
     Words,
     Workers,
     Yes,
     begins,
 )
 from shoal.cli.choices import show_data, show_entries, show_entry, show_experiments, show_settings
-from shoal.cli.examples import teach
+from shoal.cli.door import COMMANDS, bring
+from shoal.cli.examples import EXAMPLES, name_of, teach
+from shoal.cli.keep import From, export, go_on, predict
 from shoal.cli.plain import Stream, visible
 from shoal.cli.plans import show_plan
 from shoal.cli.progress import downloads
-from shoal.cli.reproduce import reproduce
 from shoal.cli.sentences import sentences
 from shoal.cli.studies import advise, compare, sweep
 from shoal.cli.terminal import console, say, show_network
-from shoal.cli.transfer import transfer
 from shoal.cli.work import report, save_page, train
 from shoal.errors import UserError
 from shoal.files import replaceable, save
+from shoal.trust import begin, give
+
+if TYPE_CHECKING:
+    from shoal.agents.world import World
 
 app = typer.Typer(
     name="shoal",
@@ -77,11 +83,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows another
-    if "" not in sys.path:
-        sys.path.append("")  # what lies in this folder can be named package.module:Name; last, so that it hides nothing
+    begin(sys.argv[1:])
     if any(visible(word) != word for word in sys.argv):
         sys.stdout, sys.stderr = Stream(sys.stdout), Stream(sys.stderr)
     with sentences():
+        COMMANDS.points()  # says whose command has the name of another
         app()
 
 
@@ -98,14 +104,21 @@ def run(
     stacks: Stacks = None,
     yes: Yes = False,
     json: Json = False,
+    trust: Trust = False,
+    start: From = None,
 ) -> None:
     """Train a fleet. Ctrl-C stops it after the current epoch; `shoal resume` continues.
 
-    `shoal list settings` explains every KEY that a settings file or KEY=VALUE can set.
+    `shoal list settings` explains every KEY that a settings file or KEY=VALUE can set. With --from, FILE is data that
+    has come since, such as data=csv:week2.csv?label=state&agent=site, and the fleet of that run goes on with it.
     """
     from shoal.cli.trackers import needs
-    from shoal.settings.reading import read
+    from shoal.settings.reading import not_taken, read
 
+    give(trust)
+    if start is not None:
+        report(go_on(start, str(file), words or [], out), json)
+        return
     needs(track or [])
     said = [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])]
     settings = read(file, [*said, *([f"machine.data={data.resolve()}"] if data else [])])
@@ -115,9 +128,36 @@ def run(
     from shoal.runs.execute import prepare
     from shoal.runs.record import create
 
-    folder = out or Path("runs") / f"{file.stem}-{settings.model}-{settings.identity()}"
-    fleet = prepare(settings, data, yes=yes)  # before anything is written
+    folder = out or Path("runs") / f"{stem_of(file)}-{settings.model}-{settings.identity()}"
+    if (folder / "summary.json").exists():
+        from shoal.python.fleets import held
+        from shoal.runs.cells import shown_summary
+
+        held(folder, settings)  # another run in this folder is an error
+        report(shown_summary(folder), json)
+        say(f"{folder} was finished already")
+        return
+    fleet = prepare(settings, data, yes=yes, tell=say)  # before anything is written
+    for sentence in [not_taken(file, said), *meant(fleet)]:
+        if sentence:
+            say(sentence)
     report(train(fleet, create(folder, settings), track or []), json)
+
+
+def stem_of(file: Path) -> str:
+    """What a run of a settings file, or of data that is named in its place, is called."""
+    from shoal.data.sources import is_source
+
+    name = str(file).partition("?")[0].partition(":")[2] if is_source(str(file)) else str(file)
+    return Path(name).stem
+
+
+def meant(fleet: Sequence["World"]) -> list[str]:
+    """What data of one's own means to a fleet, and what looks wrong."""
+    from shoal.data.sources import is_source
+    from shoal.data.sources.meaning import fleets
+
+    return fleets(fleet[0].bank, fleet[0].fleet.agents, fleet) if is_source(fleet[0].fleet.dataset) else []
 
 
 @app.command()
@@ -130,24 +170,29 @@ def resume(
     stacks: Stacks = None,
     yes: Yes = False,
     json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Continue a run that was stopped; the result is the same, bit for bit, as without the stop."""
     from shoal.cli.trackers import needs
     from shoal.runs.cells import shown_summary
     from shoal.runs.record import reopen
+    from shoal.settings.reading import is_there
+    from shoal.study.compare import finished
 
+    give(trust)
     needs(track or [])
-    record = reopen(folder)
-    if record.finished:
+    if is_there(folder / "settings.toml") and (folder / "summary.json").exists():
+        finished(folder)  # to say what came out, nothing is loaded
         report(shown_summary(folder), json)
         say(f"{folder} was finished already")
         return
+    record = reopen(folder)
     from shoal.runs.execute import prepare
     from shoal.settings.staff import staffed
 
     record.settings = staffed(record.settings, workers, address, stacks)
 
-    report(train(prepare(record.settings, data, yes=yes), record, track or []), json)
+    report(train(prepare(record.settings, data, yes=yes, tell=say), record, track or []), json)
 
 
 @app.command()
@@ -233,6 +278,7 @@ def network(
         int | None, typer.Option(min=1, help="Epochs between exchanges (default: 1).", show_default=False)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Also draw it here, as SVG.", show_default=False)] = None,
+    trust: Trust = False,
 ) -> None:
     """Show who can send to whom: facts about a graph before a fleet learns on it; with --out, also a picture.
 
@@ -254,6 +300,7 @@ def network(
     from shoal.settings.groups import Network
     from shoal.settings.reading import experiments, override, read, resolve
 
+    give(trust)
     if out and out.suffix != ".svg":
         raise UserError(f"the picture cannot be {out}; give --out a name that ends in .svg")
     said = {"agents": agents, "network.p": p, "seed": seed, "network.budget": budget, "network.every": every}
@@ -287,20 +334,25 @@ def check(
     workers: Workers = None,
     address: Address = None,
     stacks: Stacks = None,
+    trust: Trust = False,
 ) -> None:
     """Say what a run's sharing will cost, per link and in all, and what will be refused. Nothing is trained.
 
     With `--workers`, also which agents each worker gets, what will go from one worker to another, and the memory that
     each needs.
     """
-    from shoal.settings.reading import read
+    from shoal.settings.reading import not_taken, read
     from shoal.settings.staff import staffed
 
+    give(trust)
     settings = read(file, [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])])
     settings = staffed(settings, workers, address, stacks)
     from shoal.runs.execute import prepare
 
-    show_plan(prepare(settings, data))
+    fleet = prepare(settings, data, tell=say)
+    if sentence := not_taken(file, words or []):
+        say(sentence)
+    show_plan(fleet)
 
 
 # What can be listed beside settings, datasets and experiments: tables of names, and what else there is to say.
@@ -313,10 +365,12 @@ NAMED = {
         "or a net of your own: package.module:Net (any nn.Module), modular-package.module:Block for your own modules",
     ),
     "scenarios": ("shoal.data.scenarios:SCENARIOS", "for tasks.scenario; or yours: package.module:function"),
-    "scores": ("shoal.sharing.scores:SCORES", "for sharing.modmod.metric and `shoal transfer --metric`"),
+    "scores": ("shoal.sharing.scores:SCORES", "for sharing.modmod.metric"),
     "rules": ("shoal.sharing.combine:RULES", "for `combine` of fedavg, fedprox, fedcurv and fedfish"),
     "lies": ("shoal.mail.lies:LIES", "for `faulty`; strength multiplies the weights or the noise"),
     "metrics": ("shoal.study.metrics:METRICS", "in every summary"),
+    "draws": ("shoal.data.draws:DRAWS", "for tasks.draw"),
+    "protocols": ("shoal.settings.protocols:PROTOCOLS", "for protocol; `shoal list settings` has what they set"),
 }
 LISTED = ("settings", *NAMED, "datasets", "experiments")
 
@@ -378,8 +432,11 @@ def get_data(
     console.print(f"{name} is in {folder}")
 
 
-for command in (compare, sweep, advise, reproduce, transfer):
+for command in (compare, sweep, advise, export, predict):
     app.command()(command)
+own = {name_of(one): one.callback for one in app.registered_commands if one.callback} | {"data": list_data}
+for name, brought in bring(app, own).items():
+    EXAMPLES.setdefault(name, (brought.heading, brought.examples))
 teach(app.registered_commands)
 teach(app.registered_groups)
 teach(data_app.registered_commands, "data ")

@@ -14,14 +14,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from shoal.agents.stack import Stack
 from shoal.data import load
 from shoal.errors import SettingsError, Stopped, UserError
 from shoal.fleet.size import affordable
-from shoal.fleet.stack import Stack
 from shoal.report import compare, needs
 from shoal.report.compare import Entry
 from shoal.report.read import gather
-from shoal.reproduce.table1 import modes
 from shoal.runs.cells import measured
 from shoal.runs.execute import carry_out, done, interrupts, prepare, units
 from shoal.runs.record import Record, content, create, reopen
@@ -91,7 +90,7 @@ def fleet(method: str, seeds: int, words: Sequence[str]) -> Settings:
     for word in words:
         if word.partition("=")[0].partition(".")[0] == "sharing":
             raise SettingsError(f"`{word}` is what the demo varies itself; other settings can be said")
-    sharing = ",".join(modes(FLEET.stem, "modular", method)) or "none"
+    sharing = {BASE: "none", "data": "recv", "hybrid": "recv,modmod,fedavg"}.get(method, method)
     settings = read(FLEET, [f"seeds={seeds}", *words, f"sharing={sharing}"])
     if settings.agents < 2:
         raise SettingsError("one agent has nobody to share with; the demo takes agents=2 or more")
@@ -101,7 +100,7 @@ def fleet(method: str, seeds: int, words: Sequence[str]) -> Settings:
 def place(out: Path, method: str, settings: Settings) -> Record:
     """A method's run directory, new or as it was left; other settings have another one."""
     folder = out / f"{method}-{settings.identity()}"
-    return reopen(folder) if (folder / "settings.toml").exists() else create(folder, settings)
+    return reopen(folder, own=settings) if (folder / "settings.toml").exists() else create(folder, settings)
 
 
 def again(out: Path, seeds: int, words: Sequence[str]) -> str:

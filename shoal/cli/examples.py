@@ -3,7 +3,8 @@ example as a user's words; the site's page of commands shows them too."""
 
 from typer.models import CommandInfo, TyperInfo
 
-START, RUN, STUDY, SHOW, CHOOSE = ("Begin here", "Train", "What should agents share?", "Look at runs",
+START, RUN, STUDY, SHOW, KEEP, CHOOSE = ("Begin here", "Train", "What should agents share?", "Look at runs",
+    "Keep what was learned",
                                    "What there is to choose from")  # fmt: skip
 EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "demo": (START, ("shoal demo",)),
@@ -20,9 +21,9 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "compare": (STUDY, ("shoal compare runs/A runs/B", "shoal compare alone.toml shares.toml --seeds 4")),
     "sweep": (STUDY, ("shoal sweep digits sharing=none,recv,recv+modmod network=ring,complete --seeds 2",)),
     "advise": (STUDY, ('shoal advise digits network=ring --budget "20 kB/task"',)),
-    "reproduce": (STUDY, ("shoal reproduce table1 --dataset mnist --model modular --method vanilla",)),
     "report": (SHOW, ("shoal report runs/*", "shoal report runs/DIR --watch")),
-    "transfer": (SHOW, ("shoal transfer runs/modules", "shoal transfer runs/modules --parts")),
+    "export": (KEEP, ("shoal export runs/DIR --agent 0", 'shoal export runs/DIR --agent "subject 10" --out ten.onnx')),
+    "predict": (KEEP, ("shoal predict agent-0.safetensors rows.csv",)),
     "network": (CHOOSE, ("shoal network ring --agents 6", "shoal network server --agents 6 --out server.svg")),
     "list": (CHOOSE, ("shoal list settings", "shoal list sharing", "shoal list sharing recv")),
     "data": (CHOOSE, ()),
@@ -31,9 +32,14 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+def name_of(command: CommandInfo | TyperInfo) -> str:
+    """What a command is called by."""
+    return str(command.name or getattr(command.callback, "__name__", ""))
+
+
 def teach(commands: list[CommandInfo] | list[TyperInfo], before: str = "") -> None:
     """Give commands their headings and examples, in the order of the table."""
-    names = {id(one): f"{before}{one.name or getattr(one.callback, '__name__', '')}" for one in commands}
+    names = {id(one): f"{before}{name_of(one)}" for one in commands}
     order = {name: at for at, name in enumerate(EXAMPLES)}
     commands.sort(key=lambda one: order.get(names[id(one)], len(order)))
     for one in commands:

@@ -9,8 +9,11 @@ from shoal.cli.terminal import console, spans
 from shoal.units import plural, shown
 
 if TYPE_CHECKING:
-    from shoal.fleet.world import World
+    from shoal.agents.world import World
     from shoal.sharing.plan import Line
+
+
+SITES = 24  # rows of the table of sites and tasks
 
 
 def show_plan(fleet: Sequence["World"]) -> None:
@@ -31,8 +34,10 @@ def show_plan(fleet: Sequence["World"]) -> None:
     )  # fmt: skip
     for world in fleet:
         console.print(world.about, highlight=False, soft_wrap=True, markup=False)
-        if doubt := world.settings.learner.doubt:
-            console.print(doubt, highlight=False, soft_wrap=True, markup=False)
+        learner = world.settings.learner
+        for sentence in filter(None, (learner.doubt, learner.unused(settings.sharing))):
+            console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    show_data(fleet)
     console.print(f"about {size(settings, fleet[0].bank)}", highlight=False, soft_wrap=True)
     if settings.clock.counts:
         console.print(str(expected(fleet, lines)), highlight=False, soft_wrap=True)
@@ -76,6 +81,26 @@ def show_plan(fleet: Sequence["World"]) -> None:
                 "over budget",
                 highlight=False, soft_wrap=True,
             )  # fmt: skip
+
+
+def show_data(fleet: Sequence["World"]) -> None:
+    """What data of one's own means, who has how much of it, and what looks wrong."""
+    from shoal.data.sources import is_source
+    from shoal.data.sources.meaning import gathered, overview, said
+
+    world = fleet[0]
+    if not is_source(world.fleet.dataset):
+        return
+    lanes, streams = gathered(fleet)
+    for sentence in said(world.bank, world.fleet.agents, lanes, streams):
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    found = overview(world.bank, lanes, streams)
+    table = Table(*found.columns, box=None)
+    for row in found.head(SITES).rows():
+        table.add_row(*map(str, row))
+    console.print(table)
+    if len(found) > SITES:
+        console.print(f"and {len(found) - SITES} more tasks, as `Fleet.check().data` has them", highlight=False)
 
 
 def show_deals(fleet: Sequence["World"]) -> None:
@@ -155,7 +180,7 @@ def show_kinds(world: "World") -> None:
 
 def facts_of(world: "World", lines: list["Line"]) -> dict[str, list[str]]:
     """What `shoal check` says about each kind of mail, by title."""
-    from shoal.reproduce.counting import quoted
+    from shoal.runs.counts import COUNTS
 
     return {
         "largest: images, classes or modules": [
@@ -163,7 +188,7 @@ def facts_of(world: "World", lines: list["Line"]) -> dict[str, list[str]]:
         ],
         "bytes": [f"{one.bytes:,}" for one in lines],
         "floats": [f"{one.floats:,}" for one in lines],
-        "floats by the paper's rule": [f"{quoted(world, one):,}" for one in lines],
+        **{count.title: [f"{count.quote(world, one):,}" for one in lines] for count in COUNTS.values()},
         "exchanges in a task": [f"{one.exchanges}" for one in lines],
         "per link and task": [shown(one.total_bytes / one.tasks) for one in lines],
         "floats in a task": [f"{one.total / one.tasks:,.0f}" for one in lines],

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
 from traceback import format_exception
 
-from shoal.cli.terminal import err, say
-from shoal.errors import Stopped, UserError
+from shoal.cli.terminal import say
+from shoal.errors import CodeError, Stopped, UserError
+from shoal.own_code import told_apart
 
 # What is wrong with a place that the user has named, whoever meets it first.
 PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
@@ -20,15 +21,18 @@ PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOO
 def sentences() -> Iterator[None]:
     """Turn foreseen errors into a sentence and an exit code."""
     try:
-        yield
-    except KeyboardInterrupt:
-        err.print("stopped")
+        with told_apart():
+            yield
+    except KeyboardInterrupt as stop:
+        say(" ".join(("stopped", *map(str, stop.args))))
         sys.exit(130)
     except Stopped as stop:
         say(str(stop))
         sys.exit(130)
     except UserError as error:
         say(str(error), "error: ")
+        for line in error.trace.splitlines() if isinstance(error, CodeError) else ():
+            say(line)
         sys.exit(2)
     except Exception as error:
         if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # what torch says

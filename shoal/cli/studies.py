@@ -14,6 +14,7 @@ from shoal.cli.arguments import (
     Page,
     Seeds,
     Stacks,
+    Trust,
     Words,
     Workers,
     Yes,
@@ -23,6 +24,7 @@ from shoal.cli.arguments import (
 from shoal.cli.terminal import console, err, say, show_advice, show_compared, show_swept
 from shoal.cli.work import dumps, end_with_page, staff_of, work
 from shoal.files import columns, replaceable
+from shoal.trust import give
 
 
 def compare(
@@ -47,6 +49,7 @@ def compare(
     stacks: Stacks = None,
     yes: Yes = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per run on stdout.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Run settings files, or read finished runs, and set them side by side, paired over seeds.
 
@@ -56,6 +59,7 @@ def compare(
     from shoal.runs.cells import write_csv
     from shoal.study import compare as runs_
 
+    give(trust)
     found = runs_.entries(runs, [f"seeds={seeds}"] if seeds is not None else [])
     base = runs_.base_of(found, baseline)
     replaceable(out / "compare.csv", columns("run", "baseline"))  # said now, not after hours of training
@@ -93,6 +97,7 @@ def sweep(
     stacks: Stacks = None,
     yes: Yes = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per combination on stdout.")] = False,
+    trust: Trust = False,
 ) -> None:
     """What should my agents share, with whom, how often? Run every combination and mark those worth their traffic.
 
@@ -103,6 +108,7 @@ def sweep(
     from shoal.runs.cells import write_csv
     from shoal.study import sweep as grids
 
+    give(trust)
     cells = grids.grid(file, words, [f"seeds={seeds}"] if seeds is not None else [])
     varied = [key for key, values in grids.axes(words).items() if len(values) > 1]
     folder = out or Path("runs") / "-".join(["sweep", file.stem, *varied])
@@ -134,6 +140,10 @@ def advise(
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Repetitions of the whole fleet, at most.")] = 8,
+    effect: Annotated[float, typer.Option(help="The smallest gain of interest, in points of accuracy.")] = 1.0,
+    fit: Annotated[
+        bool, typer.Option("--fit/--no-fit", help="Look first whether agents alone are fitted, and mend it if not?")
+    ] = True,
     out: Annotated[
         Path | None,
         typer.Option(help="Runs are kept here and found again (default: runs/advise-NAME).", show_default=False),
@@ -144,21 +154,26 @@ def advise(
     stacks: Stacks = None,
     yes: Yes = False,
     json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """What should my agents share for this budget? An answer in a sentence, with its uncertainty.
 
-    What costs more than the budget is left out before it runs. The others race over seeds: all have a few, the better
-    half more, and so on, until all seeds are used or the answer is sure. OUT has the sentence (advise.txt), the table
-    (.csv, .json) and a chart (.svg, .png, .pdf); the same command again continues where it was stopped.
+    First it looks whether agents alone are fitted: a few plain configurations are tried, and if one is better, sharing
+    is compared with it. What costs more than the budget has a smaller dose, or is left out if none fits. The others
+    race over half of the seeds, ranked by validation rows: all have a few, the better half more, and so on. What is
+    best there is measured on the test rows of the other seeds. OUT has the sentence (advise.txt), the table (.csv,
+    .json) and a chart (.svg, .png, .pdf); the same command again continues where it was stopped.
     """
     from shoal.study import advise as advices
+
+    give(trust)
 
     def train(blocks: Sequence[advices.Block], folder: Path) -> None:
         for _ in work(blocks, folder, data, yes, staff_of(workers, address, stacks)):
             pass
 
     folder = out or Path("runs") / f"advise-{file.stem}"
-    found = advices.advise(file, budget, candidates, seeds, folder, words or [], data, train, yes)
+    found = advices.advise(file, budget, candidates, seeds, folder, words or [], data, train, yes, effect, fit, say)
     if json:
         print(dumps(found.content()), flush=True)
     else:

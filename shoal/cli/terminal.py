@@ -14,7 +14,6 @@ from shoal.units import carried, shown
 if TYPE_CHECKING:
     from shoal.network.facts import Facts
     from shoal.study.advise import Advice
-    from shoal.study.transfer.measure import Found, Means
 
 console: Console = Plain()
 err: Console = Plain(stderr=True)
@@ -59,8 +58,8 @@ def show_summary(summary: dict[str, Any]) -> None:
     if summary["sharing"]:
         console.print(
             f"shared by {', '.join(summary['sharing'])}: {shown(summary['bytes_per_link_task'])} per link and task "
-            f"({summary['floats_per_edge_task']:,.0f} floats, {summary['paper_floats_per_edge_task']:,.0f} by the "
-            f"paper's rule), in all {shown(summary['bytes_total'])} in {summary['messages']:,} messages; "
+            f"({summary['floats_per_edge_task']:,.0f} floats{otherwise(summary)}), in all "
+            f"{shown(summary['bytes_total'])} in {summary['messages']:,} messages; "
             + (f"{summary['refused']:,} messages were refused" if summary["refused"] else "no message was refused"),
             highlight=False, soft_wrap=True,
         )  # fmt: skip
@@ -82,51 +81,6 @@ def show_summary(summary: dict[str, Any]) -> None:
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
     console.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False, markup=False, soft_wrap=True)
     console.print(f"in {summary['out']}", highlight=False, markup=False, soft_wrap=True)
-
-
-def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
-    """Cells of Table 1 beside the paper's."""
-    table = Table("cell", "final", "the paper's", "AUC", "the paper's", "s", box=None)
-    for row in rows:
-        table.add_row(
-            f"{row['dataset']} {row['model']} {row['method']}", plus(row, "final_accuracy"),
-            number(row["paper_final_accuracy"]), plus(row, "auc"), number(row["paper_auc"]), f"{row['seconds']:.0f}",
-        )  # fmt: skip
-    where.print(table)
-    where.print(f"protocol {rows[0]['protocol']}, {counted(rows)}; pooled errors", highlight=False, soft_wrap=True)
-
-
-def show_ranks(found: "Found") -> None:
-    """How well metrics rank the modules of a run."""
-    from shoal.study.transfer.picture import number as spoken
-
-    table = Table("metric", "rho, all pairs", "rho, within a task", "tasks", "pairs", "left out", box=None)
-    for metric, one in found.ranks.items():
-        table.add_row(metric, *(spoken(rho, ".3f") for rho in one[:2]), *map(str, one[2:]))
-    console.print(table)
-    console.print(
-        f"seed {found.seed}, {len(found.trials)} pairs: after {found.epochs} epoch{'s' * (found.epochs > 1)} a "
-        f"received module gains {spoken(found.gain, '+.2f')} points over a fresh one, on average",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
-    for why in found.why.values():
-        console.print(f"left out because {why}", highlight=False, markup=False, soft_wrap=True)
-
-
-def show_means(means: "Means") -> None:
-    """How well metrics rank modules, over several seeds."""
-    from shoal.study.transfer.picture import number as spoken
-
-    table = Table("metric", "rho, all pairs", "rho, within a task", box=None)
-    for metric in means.rho:
-        both = (means.rho[metric], means.within[metric])
-        table.add_row(metric, *(f"{spoken(one.mean, '.3f')} ± {spoken(one.error, '.3f')}" for one in both))
-    console.print(table)
-    gain = f"{spoken(means.gain.mean, '+.2f')} ± {spoken(means.gain.error, '.2f')}"
-    console.print(
-        f"mean of {means.seeds} seeds ± standard error; a received module gains {gain} points over a fresh one",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
 
 
 def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
@@ -205,7 +159,7 @@ def show_advice(advice: "Advice") -> None:
     from shoal.units import shown
 
     table = Table(
-        "", Column("candidate", overflow="fold"), "final", "gain", "p", "seeds", "per link and task", box=None
+        "", Column("candidate", overflow="fold"), "validation", "gain", "p", "seeds", "per link and task", box=None
     )
     for row in advice.rows:
         if row["over_budget"]:
@@ -213,7 +167,7 @@ def show_advice(advice: "Advice") -> None:
         reach = "" if row["gain_high"] is None else f" ± {row['gain_high'] - row['gain']:.2f}"
         gain = f"{row['gain']:+.2f}{reach}" if row["p"] is not None else ""
         mark, cost = "*" * (row["candidate"] == advice.pick), shown(row["sent"]) if row["sent"] else ""
-        final = "" if row["final_accuracy"] is None else f"{row['final_accuracy']:.2f}"
+        final = "" if row["validation_accuracy"] is None else f"{row['validation_accuracy']:.2f}"
         table.add_row(mark, escape(row["candidate"]), final, gain, chance(row["p"]), str(row["seeds"]), cost)
     console.print(table)
     console.print(advice.sentence, highlight=False, markup=False, soft_wrap=True)
@@ -294,6 +248,14 @@ def spans(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     return ", ".join("-".join(map(str, run)) for run in runs)
+
+
+def otherwise(summary: dict[str, Any]) -> str:
+    """What was sent, counted in other ways, as far as a summary has them."""
+    from shoal.runs.counts import COUNTS
+
+    found = {COUNTS[name].title: summary.get(f"{name}_floats_per_edge_task") for name in COUNTS}
+    return "".join(f", {each:,.0f} {title}" for title, each in found.items() if each is not None)
 
 
 def number(value: float | None) -> str:

@@ -174,7 +174,7 @@ def news(moment: "Moment", epochs: int) -> list[tuple[int, dict[str, float]]]:
     import numpy as np
     import torch
 
-    from shoal.fleet.stack import grid
+    from shoal.agents.stack import grid
     from shoal.learners.candidates import modules
 
     labels, task, epoch = grid(epochs), moment.task, moment.epoch

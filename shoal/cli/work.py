@@ -12,8 +12,8 @@ from shoal.errors import StaffError, UserError
 from shoal.files import replaceable
 
 if TYPE_CHECKING:
+    from shoal.agents.world import World
     from shoal.fleet.run import Moment
-    from shoal.fleet.world import World
     from shoal.runs.cells import Cell
     from shoal.runs.record import Record
     from shoal.settings.groups import Machine
@@ -70,21 +70,6 @@ def end_with_page(rows: Iterable[dict[str, Any]], folder: Path, wanted: bool) ->
         say(f"no page: {error}")
         return
     save_page((Path(row["out"]) for row in rows), folder / "report.html")
-
-
-def draw_figures(tables: Path, folder: Path, families: Sequence[str]) -> None:
-    """The figures of some families of cells, where what draws them is installed."""
-    from shoal.report import needs
-
-    try:
-        needs()
-    except UserError as error:
-        say(f"no figures: {error}")
-        return
-    from shoal.reproduce import figures
-
-    if files := figures.draw(tables, folder, families):
-        say(f"{len(files)} files in {folder}")
 
 
 def work(

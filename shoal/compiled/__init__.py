@@ -1,6 +1,7 @@
-"""Training steps of MLPs, and what trained ones answer, as a small program in C, compiled where it runs.
+"""Training steps of MLPs, and what trained ones answer, as a small program in C, which wheels carry built.
 
-`steps.c` does the work, `build` compiles and loads it, `steps` and `answers` tell it what to do. Where there is no
-compiler, or a net it does not know, `shoal/learners/step.py` and `shoal/fleet/evaluate.py` do the same in torch; both
-agree up to rounding.
+`steps.c` does the work; `build` compiles it for every set of instructions when shoal is installed or a wheel is made,
+and `library` loads what suits the machine; `steps` and `answers` tell it what to do, in the structures of `layout`.
+Where it is not built, or does not know a net, `shoal/learners/in_torch.py` and `shoal/agents/evaluate.py` do the same
+in torch; both agree up to rounding.
 """

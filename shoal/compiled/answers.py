@@ -7,18 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.compiled.build import kernel
+from shoal.compiled.layout import FIELDS
+from shoal.compiled.library import kernel
 from shoal.models import heads
 from shoal.models.contract import Model, Usage
 from shoal.models.modular import Modular
 from shoal.models.monolithic import Monolithic
 from shoal.models.params import MODULE, Params, whole
-
-# What the kernel is told of a question, as `Question` in steps.c: numbers and addresses, all of eight bytes.
-FIELDS = (
-    *("x", "rows", "count", "width", "depth", "modules", "classes"),
-    *("weight", "bias", "share", "head", "head_bias", "out"),
-)
 
 
 def ask(model: Model, many: int, held: Sequence[Tensor], **told: int | np.ndarray) -> None:

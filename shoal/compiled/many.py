@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shoal.compiled.answers import ask, single
-from shoal.compiled.build import kernel
+from shoal.compiled.library import kernel
 from shoal.models import heads
 from shoal.models.contract import Model, Usage
 from shoal.models.modular import Modular

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from shoal.compiled.build import kernel
+from shoal.compiled.library import kernel
 from shoal.models.dropout import Source
 
 TRIED = 1000  # numbers that are shuffled to see whether the kernel and numpy agree

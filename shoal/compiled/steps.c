@@ -2,7 +2,7 @@
    and what trained ones answer.
 
    A lane's numbers depend on that lane alone, never on how lanes are dealt to calls, threads or processes. Activations
-   are feature-major, h[H][P]: P is the batch, filled up to whole vectors with columns of zero weight. `steps.py` has
+   are feature-major, h[H][P]: P is the batch, filled up to whole vectors with columns of zero weight. `layout.py` has
    the same structs, field by field. */
 
 #include <math.h>
@@ -228,7 +228,7 @@ INLINE uint32_t up_to(Bits *bits, uint32_t last) {
 
 /* Of every lane, by generators key[L][2], the numbers 0 to size - 1 in the order of numpy's `permutation`, into the
    first places of order[L][room], and ones into real[L][room], which are zeros before; `again`: one such pass behind the
-   other until there is no room. Gives 0, or 1 where there is no memory. */
+   other until there is no room. Gives 0, 1 where there is no memory, or 2 where an index lies outside. */
 int shoal_orders(const uint64_t *key, const i64 *sizes, i64 lanes, i64 room, int again, i64 *order, float *real) {
     i64 longest = 1;
     for (i64 l = 0; l < lanes; l++) longest = sizes[l] > longest ? sizes[l] : longest;
@@ -835,6 +835,35 @@ void shoal_means(const float *const *sets, const i64 *many, i64 size, i64 most, 
 
 /* ---- a step of a lane ------------------------------------------------------------------------------------------- */
 
+/* Does an image of the batch, or what it says of itself, lie outside of what there is? */
+static int strays(const Net *net, const Step *step, i64 lane) {
+    i64 D = net->depth, end = 0;
+    const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
+    for (int p = 0; p < PARTS; p++) end = most(end, step->images[p].last);
+    if (step->whole >= net->tasks) return 1;
+    for (i64 b = 0; b < net->batch; b++) {
+        i64 at = index ? index[b] : b;
+        if (at < 0 || at >= end) return 1;
+        const Images *part = step->images;
+        while (at >= part->last) part++;
+        if (part != step->images) at -= part[-1].last;
+        if (!step->numbers) {
+            i64 y = ((const i64 *)part->y)[lane * part->y_lane + at];
+            if (y < 0 || y >= net->classes) return 1;
+        }
+        if (step->whole < 0) {
+            i64 task = part->task[lane * part->task_lane + at];
+            if (task < 0 || task >= net->tasks) return 1;
+        }
+    }
+    if (step->choice && !step->mixes)
+        for (i64 k = 0; k < D; k++) {
+            i64 c = step->choice[lane * step->choice_lane + step->whole * D + k];
+            if (c < 0 || c >= net->units[WEIGHT]) return 1;
+        }
+    return 0;
+}
+
 /* The images of the batch, both ways round, and how much each counts; 0, if none does. */
 static int enter(const Net *net, const Step *step, Lane *s, i64 lane, int mode) {
     i64 H = net->width, B = net->batch, P = s->P, F = s->F;
@@ -901,6 +930,7 @@ typedef struct {
     int mode;
     atomic_llong next;    /* the first lane that nobody has taken */
     atomic_int starved;   /* has somebody had no memory? */
+    atomic_int stray;     /* has somebody met a number that lies outside? */
 } Work;
 
 /* Some steps of one lane after the other, until there is none left. */
@@ -921,21 +951,27 @@ static void *labour(void *given) {
         memset(s.turned, 0, 4 * net->batch * s.F);
     }
     for (i64 lane; (lane = atomic_fetch_add(&work->next, 1)) < net->lanes;)
-        for (i64 i = 0; i < work->count; i++) take(net, work->steps + i, &s, lane, work->mode);
+        for (i64 i = 0; i < work->count; i++) {
+            if (work->mode & FORTH && strays(net, work->steps + i, lane)) {
+                work->stray = 1;
+                break;
+            }
+            take(net, work->steps + i, &s, lane, work->mode);
+        }
     free(memory);
     return 0;
 }
 
 /* Some steps of every lane, by so many threads. Gives 0, or 1 where there is no memory. */
 int shoal_steps(const Net *net, const Step *steps, i64 count, int mode, i64 threads) {
-    Work work = {net, steps, count, mode, 0, 0};
+    Work work = {net, steps, count, mode, 0, 0, 0};
     pthread_t others[MOST];
     i64 started = 0;
     if (threads > net->lanes) threads = net->lanes;
     while (started + 1 < threads && started < MOST && !pthread_create(others + started, 0, labour, &work)) started++;
     labour(&work);
     for (i64 i = 0; i < started; i++) pthread_join(others[i], 0);
-    return work.starved;
+    return work.starved ? 1 : work.stray ? 2 : 0;
 }
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
@@ -1087,4 +1123,41 @@ int shoal_nearest(const Search *searches, i64 count, i64 H, i64 tasks, const uin
     return 0;
 }
 
-int shoal_version(void) { return 1; }
+/* ---- what was built --------------------------------------------------------------------------------------------- */
+
+#ifndef SHOAL_SOURCE
+#define SHOAL_SOURCE ""
+#endif
+
+/* The digest of the source. */
+const char *shoal_source(void) { return SHOAL_SOURCE; }
+
+const char *shoal_compiler(void) {
+#ifdef __clang__
+    return "clang " __clang_version__;
+#else
+    return "gcc " __VERSION__;
+#endif
+}
+
+/* Which of the sets of instructions in build.py this processor has, and its system allows: the number of the best. */
+int shoal_level(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi")
+        || !__builtin_cpu_supports("bmi2"))
+        return 0;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd")
+                   && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+               ? 2
+               : 1;
+#else
+    return 0;
+#endif
+}
+
+/* The bytes of a structure, by its place in layout.py; -1: there is none. */
+i64 shoal_size(i64 which) {
+    const i64 sizes[] = {sizeof(Net), sizeof(Images), sizeof(Step), sizeof(Question), sizeof(Search)};
+    return which < 0 || which >= (i64)(sizeof sizes / sizeof *sizes) ? -1 : sizes[which];
+}

@@ -8,82 +8,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from shoal.compiled.build import kernel
-from shoal.fleet.engine import hands
-from shoal.fleet.stack import BETAS, EPSILON, MEAN, PARAMS, STEPS, VAR, Stack
+from shoal.agents.engine import hands
+from shoal.agents.stack import BETAS, EPSILON, MEAN, PARAMS, STEPS, VAR, Stack
+from shoal.compiled.layout import BIAS, PARTS, TENSORS, WEIGHT, Int, Net, Pointer, Step
+from shoal.compiled.library import kernel
 from shoal.learners import batches
 from shoal.learners.batches import Batch, Pick
 from shoal.models import heads
-from shoal.models.contract import Part, Usage
+from shoal.models.contract import Part
 from shoal.models.dropout import Undrawn
 from shoal.models.modular import Modular
 from shoal.models.monolithic import Monolithic
-from shoal.models.params import MODULE, STRUCTURE
+from shoal.models.params import STRUCTURE
 
 if TYPE_CHECKING:
-    from shoal.fleet.world import World
+    from shoal.agents.world import World
+    from shoal.learners import step as learned
 
-WEIGHT, BIAS = MODULE
-HEAD, HEAD_BIAS = heads.NAMES
-TENSORS = (WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS)
 PAIRS = ((WEIGHT, BIAS), heads.NAMES)
 FORTH, MOVE, SQUARES = 1, 2, 4  # find gradients; take the step; sum squares of each image's gradients
 NO_DROPOUT, BITS, UNIFORM, GIVEN = range(4)
-PARTS = 3  # in which images to learn from may lie
 
-Int, Float, Pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-Ints, Pointers = Int * len(TENSORS), Pointer * len(TENSORS)
 Held = list[object]  # what must stay as long as something points to it
-
-
-class Net(ctypes.Structure):
-    """The nets of a stack, as `Net` in steps.c."""
-
-    _fields_ = (
-        *(
-            (name, Int)
-            for name in ("lanes", "apart", "width", "depth", "batch", "classes", "tasks", "initial", "basis")
-        ),
-        *((name, Float) for name in ("rate", "beta1", "beta2", "epsilon")),
-        *((name, Pointers) for name in ("value", "mean", "var", "steps")),
-        *((name, Ints) for name in ("units", "size")),
-    )
-
-
-class Images(ctypes.Structure):
-    """Images that lie together, as `Images` in steps.c."""
-
-    _fields_ = (
-        *((name, Pointer) for name in ("x", "y", "task", "rows")),
-        *((name, Int) for name in ("x_lane", "y_lane", "task_lane", "rows_lane", "last")),
-    )
-
-
-class Step(ctypes.Structure):
-    """One step of all lanes, as `Step` in steps.c."""
-
-    _fields_ = (
-        ("images", Images * PARTS),
-        *((name, Pointer) for name in ("index", "weight")),
-        *((name, Int) for name in ("index_lane", "weight_lane")),
-        *((name, Int) for name in ("numbers", "whole", "mixes", "modules", "counted")),
-        *((name, Pointer) for name in ("choice", "place", "takes", "shows", "known")),
-        *(
-            (name, Int)
-            for name in ("choice_lane", "place_lane", "takes_lane", "shows_lane", "known_lane", "known_task")
-        ),
-        ("first", Ints),
-        ("last", Ints),
-        ("across", Int),
-        ("active", Pointers),
-        ("active_lane", Ints),
-        *((name, Int) for name in ("present", "drops", "plain", "own")),
-        ("dropout", Float),
-        *((name, Pointer) for name in ("key", "further")),
-        *((name, Int) for name in ("word", "further_word")),
-        *((name, Pointer) for name in ("off", "masks", "masks_lane")),
-        ("gradient", Pointers),
-    )
+OUTSIDE = 2  # what the kernel gives where an index lies outside
 
 
 class Described:
@@ -106,20 +53,11 @@ def following(before: Described, pick: Pick, masks: Undrawn | Sequence[Tensor] |
     return Described(step, before.batch, [before.held, masks], pick.first)
 
 
-def described(
-    world: "World",
-    stack: Stack,
-    batch: Batch | Pick,
-    parts: Mapping[str, Part],
-    task: int | None,
-    usage: Usage,
-    cuts: Mapping[str, Part],
-    active: Mapping[str, Tensor] | None = None,
-    present: bool = False,
-) -> Described | None:
+def described(world: "World", stack: Stack, wanted: "learned.Step") -> Described | None:
     """A step for the kernel; None, where it does not know such a step. Nothing but what all lanes have in common may
     decide that."""
     model, params = world.model, stack.params
+    batch, parts, task, usage = wanted.batch, wanted.parts, wanted.task, wanted.usage
     if not usage.keys() <= {"slots", "masks", heads.OPEN} or not trained(parts):
         return None
     step, held = Step(), Held()
@@ -130,7 +68,7 @@ def described(
         slots, choice = usage["slots"], usage["slots"].choice
         step.choice, step.choice_lane = pointer(choice, held), choice.stride(0)
         step.mixes = task is None or task >= model.initial
-        step.modules = length(cuts.get(WEIGHT, (slice(None),))[0], params[WEIGHT].shape[1])
+        step.modules = length(wanted.cuts.get(WEIGHT, (slice(None),))[0], params[WEIGHT].shape[1])
         if step.mixes:
             plain = 0 if model.dropout_basis else min(model.basis, step.modules)
             step.counted = slots.counted.shape[1]
@@ -142,8 +80,8 @@ def described(
         step.known, step.known_lane, step.known_task = pointer(known, held), known.stride(0), known.stride(1)
     if not dropped(step, usage.get("masks"), plain, (step.modules if step.mixes else 1) - plain, held):
         return None
-    narrowed(step, parts, params, active, held)
-    step.present = present
+    narrowed(step, parts, params, wanted.active, held)
+    step.present = wanted.present
     if isinstance(batch, Pick):
         return Described(step, batch.deal.size, held, batch.first)
     return Described(step, batch.weight.shape[1], held)
@@ -279,7 +217,10 @@ def run(world: "World", stack: Stack, steps: Sequence[Described], mode: int) -> 
     library = kernel().library
     assert library is not None
     made, every = net(world, stack, steps[0].batch), (Step * len(steps))(*(one.step for one in steps))
-    if library.shoal_steps(ctypes.byref(made), every, len(steps), mode, hands(world.settings.machine.threads)):
+    fault = library.shoal_steps(ctypes.byref(made), every, len(steps), mode, hands(world.settings.machine.threads))
+    if fault == OUTSIDE:
+        raise IndexError("a label, task, image or module of a batch has a number that there is not")
+    if fault:
         raise MemoryError("there is no memory for the activations of one agent")
 
 

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from shoal.agents.world import worlds
 from shoal.contracts.fleets import TASKS, Run, bank_of, difference, ran, saved, settings_of, shared_only
 from shoal.contracts.law import law
 from shoal.contracts.mode_case import FIRST, KINDS, LANES, LONELY, PAIRS, Case, edges, rows
 from shoal.fleet.run import simulate, train
-from shoal.fleet.world import worlds
 from shoal.mail.mail import ABSENT, ACCEPTED, DOWN, EXPIRED, LOST, OVERTAKEN, UNDER_WAY, Mail
 from shoal.sharing.contract import Sharing
 
@@ -96,10 +96,10 @@ def late_mail_is_absorbed_at_most_once(case: Case) -> None:
 
 def noting(mode: Sharing, absorbed: "Counter[str]") -> Sharing:
     """The same mode, which counts what it absorbs."""
-    honest = type(mode).absorb
+    honest = type(mode).absorbs_of
 
     class Noting(type(mode)):  # type: ignore[misc]
-        def absorb(self, post: Any, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+        def absorbs_of(self, post: Any, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
             absorbed.update(mail.id for mail in answers)
             honest(self, post, questions, answers)
 
@@ -112,7 +112,7 @@ def on_a_bad_day_stopped_and_resumed_it_ends_the_same(case: Case) -> None:
         run = a_bad_day(case, name)
         flying = [state for state in run.states if state.inbox] or run.states
         state = flying[len(flying) // 2]
-        (stack,) = saved(run.world.settings, [state])
+        (stack,) = saved([run.world], [state])
         sentence = f"under {name}, stopped at task {state.task}, epoch {state.epoch}, it ends where it would have"
         law(stack.ledger.uses == state.ledger.uses, f"{case.what}: {sentence}, but edges forget what they carried")
         case.same(simulate(run.world, stack), run.stack, sentence)
@@ -171,6 +171,6 @@ def with_clocks_of_their_own_it_resumes(case: Case) -> None:
     case.flowed(run.stack, "between agents with clocks of their own")
     late = [state for state in run.states[:-1] if state.inbox]
     for state in [*late[len(late) // 2 :][:1], run.states[len(run.states) // 2]]:
-        (stack,) = saved(run.world.settings, [state])
+        (stack,) = saved([run.world], [state])
         sentence = f"stopped with {len(state.inbox)} mails under way, saved and resumed it ends where it would have"
         case.same(simulate(run.world, stack), run.stack, sentence)

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.agents.clock import due
+from shoal.agents.stack import Stack
 from shoal.contracts.fleets import difference
 from shoal.contracts.law import law
 from shoal.contracts.mode_case import FIRST, Case
 from shoal.fleet.here import Here, Posted
 from shoal.fleet.members import Crew
-from shoal.fleet.stack import Stack
 from shoal.mail.mail import ACCEPTED, LOST, Expected, Mail
-from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
 from shoal.sharing.exchange import meet
 

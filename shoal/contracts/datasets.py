@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from shoal import data
+from shoal.agents.world import world
 from shoal.contracts.fleets import LEARNER, NET
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.data import DATASETS, Bank
 from shoal.data.dataset import Dataset
 from shoal.data.sources import Data
 from shoal.fleet.run import simulate
-from shoal.fleet.world import world
 from shoal.settings.groups import Settings
 
 Own = str | Dataset | Bank | Data

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from shoal import data
+from shoal.agents.engine import parted
+from shoal.agents.stack import MODEL, RECORD, Stack, start
+from shoal.agents.world import World, world
 from shoal.contracts.law import law
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.doors import Table
 from shoal.errors import SettingsError, UserError
-from shoal.fleet.engine import parted
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import MODEL, RECORD, Stack, start
-from shoal.fleet.world import World, world
 from shoal.learners import received
 from shoal.learners.table import LEARNERS
 from shoal.mail.mail import Mail
@@ -166,12 +166,12 @@ def next_of(world: World, stack: Stack) -> Stack:
     raise AssertionError("a run that is not at its end comes to another moment")
 
 
-def saved(settings: Settings, stacks: Sequence[Stack]) -> tuple[Stack, ...]:
-    """Stacks as they come back from a checkpoint."""
+def saved(fleet: Sequence[World], stacks: Sequence[Stack]) -> tuple[Stack, ...]:
+    """Stacks of a fleet as they come back from a checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
-        record = Record(Path(folder), settings)
+        record = Record(Path(folder), fleet[0].fleet)
         record.save(stacks)
-        found = record.load(torch.device("cpu"))
+        found = record.load(fleet)
     law(found is not None, "what was saved as a checkpoint can be loaded")
     return found or ()
 

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from shoal.agents.stack import PARAMS, Stack
+from shoal.agents.world import World
 from shoal.contracts.fleets import Run, difference, engines_agree, fleet, ran, saved, settings_of
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
+from shoal.data.scenarios import by_name
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import PARAMS, Stack
-from shoal.fleet.world import World
+from shoal.learners import received
 from shoal.learners.contract import Learner
 from shoal.learners.table import LEARNERS
 from shoal.mail.mail import ACCEPTED
@@ -21,7 +23,8 @@ from shoal.models.table import MODELS
 TASKS: dict[str, Any] = {"count": 4, "classes": 3, "initial": 2, "train": 10, "validation": 5}
 LANES = (Lane(0, 0), Lane(0, 1), Lane(0, 2))
 # What others send: images, which are learned from, and weights, which are replaced.
-SHARED: tuple[dict[str, Any], ...] = ({"mode": "recv", "every": 2}, {"mode": "fedavg", "every": 2})
+RECV: dict[str, Any] = {"mode": "recv", "every": 2}
+SHARED: tuple[dict[str, Any], ...] = (RECV, {"mode": "fedavg", "every": 2})
 
 
 def check(learner: str | type[Learner] | Learner, model: str | None = None) -> None:
@@ -102,7 +105,7 @@ def it_learns_something(case: Case) -> None:
     last = simulate(world).accuracy[:, -1, -1]
     now, all_tasks = float(last[:, -1].mean()), float(last.mean())
     every = [{one for task in stream for one in task.classes} for stream in world.streams]
-    count = max(map(len, every)) if world.settings.tasks.heads == "grow" else world.settings.tasks.classes
+    count = max(map(len, every)) if by_name(world.settings.tasks) else world.settings.tasks.classes
     easy, hard = (1 / count + share * (1 - 1 / count) for share in (0.55, 0.25))
     law(now > easy, f"{case.what}: after 20 epochs a task is learned, but its accuracy is {now:.0%} of {count} classes")
     law(all_tasks > hard, f"{case.what}: not all is forgotten, but at the end all tasks together have {all_tasks:.0%}")
@@ -133,7 +136,7 @@ def stopped_and_resumed_it_ends_the_same(case: Case) -> None:
     run = case.run
     for state in run.states[1::3]:
         sentence = f"stopped at task {state.task}, epoch {state.epoch}, saved and resumed it ends where it would have"
-        (stack,) = saved(run.world.settings, [state])
+        (stack,) = saved([run.world], [state])
         case.same(simulate(run.world, stack), run.stack, sentence)
 
 
@@ -154,6 +157,27 @@ def it_learns_with_what_others_send(case: Case) -> None:
         law(bool(name), f"{case.what}: agents learn from what they receive by `{mode['mode']}`")
 
 
+def what_is_sent_for_finished_tasks_is_learned_from(case: Case) -> None:
+    """Rows that others send for tasks that are finished change what agents learn, or the learner says before the run
+    that they will not."""
+    try:
+        world = case.small(sharing=[RECV])
+    except SettingsError:  # a learner may say that a mode is not for it
+        return
+    run = ran(world)
+    last = next(state for state in run.states if state.task == world.settings.tasks.count - 1)
+    sent, unsent = (saved([world], [last])[0] for _ in range(2))
+    fill = unsent.of(received.OWNER)["fill"]
+    law(bool(fill[:, :-1].any()), f"{case.what}: nothing was sent for finished tasks, so there is nothing to test")
+    fill[:, :-1] = 0
+    name = difference(simulate(world, sent), simulate(world, unsent), lambda name: not name.startswith(f"{PARAMS}/"))
+    warned = world.settings.learner.unused(world.settings.sharing)
+    law(
+        bool(name) != bool(warned),
+        f"{case.what}: rows of finished tasks change what is learned, or `unused` says that they do not",
+    )
+
+
 LAWS: tuple[Callable[[Case], None], ...] = (
     the_same_seed_is_the_same_run,
     a_lane_does_not_depend_on_its_neighbours,
@@ -161,5 +185,6 @@ LAWS: tuple[Callable[[Case], None], ...] = (
     stopped_and_resumed_it_ends_the_same,
     loop_and_vmap_agree,
     it_learns_with_what_others_send,
+    what_is_sent_for_finished_tasks_is_learned_from,
     it_learns_something,  # takes longest
 )

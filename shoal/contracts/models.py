@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.agents.stack import PARAMS, Stack
+from shoal.agents.world import World, world
 from shoal.contracts.fleets import Run, bank_of, difference, engines_agree, listed, net_of, ran, settings_of
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import PARAMS, Stack
-from shoal.fleet.world import World, world
 from shoal.mail.mail import ACCEPTED
 from shoal.models.table import MODELS
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal.agents.stack import PARAMS
+from shoal.agents.world import worlds
 from shoal.contracts.bad_days import (
     equal_clocks_are_lock_step,
     late_mail_is_absorbed_at_most_once,
@@ -23,8 +25,6 @@ from shoal.contracts.fleets import Run, bank_of, difference, engines_agree, save
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.contracts.mode_case import FIRST, KINDS, LANES, LONELY, PAIRS, SECOND, Case, edges, made_of, model_of, rows
 from shoal.fleet.run import simulate, train
-from shoal.fleet.stack import PARAMS
-from shoal.fleet.world import worlds
 from shoal.learners import received
 from shoal.mail.mail import FORBIDDEN, OVER_BUDGET, UNDECLARED, UNSENT, pack
 from shoal.mail.quote import Room
@@ -159,7 +159,7 @@ def stopped_and_resumed_it_ends_the_same(case: Case) -> None:
     run = case.first
     case.flowed(run.stack, "between two agents")
     for state in run.states[2::3]:
-        (stack,) = saved(run.world.settings, [state])
+        (stack,) = saved([run.world], [state])
         sentence = f"stopped at task {state.task}, epoch {state.epoch}, saved and resumed it ends where it would have"
         law(stack.ledger.uses == state.ledger.uses, f"{case.what}: {sentence}, but edges forget what they carried")
         case.same(simulate(run.world, stack), run.stack, sentence)
@@ -196,7 +196,7 @@ def budgets_in_bytes_and_per_task_hold(case: Case) -> None:
     run = case.limited(f"{most} B/task")
     within_quotes(case, run, f"{most} B/task")
     for state in [one for one in run.states if one.epoch and len(one.ledger)][1:2]:
-        (stack,) = saved(run.world.settings, [state])
+        (stack,) = saved([run.world], [state])
         sentence = "stopped within a task and resumed, a budget per task knows what was used of it"
         law(stack.ledger.uses == state.ledger.uses, f"{case.what}: {sentence}, but edges forget what they carried")
         case.same(simulate(run.world, stack), run.stack, sentence)

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from shoal import data
+from shoal.agents.world import world
 from shoal.contracts.fleets import TASKS, difference, listed, settings_of
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.data import Bank
-from shoal.data.scenarios import SCENARIOS, Scenario, streams
+from shoal.data.draws import Scenario
+from shoal.data.scenarios import SCENARIOS, streams
 from shoal.data.tasks import Lane, Stream
 from shoal.errors import UserError
 from shoal.fleet.run import simulate
-from shoal.fleet.world import world
 from shoal.settings.groups import Settings
 
 LANES = (Lane(0, 0), Lane(0, 1), Lane(0, 2), Lane(1, 0))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,13 @@ EXACT = 2**24  # every whole number up to here is a float32
 SCALES = ("peak", "standard", "none")
 Numbers = NDArray[np.uint8 | np.float32]
 View = Callable[[Numbers, int], Numbers]
+
+
+class Column(NamedTuple):
+    """A column of a table that agents read: its name and, where it had words, those that became columns of 0 and 1."""
+
+    name: str
+    words: tuple[str, ...] | None = None
 
 
 # Banks compare by identity: comparing two large arrays element by element is never what a caller wants.
@@ -50,6 +57,8 @@ class Bank:
     targets: NDArray[np.float32] | None = None
     scale: str = "peak"
     view: View | None = None  # how a task sees raw rows, by a number; 0: as they are
+    columns: tuple[Column, ...] = ()  # of the table that the rows come from, if they do
+    wanted: tuple[str, ...] = ()  # the columns that were to be learned
 
     def __post_init__(self) -> None:
         def put(field: str, array: np.ndarray) -> None:

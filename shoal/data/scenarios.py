@@ -1,39 +1,144 @@
-"""Scenarios: which classes each lane meets, when, and on which images. A scenario is a function that makes streams."""
+"""Scenarios: which classes each lane meets, when, and on which images. A scenario is a function that makes
+streams, or a class of `Tasks` with settings of its own and a method `streams`."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
-from shoal.data.bank import Bank, View
-from shoal.data.draws import Choose, Lot, Random, lots, source_of
+from shoal.data.bank import Bank
+from shoal.data.by_classes import Overlap, Rotated, by_classes, drawn, in_order, pairs, viewed
+from shoal.data.by_rows import Dirichlet, Shards, Timed, by_rows, evenly, given
+from shoal.data.draws import Scenario
 from shoal.data.tasks import JOINT, Lane, Stream, Task
-from shoal.data.views import permuted, rotated
+from shoal.data.views import permuted
 from shoal.doors import Table
 from shoal.errors import SettingsError
+from shoal.own_code import is_ours, running
 from shoal.rng import key
 from shoal.settings.groups import Settings, Tasks
 
-# The stream of every lane; that of a seed's joint agent is its common start alone.
-Scenario = Callable[[Bank, Settings, Sequence[Lane]], tuple[Stream, ...]]
+
+class Scene:
+    """The scenario of a class of `Tasks` with settings of its own: its method `streams`. What else it says of itself
+    (`even`, `places`, `view`) is the class's."""
+
+    even, places = False, False
+
+    def __init__(self, kind: type[Tasks]) -> None:
+        self.settings = kind
+        self.__doc__, self.__name__, self.__qualname__ = kind.__doc__, kind.__name__, kind.__qualname__
+        self.__module__ = kind.__module__
+        for name in ("even", "places", "view"):
+            if hasattr(kind, name):
+                setattr(self, name, getattr(kind, name))
+
+    def __call__(self, bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+        own: Any = settings.tasks
+        found: tuple[Stream, ...] = own.streams(bank, settings, lanes)
+        return found
+
+
+def own_settings(thing: Any) -> bool:
+    """Is something a class of tasks, with settings of its own?"""
+    return isinstance(thing, type) and issubclass(thing, Tasks)
+
+
+def kind_of(name: str) -> type[Tasks]:
+    """The class that checks what is said of tasks by a scenario."""
+    kind: type[Tasks] = getattr(SCENARIOS.find(name), "settings", Tasks)
+    return kind
 
 
 def streams(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
     """The stream of every lane, by the scenario that the settings name; all as long as `tasks.count`, with nothing at
     the end of those that have fewer tasks."""
     tasks = settings.tasks
-    found = SCENARIOS.find(tasks.scenario)(bank, settings, lanes)
+    found = dealt(SCENARIOS.find(tasks.scenario), bank, settings, lanes)
     for lane, stream in zip(lanes, found, strict=True):
         fits(bank, tasks, lane, stream)
+    if tasks.heads == "one" and not by_name(tasks):
+        one_meaning(bank, tasks, found)
     made = (headed(bank, tasks, blurred(tasks, lane, stream)) for lane, stream in zip(lanes, found, strict=True))
     return tuple(
         stream if lane.agent == JOINT else stream.padded(tasks.count) for lane, stream in zip(lanes, made, strict=True)
     )
 
 
+def dealt(scenario: Scenario, bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+    """What a scenario makes for some lanes: a stream each, of tasks whose classes and rows the data has."""
+    with running(scenario, f"the scenario `{settings.tasks.scenario}`"):
+        with kept_as_it_is(bank) if not is_ours(scenario) else nullcontext():
+            found = scenario(bank, settings, lanes)
+        if not isinstance(found, Sequence) or not all(isinstance(stream, Stream) for stream in found):
+            raise TypeError(f"it returns {found!r:.100}, and a stream for every lane is needed")
+        if len(found) != len(lanes):
+            raise ValueError(f"it returns {len(found)} streams for {len(lanes)} lanes")
+        for lane, stream in zip(lanes, found, strict=True) if not is_ours(scenario) else ():
+            for task in stream:
+                there(bank, lane, task)
+    return tuple(found)
+
+
+@contextmanager
+def kept_as_it_is(bank: Bank) -> Iterator[None]:
+    """Inside, nobody can write into the data."""
+    arrays = [one for one in (getattr(bank, field.name) for field in fields(bank)) if isinstance(one, np.ndarray)]
+    before = [one.flags.writeable for one in arrays]
+    try:
+        for one in arrays:
+            one.flags.writeable = False
+        yield
+    finally:
+        for one, was in zip(arrays, before, strict=True):
+            one.flags.writeable = was
+
+
+def there(bank: Bank, lane: Lane, task: Task) -> None:
+    """Raise if a stranger's task has rows or classes that the data has not."""
+    who = f"agent {lane.agent} of seed {lane.seed}"
+    if not isinstance(task, Task):
+        raise TypeError(f"{who} has {task!r:.100} in its stream, and tasks are needed")
+    if wrong := [one for one in task.classes if one not in range(len(bank.classes))]:
+        raise ValueError(f"{who} has a task of class {wrong[0]!r}, and the data has 0 to {len(bank.classes) - 1}")
+    for name in ("train", "validation", "test"):
+        rows = getattr(task, name)
+        if not isinstance(rows, np.ndarray) or rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise TypeError(f"`{name}` of a task of {who} is {rows!r:.100}, and an array of row numbers is needed")
+        if len(rows) and (rows.min() < 0 or (bank.view is None and rows.max() >= len(bank))):
+            raise ValueError(f"`{name}` of a task of {who} has a row beyond the {len(bank)} of the data")
+        if bank.targets is None and not np.isin(bank.labels[bank.base(rows)], task.classes).all():
+            raise ValueError(f"`{name}` of a task of {who} has a row of a class that the task has not")
+
+
 def even(tasks: Tasks) -> bool:
     """Have all tasks the same number of training images?"""
     return isinstance(tasks.train, int) and getattr(SCENARIOS.find(tasks.scenario), "even", False)
+
+
+def by_name(tasks: Tasks) -> bool:
+    """Do the outputs of a head stand for the classes of the data, whatever the task? Those of a head that grows do, and
+    those of one head for all tasks, unless the scenario has `places`: then output i is the class at place i of a task,
+    the same outputs for other inputs."""
+    places = getattr(SCENARIOS.find(tasks.scenario), "places", False)
+    return tasks.heads == "grow" or (tasks.heads == "one" and not places)
+
+
+def one_meaning(bank: Bank, tasks: Tasks, found: Sequence[Stream]) -> None:
+    """Raise if a class would be one output in one task and another in another."""
+    stands: dict[int, int] = {}
+    for stream in found:
+        for task in stream:
+            for place, one in enumerate(task.classes):
+                if stands.setdefault(one, place) != place:
+                    raise SettingsError(
+                        f'with tasks.heads = "one" and tasks.scenario = {tasks.scenario!r} an output is a place in a '
+                        f"task, and the class {bank.classes[one]} of `{bank.name}` has place {stands[one] + 1} in one "
+                        f"task and {place + 1} in another; take tasks and classes that fit, or a scenario in which "
+                        "an output is a class"
+                    )
 
 
 def fits(bank: Bank, tasks: Tasks, lane: Lane, stream: Stream) -> None:
@@ -69,8 +174,8 @@ def fits(bank: Bank, tasks: Tasks, lane: Lane, stream: Stream) -> None:
 
 
 def headed(bank: Bank, tasks: Tasks, stream: Stream) -> Stream:
-    """The stream with one head for all classes of the data, if heads grow."""
-    if tasks.heads != "grow":
+    """The stream with one head for all classes of the data, if outputs stand for them."""
+    if not by_name(tasks):
         return stream
     return Stream(tuple(replace(task, outputs=tuple(range(len(bank.classes)))) for task in stream))
 
@@ -91,348 +196,6 @@ def blurred(tasks: Tasks, lane: Lane, stream: Stream) -> Stream:
     return Stream(tuple(made))
 
 
-# Scenarios that say which classes a task has
-
-
-def by_classes(choose: Choose) -> Scenario:
-    """The scenario in which a lane meets the classes that are chosen for it, on its own split of the images. What it is
-    called and what is said of it is that of the choice."""
-
-    def make(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
-        tasks, lot = settings.tasks, lots(bank, settings, choose)
-        seeds = {lane.seed for lane in lanes}
-        starts = {seed: common_start(bank, tasks, seed, lot) for seed in seeds} if tasks.common else {}
-
-        def stream(lane: Lane) -> Stream:
-            if lane.agent == JOINT:
-                return starts[lane.seed]
-            if not tasks.common:
-                return own(bank, tasks, lane, lot(lane))
-            return Stream(starts[lane.seed].tasks + own(bank, tasks, lane, lot(lane), first=tasks.initial).tasks)
-
-        return tuple(stream(lane) for lane in lanes)
-
-    make.__doc__ = choose.__doc__
-    make.even = True  # type: ignore[attr-defined]
-    return make
-
-
-def common_start(bank: Bank, tasks: Tasks, seed: int, lot: Callable[[Lane], Lot]) -> Stream:
-    """The initial tasks that replace those of every agent of a seed (docs/protocol.md, section 1).
-
-    With several sources, initial task i is agent i's own, so that the sources mix.
-    """
-    if len(bank.sources) == 1:
-        joint = Lane(seed, JOINT)
-        return own(bank, tasks, joint, lot(joint))[: tasks.initial]
-    firsts = [Lane(seed, agent) for agent in range(tasks.initial)]
-    return Stream(tuple(own(bank, tasks, lane, lot(lane), first=lane.agent)[0] for lane in firsts))
-
-
-def own(bank: Bank, tasks: Tasks, lane: Lane, lot: Lot, first: int = 0) -> Stream:
-    """One agent's own stream from task `first` on, of what it has drawn (docs/protocol.md, section 1).
-
-    "64 per class" is not stratified: the first 128 images of the shuffled pool that belong to the task's classes, as in
-    the paper's code.
-    """
-    test = np.flatnonzero((bank.source == source_of(bank, lane)) & bank.test)
-    held = {"train": lot.train, "validation": lot.validation, "test": test}
-    labels = {name: bank.labels[rows] for name, rows in held.items()}
-
-    def members(name: str, classes: tuple[int, ...], each: int | str) -> np.ndarray:
-        wanted = np.zeros(len(bank.classes), bool)
-        wanted[list(classes)] = True
-        rows: np.ndarray = held[name][wanted[labels[name]]]
-        if isinstance(each, str):
-            return rows
-        want = each * len(classes)
-        if len(rows) < want:
-            who = "the common start" if lane.agent == JOINT else f"agent {lane.agent}"
-            raise SettingsError(
-                f"tasks.{name} = {each} per class asks for {want} images of classes {classes}, but {who} "
-                f"of seed {lane.seed} has {len(rows)} of them in its {name} pool of `{bank.name}`; ask for fewer"
-            )
-        return rows[:want]
-
-    return Stream(
-        tuple(
-            Task(
-                classes,
-                train=members("train", classes, tasks.train),
-                validation=members("validation", classes, tasks.validation),
-                test=members("test", classes, "all"),
-            )
-            for classes in lot.classes[first:]
-        )
-    )
-
-
-def drawn(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
-    """Classes at random: independent draws, or (without replacement) one permutation cut into groups."""
-    need = enough(ids, tasks)
-    if tasks.replacement:
-        found = [rng.choice(ids, tasks.classes, replace=False) for _ in range(tasks.count)]
-    else:
-        found = np.split(rng.permutation(ids)[:need], tasks.count)
-    return [tuple(int(c) for c in group) for group in found]
-
-
-def in_order(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
-    """Classes in their order, the same for all agents: the first few, the next few and, if they may come back, from
-    the first again."""
-    enough(ids, tasks)
-    every = np.resize(ids, tasks.count * tasks.classes).reshape(tasks.count, tasks.classes)
-    return [tuple(int(c) for c in group) for group in every]
-
-
-def enough(ids: np.ndarray, tasks: Tasks) -> int:
-    """How many classes are needed at least, if the data has them."""
-    need = tasks.classes if tasks.replacement else tasks.classes * tasks.count
-    if need > len(ids):
-        rule = "" if tasks.replacement else f" x tasks.count = {tasks.count} without replacement"
-        less = "classes" if tasks.replacement else "tasks or classes, or set tasks.replacement = true"
-        raise SettingsError(
-            f"tasks.classes = {tasks.classes}{rule} needs {need} classes, the data has {len(ids)}; ask for fewer {less}"
-        )
-    return need
-
-
-def overlapping(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
-    """Each task of an agent has, with a chance of `tasks.overlap`, the classes that all agents have at that time, and
-    else classes that no other agent has."""
-    tasks, agents = settings.tasks, settings.agents
-    if tasks.overlap < 1 and len(bank.classes) < agents * tasks.classes:
-        raise SettingsError(
-            f"with tasks.overlap = {tasks.overlap:g} every agent has classes of its own: {agents} agents x "
-            f"tasks.classes = {tasks.classes} need {agents * tasks.classes}, `{bank.name}` has {len(bank.classes)}; "
-            f"take {len(bank.classes) // tasks.classes} agents or fewer, or tasks.overlap = 1"
-        )
-
-    def choose(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
-        whole = tasks.model_copy(update={"replacement": True})
-        shared = drawn(ids, whole, lane, key(lane.seed, "overlap", bank.name))
-        if tasks.overlap == 1 or lane.agent == JOINT:  # what all begin with is nobody's own
-            return shared
-        private = np.array_split(key(lane.seed, "private", bank.name).permutation(ids), agents)[lane.agent]
-        mine = drawn(private, whole, lane, rng)
-        luck = key(*lane, "overlap", bank.name).random(tasks.count)
-        return [both if one < tasks.overlap else own for both, own, one in zip(shared, mine, luck, strict=True)]
-
-    return by_classes(choose)(bank, settings, lanes)
-
-
-overlapping.even = True  # type: ignore[attr-defined]
-
-
-# Scenarios that say which rows an agent has
-
-# The rows of every agent, from all training rows of a source and their labels.
-Deal = Callable[[np.ndarray, np.ndarray, Settings, np.random.Generator], list[np.ndarray]]
-
-
-def by_rows(deal: Deal, least: int = 2) -> Scenario:
-    """The scenario in which every training row belongs to one agent, as it is dealt, and its tasks are made of the
-    classes that it has, in random order; of numbers to predict, of equal parts of its rows. Agents have different
-    numbers of tasks and rows. Every agent must have `least` classes."""
-
-    def make(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
-        tasks, agents, sources = settings.tasks, settings.agents, len(bank.sources)
-        private(tasks)
-        dealt: dict[tuple[int, int], list[np.ndarray]] = {}
-
-        def stream(lane: Lane) -> Stream:
-            source = source_of(bank, lane)
-            if (lane.seed, source) not in dealt:
-                rows = np.flatnonzero((bank.source == source) & ~bank.test)
-                share = settings.model_copy(update={"agents": len(range(source, agents, sources))})
-                rng = key(lane.seed, "deal", bank.sources[source])
-                dealt[lane.seed, source] = deal(rows, bank.labels[rows], share, rng)
-            mine = key(*lane, "order").permutation(dealt[lane.seed, source][lane.agent // sources])
-            if bank.targets is not None:
-                parts = np.array_split(mine, max(1, min(tasks.count, len(mine) // 2)))
-                return Stream(tuple(task_of(bank, part, (0,), source) for part in parts))
-            ids = key(*lane, "classes").permutation(usable(bank, mine, source))
-            if len(ids) < least:
-                raise SettingsError(
-                    f"agent {lane.agent} of seed {lane.seed} has {len(mine)} training rows of `{bank.name}`, with "
-                    f"{len(ids)} classes that have two of them and a test row, and {least} are needed; give it more "
-                    "rows or test rows (where nothing says which, a fifth is held out), or use fewer agents"
-                )
-            groups = grouped(ids, tasks)
-            return Stream(tuple(task_of(bank, mine[np.isin(bank.labels[mine], one)], one, source) for one in groups))
-
-        return tuple(stream(lane) for lane in lanes)
-
-    make.__doc__ = deal.__doc__
-    return make
-
-
-def private(tasks: Tasks) -> None:
-    """Raise if agents that have rows of their own are to have a common start."""
-    if tasks.common:
-        raise SettingsError(f"with tasks.scenario = {tasks.scenario!r} tasks are agents' own; say tasks.common=false")
-
-
-def usable(bank: Bank, rows: np.ndarray, source: int) -> np.ndarray:
-    """The classes of some training rows of a source that can be learned, validated and tested."""
-    found, counts = np.unique(bank.labels[rows], return_counts=True)
-    return found[(counts > 1) & np.isin(found, bank.labels[(bank.source == source) & bank.test])]
-
-
-def grouped(ids: np.ndarray, tasks: Tasks) -> list[tuple[int, ...]]:
-    """Classes in groups of `tasks.classes` at most, about equal. One that would be alone is told apart from one that
-    was there before, unless one head grows."""
-    parts = np.array_split(ids, -(-len(ids) // tasks.classes))
-    found = [tuple(int(c) for c in part) for part in parts][: tasks.count]
-    if len(found) > 1 and len(found[-1]) == 1 and tasks.heads != "grow":
-        found[-1] += found[0][:1]
-    return found
-
-
-def task_of(bank: Bank, rows: np.ndarray, classes: tuple[int, ...], source: int) -> Task:
-    """A task of some shuffled training rows: of every class a fifth, and one at least, is for validation; where every
-    class has a single row, one of them."""
-    held = []
-    for one in classes:
-        same = rows[bank.labels[rows] == one]
-        held.append(same[: max(1, len(same) // 5)] if len(same) > 1 else same[:0])
-    validation = np.concatenate(held)
-    if not len(validation) and len(rows) > 1:
-        validation = rows[:1]
-    test = np.flatnonzero((bank.source == source) & bank.test & np.isin(bank.labels, classes))
-    return Task(classes, rows[~np.isin(rows, validation)], validation, test)
-
-
-def evenly(rows: np.ndarray, labels: np.ndarray, settings: Settings, rng: np.random.Generator) -> list[np.ndarray]:
-    """An agent's own rows, its classes in groups of `tasks.classes`; agents of one source share its rows evenly."""
-    shuffled = rng.permutation(len(rows))
-    ordered = rows[shuffled][np.argsort(labels[shuffled], kind="stable")]
-    return [ordered[agent :: settings.agents] for agent in range(settings.agents)]
-
-
-def dirichlet(rows: np.ndarray, labels: np.ndarray, settings: Settings, rng: np.random.Generator) -> list[np.ndarray]:
-    """Of every class each agent gets a share drawn from Dirichlet(`tasks.alpha`): small is uneven."""
-    parts: list[list[np.ndarray]] = [[] for _ in range(settings.agents)]
-    for one in np.unique(labels):
-        mine = rng.permutation(rows[labels == one])
-        shares = rng.dirichlet(np.full(settings.agents, settings.tasks.alpha))
-        for part, some in zip(parts, np.split(mine, (shares.cumsum()[:-1] * len(mine)).astype(int)), strict=True):
-            part.append(some)
-    return [np.concatenate(part) for part in parts]
-
-
-def shards(rows: np.ndarray, labels: np.ndarray, settings: Settings, rng: np.random.Generator) -> list[np.ndarray]:
-    """Rows in the order of their labels are cut into `tasks.shards` pieces per agent and dealt: few classes for each
-    (McMahan et al. 2017)."""
-    shuffled = rng.permutation(len(rows))
-    ordered = rows[shuffled][np.argsort(labels[shuffled], kind="stable")]
-    pieces = np.array_split(ordered, settings.agents * settings.tasks.shards)
-    hands = rng.permutation(len(pieces)).reshape(settings.agents, settings.tasks.shards)
-    return [np.concatenate([pieces[at] for at in hand]) for hand in hands]
-
-
-# Scenarios that the data itself says
-
-
-def given(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
-    """The tasks that the data names: `task` says to which task of its agent a row belongs."""
-    if bank.task is None:
-        raise SettingsError(
-            f"`{bank.name}` does not say which task a row belongs to; name its column (task=...), or use another "
-            "tasks.scenario"
-        )
-    groups = bank.task
-    return natural(bank, settings, lanes, lambda rows: [rows[groups[rows] == one] for one in np.unique(groups[rows])])
-
-
-def timed(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
-    """An agent's rows in the order of time, cut into tasks: into `tasks.count` equal parts, where a period begins, or
-    where a label comes that the task has no room for."""
-    if bank.time is None:
-        raise SettingsError(
-            f"`{bank.name}` does not say when a row was taken; name its column (time=...), or use another "
-            "tasks.scenario"
-        )
-    tasks, time, labels = settings.tasks, bank.time, bank.labels
-
-    def cut(rows: np.ndarray) -> list[np.ndarray]:
-        rows = rows[np.argsort(time[rows], kind="stable")]
-        if tasks.cut == "count":
-            return np.array_split(rows, tasks.count)
-        if tasks.cut == "label":
-            return by_label(rows, labels[rows], tasks.classes)
-        since = np.floor((time[rows] - time[rows].min()) / tasks.period)
-        return [rows[since == one] for one in np.unique(since)]
-
-    return natural(bank, settings, lanes, cut)
-
-
-def by_label(rows: np.ndarray, labels: np.ndarray, most: int) -> list[np.ndarray]:
-    """Rows in their order, cut where a label comes after `most` others."""
-    parts: list[list[int]] = [[]]
-    there: set[int] = set()
-    for row, label in zip(rows, labels, strict=True):
-        if label not in there and len(there) == most:
-            parts.append([])
-            there = set()
-        there.add(int(label))
-        parts[-1].append(int(row))
-    return [np.array(part, np.int64) for part in parts]
-
-
-def natural(
-    bank: Bank, settings: Settings, lanes: Sequence[Lane], cut: Callable[[np.ndarray], list[np.ndarray]]
-) -> tuple[Stream, ...]:
-    """The streams of rows as they come, cut into tasks; of the rows of a task some are for testing, as the data says,
-    and of the others of every class a fifth for validation. Agents of one source share the training rows of its tasks
-    evenly."""
-    private(settings.tasks)
-    agents, sources = settings.agents, len(bank.sources)
-
-    def stream(lane: Lane) -> Stream:
-        source = source_of(bank, lane)
-        share = settings.model_copy(update={"agents": len(range(source, agents, sources))})
-        made = []
-        for at, rows in enumerate(cut(np.flatnonzero(bank.source == source))):
-            train = rows[~bank.test[rows]]
-            rng = key(lane.seed, "deal", bank.sources[source], at)
-            mine = evenly(train, bank.labels[train], share, rng)[lane.agent // sources]
-            classes = tuple(int(one) for one in np.unique(bank.labels[rows]))
-            task = task_of(bank, key(*lane, "split", at).permutation(mine), classes, source)
-            made.append(replace(task, test=rows[bank.test[rows]]))
-        return Stream(tuple(made))
-
-    return tuple(stream(lane) for lane in lanes)
-
-
-# Scenarios in which tasks look different
-
-
-def viewed(view: Callable[[Bank, Tasks], View], doc: str) -> Scenario:
-    """The scenario in which every task has the same classes, the first `tasks.classes` of the data, and each is seen in
-    another way; the first as it is. Task t of all agents is seen by view t."""
-
-    def make(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
-        private(settings.tasks)
-        view(bank, settings.tasks)  # says what cannot be seen in this way
-
-        def choose(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
-            enough(ids, tasks.model_copy(update={"replacement": True}))
-            return [tuple(int(c) for c in ids[: tasks.classes])] * tasks.count
-
-        def seen(task: Task, at: int) -> Task:
-            rows = {name: at * len(bank) + getattr(task, name) for name in ("train", "validation", "test")}
-            return replace(task, **rows)
-
-        plain = by_classes(choose)(bank, settings, lanes)
-        return tuple(Stream(tuple(seen(task, at) for at, task in enumerate(stream))) for stream in plain)
-
-    make.__doc__ = doc
-    make.view = view  # type: ignore[attr-defined]
-    make.even = True  # type: ignore[attr-defined]
-    return make
-
-
 def seen(bank: Bank, settings: Settings) -> Bank:
     """The bank as agents see it: with the views of the scenario, if it has some."""
     view = getattr(SCENARIOS.find(settings.tasks.scenario), "view", None)
@@ -442,13 +205,20 @@ def seen(bank: Bank, settings: Settings) -> Bank:
 BUILT_IN: dict[str, Scenario | str] = {
     "drawn": by_classes(drawn),
     "split": by_classes(in_order),
-    "overlap": overlapping,
-    "dirichlet": by_rows(dirichlet),
-    "shards": by_rows(shards),
+    "parity": by_classes(pairs, places=True),
+    "overlap": Scene(Overlap),
+    "dirichlet": Scene(Dirichlet),
+    "shards": Scene(Shards),
     "own": by_rows(evenly, least=1),
     "given": given,
-    "time": timed,
+    "time": Scene(Timed),
     "permuted": viewed(permuted, "The same classes in every task, with the pixels or columns in another order."),
-    "rotated": viewed(rotated, "The same classes in every task, turned by `tasks.angle` degrees more."),
+    "rotated": Scene(Rotated),
 }
-SCENARIOS: Table[Scenario] = Table("scenario", BUILT_IN, "shoal.scenarios", callable)
+SCENARIOS: Table[Scenario] = Table(
+    "scenario",
+    BUILT_IN,
+    "shoal.scenarios",
+    lambda entry: callable(entry) and not own_settings(entry),
+    make=lambda thing: Scene(thing) if own_settings(thing) and hasattr(thing, "streams") else thing,
+)

@@ -17,6 +17,7 @@ class Lane(NamedTuple):
 
 
 JOINT = -1
+NAMED = "given"  # the scenario of data that names its tasks, of which more may come later
 
 
 @dataclass(frozen=True, eq=False)

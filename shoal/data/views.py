@@ -40,14 +40,14 @@ def permuted(bank: Bank, tasks: "Tasks") -> View:
     return Permuted()
 
 
-def rotated(bank: Bank, tasks: "Tasks") -> View:
+def rotated(bank: Bank, angle: float) -> View:
     """The view of a bank in which pictures are turned."""
     if bank.images.ndim not in (3, 4):
         raise SettingsError(
             f"rows of `{bank.name}` have shape {list(bank.images.shape[1:])}, and only pictures can be turned; use "
             'tasks.scenario = "permuted"'
         )
-    return Rotated(tasks.angle)
+    return Rotated(angle)
 
 
 def turned(images: Numbers, degrees: float) -> Numbers:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from shoal.agents.world import World
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import StaffError, UserError
@@ -19,7 +20,7 @@ from shoal.fleet.members import LostError
 from shoal.fleet.placement import deal
 from shoal.fleet.size import size
 from shoal.fleet.workers import SENDING, Handle, Served, Workers, addressed, letters
-from shoal.fleet.world import World
+from shoal.own_code import told_apart
 from shoal.settings.groups import Settings
 
 
@@ -27,7 +28,7 @@ class Worker:
     """What runs in an actor."""
 
     def __init__(self) -> None:
-        from shoal.fleet.engine import keep_memory
+        from shoal.agents.engine import keep_memory
 
         torch.set_num_threads(1)
         keep_memory()
@@ -41,7 +42,8 @@ class Worker:
     def act(self, verb: str, *arguments: Any) -> Any:
         """Do as told, and say if it went well, or what went wrong; parcels come behind that."""
         try:
-            value = self.served.act(verb, arguments)
+            with told_apart():
+                value = self.served.act(verb, arguments)
         except Exception as error:
             answer: tuple[bool, Any] = False, portable(error)
             return (answer, *[None] * self.served.count) if verb in SENDING else answer
@@ -101,8 +103,8 @@ class Actor:
             if own != other:
                 raise StaffError(
                     f"the worker in {self.about} takes its steps with another kernel ({other}) than this machine "
-                    f"({own}), which gives other bits; install the same C compiler there, or say machine.kernel=torch, "
-                    "then start the run again"
+                    f"({own}), which gives other bits; install the same wheel there and set SHOAL_INSTRUCTIONS to what "
+                    "both have, or say machine.kernel=torch, then start the run again"
                 )
 
     def close(self) -> None:

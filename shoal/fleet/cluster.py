@@ -1,7 +1,8 @@
 """Ray: one of a run's own on this machine, or the cluster whose address it is told; and actors that it finds room for.
 
 Ray is an extra, and imported here and nowhere else. A run never joins a cluster by accident, sends no statistics of
-use, and has no dashboard. A Ray of its own asks for a token that only its own processes know.
+use, and has no dashboard. A Ray of its own listens on this machine's loopback alone, asks for a token that only its own
+processes know, works in a folder that is the user's alone, and has a watchdog that ends it with its driver.
 """
 
 import logging
@@ -10,6 +11,7 @@ import secrets
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -25,6 +27,7 @@ from typing import Any, cast
 import torch
 
 from shoal.errors import StaffError, UserError
+from shoal.fleet import watchdog
 from shoal.fleet.members import LostError
 from shoal.machine import free
 from shoal.settings.groups import Machine
@@ -46,6 +49,8 @@ TRIES = 3  # a machine that is busy may start Ray too slowly for Ray's own patie
 NAMES = ("shoal", "torch", "ray", "python")  # what must be the same everywhere
 PREFIX = "shoal-ray-"
 HERE = "this machine"
+ALONE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # whether Ray speaks to other machines at all
+LOOPBACK = "127.0.0.1"  # what a Ray of a run's own listens on, so that no other machine can speak to it
 
 
 @cache
@@ -235,12 +240,12 @@ def session(machine: Machine, wanted: int = STORE) -> Iterator[Session]:
             )
         yield OPEN[0]
         return
-    ray, address, folder = imported(), machine.address, None
+    ray, address, own = imported(), machine.address, None
     mine = not ray.is_initialized()  # else the program around has chosen its Ray
     if mine and address:
         join(ray, address)
     elif mine:
-        folder = begin(ray, wanted)
+        own = begin(ray, wanted)
     found = Session(address)
     OPEN.append(found)
     try:
@@ -254,18 +259,19 @@ def session(machine: Machine, wanted: int = STORE) -> Iterator[Session]:
         if mine:
             with hearing():
                 ray.shutdown()
-        if folder:
+        if own:
             with_token(None)
-            sweep(folder)
+            closed(*own)
 
 
-def begin(ray: Any, wanted: int) -> Path:
-    """Start a Ray of this process's own; gives the folder that it works in."""
+def begin(ray: Any, wanted: int) -> "tuple[subprocess.Popen[bytes], Path]":
+    """Start a Ray of this process's own; gives its watchdog, and the folder that it works in."""
     with_token(secrets.token_hex(32))
     for at in range(TRIES):
         folder = working_folder()
+        dog = watched(folder)
         try:
-            with hearing():
+            with hearing(), marked(folder):
                 ray.init(
                     address="local",
                     num_cpus=os.cpu_count(),
@@ -274,38 +280,71 @@ def begin(ray: Any, wanted: int) -> Path:
                     logging_level=logging.ERROR,
                     object_store_memory=store(wanted),
                     namespace="shoal",
-                    _temp_dir=str(folder),
+                    _temp_dir=str(folder / "ray"),  # Ray lets everybody write there; the folder around it is ours alone
+                    _node_ip_address=LOOPBACK,
                 )
-            return folder
+            return dog, folder
         except Exception as error:
             with hearing():
                 ray.shutdown()
-            sweep(folder)
+            closed(dog, folder)
             if at == TRIES - 1:
                 why = str(error).partition("\n")[0]
                 raise UserError(
                     f"Ray could not be started here ({type(error).__name__}: {why}); --workers 2 works without it"
                 ) from None
         except BaseException:
-            sweep(folder)
+            closed(dog, folder)
             raise
     raise AssertionError
 
 
-def sweep(folder: Path) -> None:
-    """Remove a folder that a Ray worked in, and end whoever still does. A Ray that could not be started leaves helpers
-    behind until this process ends, which would make the next start slower still."""
-    for place in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if place.name != str(os.getpid()) and str(folder).encode() in (place / "cmdline").read_bytes():
-                os.kill(int(place.name), signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
+def watched(folder: Path) -> "subprocess.Popen[bytes]":
+    """A watchdog for a Ray that works in a folder (shoal/fleet/watchdog.py). It hears none of our signals."""
+    words = [sys.executable, "-I", "-S", watchdog.__file__, str(folder), str(os.getpid())]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def closed(dog: "subprocess.Popen[bytes]", folder: Path) -> None:
+    """End whoever still works in a folder, and the watchdog with them."""
+    watchdog.sweep(folder, os.getpid())
+    with suppress(OSError, subprocess.TimeoutExpired):
+        dog.communicate(watchdog.WELL, timeout=2 * watchdog.PATIENCE)
+
+
+@contextmanager
+def marked(folder: Path) -> Iterator[None]:
+    """What is started inside bears the mark of a folder, and listens on this machine alone."""
+    constants: Any = import_module("ray._private.ray_constants")
+    with patched({watchdog.MARK: str(folder), ALONE: "0"}):
+        before = getattr(constants, "ENABLE_RAY_CLUSTER", None)  # it was read from the environment at the import
+        if before is not None:
+            constants.ENABLE_RAY_CLUSTER = False
+        try:
+            yield
+        finally:
+            if before is not None:
+                constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def patched(words: Mapping[str, str]) -> Iterator[None]:
+    """The environment with some words in it, for those who are started inside."""
+    before = {name: os.environ.get(name) for name in words}
+    os.environ.update(words)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def with_token(token: str | None) -> None:
     """Let Ray in this process and those that it starts ask for a token; None: what the user's environment says. Else it
-    would write one into the home folder, for all to read."""
-    compiled = import_module("ray._raylet")
+    would write one into the home folder, for all to read. A Ray that cannot be told so any more has none."""
     for name, value in {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}.items():
         if token is None and name in BEFORE:
             os.environ[name] = BEFORE[name]
@@ -315,8 +354,20 @@ def with_token(token: str | None) -> None:
             if name in os.environ:
                 BEFORE.setdefault(name, os.environ[name])
             os.environ[name] = str(value)
-    compiled.Config.initialize("")  # it has read the environment when it was imported
-    compiled.AuthenticationTokenLoader.instance().reset_cache()
+    if not reread() and token is not None:
+        with_token(None)
+
+
+def reread() -> bool:
+    """Let Ray read the environment again: it did when it was imported. Could it be done? Its names for that are
+    private, and another version may have none."""
+    try:
+        compiled = import_module("ray._raylet")
+        compiled.Config.initialize("")
+        compiled.AuthenticationTokenLoader.instance().reset_cache()
+    except (ImportError, AttributeError, TypeError):
+        return False
+    return True
 
 
 def working_folder() -> Path:

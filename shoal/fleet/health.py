@@ -13,11 +13,11 @@ from math import isfinite
 import torch
 from torch import Tensor
 
+from shoal.agents.engine import crew
+from shoal.agents.evaluate import nets
+from shoal.agents.stack import MEAN, PARAMS, RECORD, STEPS, VAR, Stack
+from shoal.agents.world import World
 from shoal.errors import UserError
-from shoal.fleet.engine import crew
-from shoal.fleet.evaluate import nets
-from shoal.fleet.stack import MEAN, PARAMS, RECORD, STEPS, VAR, Stack
-from shoal.fleet.world import World
 from shoal.learners.loss import errors
 from shoal.settings.groups import Settings
 from shoal.study.health import CAUSES, End, ended
@@ -37,6 +37,11 @@ def ends(stack: Stack) -> list[End]:
     """Which lanes have ended, when and why."""
     found = zip(stack.lanes, stack.ended.tolist(), strict=True)
     return [End(*lane, task, epoch, WORDS[why]) for lane, (task, epoch, why) in found if task]
+
+
+def told(stack: Stack) -> list[str]:
+    """Which lanes have ended, when and why, in sentences."""
+    return ended(ends(stack))
 
 
 def examine(stack: Stack, whole: bool = False) -> None:

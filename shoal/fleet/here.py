@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from shoal.agents import events
+from shoal.agents.stack import PARAMS, RECORD, Stack, grid, start
+from shoal.agents.state import guarded
+from shoal.agents.world import World, joint_lanes, world
 from shoal.data.tasks import JOINT, Lane
-from shoal.errors import SettingsError, Stopped, UserError
-from shoal.fleet import events
+from shoal.errors import SettingsError, UserError
 from shoal.fleet.health import ENDED, ends, examine
 from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure, stamp
-from shoal.fleet.stack import PARAMS, RECORD, Stack, grid, start
-from shoal.fleet.state import guarded
-from shoal.fleet.world import World, joint_lanes, world
 from shoal.learners import memory
 from shoal.mail.audit import audit
 from shoal.mail.bundle import Bundle
@@ -110,7 +110,7 @@ class Here:
             stack.task, stack.epoch = stack.task + 1, 0
         return self.health()
 
-    # The verbs of lanes with clocks of their own (shoal/fleet/events.py), for those whose moment is now
+    # The verbs of lanes with clocks of their own (shoal/agents/events.py), for those whose moment is now
 
     @contextmanager
     def pieces(self, now: float, phase: str, done: int | None = None) -> Iterator[list[tuple[World, Stack]]]:
@@ -288,10 +288,10 @@ class Here:
             if not post.acts:
                 continue
             post.asking, post.verb = True, "ask"
-            mails, silent = spoken(post)
+            mails = spoken(post)
             post.asking = False
             known_kinds(post, mails)
-            found.append(silent or post.send(going(post, mails)))
+            found.append(post.send(going(post, mails)))
         return together(found)
 
     def receive(self, mails: Sequence[Mail]) -> list[str]:
@@ -367,22 +367,19 @@ class Here:
             post.verb = "answer"
             if not post.acts and not questions:
                 continue
-            mails, silent = spoken(post, questions)
-            found.append(silent or post.send(going(post, mails)))
+            found.append(post.send(going(post, spoken(post, questions))))
         return together(found)
 
-    def absorb(self) -> tuple[list[Settled], list[Posted]]:
-        """Make use of what has come, and tell what receivers said of what had been under way, and who is silent because
-        its code has failed."""
-        silent: list[Posted] = []
+    def absorb(self) -> list[Settled]:
+        """Make use of what has come, and tell what receivers said of what had been under way."""
         for post, questions in zip(self.posts, self.questions, strict=True):
             if not post.acts and not questions:
                 continue
-            silent += absorbed(post, questions, post.collect(asked=False) if post.acts else ())
+            absorbed(post, questions, post.collect(asked=False) if post.acts else ())
             audit(post)
             self.waits |= {lane: max(until, self.waits.get(lane, until)) for lane, until in post.waits.items()}
         self.lease.close()
-        return [one for post in self.posts for one in post.settled], silent
+        return [one for post in self.posts for one in post.settled]
 
 
 def steps(fleet: Sequence[tuple[World, Stack]]) -> dict[Lane, int]:
@@ -415,49 +412,22 @@ def together(found: Sequence[Sequence[Posted]]) -> Sequence[Posted]:
     return found[0] if len(found) == 1 else [one for mine in found for one in mine]
 
 
-def spoken(post: Post, *questions: Sequence[Mail]) -> tuple[Sequence[Mail], list[Posted]]:
-    """What a mode says by the verb whose time it is. Where its code fails, its agents here are silent, and the ledger
-    says why; that it writes, or breaks another law, is still an error."""
-    verb, silent = getattr(post.mode, post.verb), []
-    mails: Sequence[Mail] = []
-    with guarded(post.stack, f"the mode `{post.mode.mode}`, before it absorbs,", ()):
-        try:
-            mails = verb(post, *questions)
-            if not isinstance(mails, Bundle) and not all(isinstance(mail, Mail) for mail in mails):
-                raise TypeError(f"`{post.verb}` returns something that is no mail")
-        except (UserError, Stopped, MemoryError):
-            raise
-        except Exception as error:
-            mails, silent = [], post.silence(error)
-    return mails, silent
+def spoken(post: Post, *questions: Sequence[Mail]) -> Sequence[Mail]:
+    """What a mode says by the verb whose time it is; it may not write."""
+    mode = post.mode
+    with guarded(post.stack, f"the mode `{mode.mode}`, before it absorbs,", ()), post.running(post.verb):
+        mails: Sequence[Mail] = getattr(mode, f"{post.verb}s_of")(post, *questions)
+        if not isinstance(mails, Bundle) and not all(isinstance(mail, Mail) for mail in mails):
+            raise TypeError(f"`{post.verb}` returns something that is no mail")
+    return mails
 
 
-def absorbed(post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> list[Posted]:
-    """Let a mode make use of what has come. Where its code fails, all that it has written is undone, as if nothing had
-    come to its agents here, and the ledger says why; that it writes what is another's is still an error."""
+def absorbed(post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+    """Let a mode make use of what has come; it writes what is its own."""
     mode, stack = post.mode, post.stack
-    owners = PARAMS, RECORD, mode.owner, *mode.writes
-    before = {
-        owner: {name: (tensor, tensor.clone()) for name, tensor in stack.of(owner).items()}
-        for owner in owners
-        if owner in stack.states
-    }
-    with guarded(stack, f"the mode `{mode.mode}`", owners):
-        try:
-            mode.absorb(post, questions, answers)
-        except (UserError, Stopped, MemoryError):
-            raise
-        except Exception as error:
-            for owner in (one for one in owners if one in stack.states):
-                state, held = stack.of(owner), before.get(owner, {})
-                for name in state.keys() - held.keys():
-                    del state[name]
-                for name, (tensor, value) in held.items():
-                    tensor.copy_(value)
-                    if state.get(name) is not tensor:
-                        state[name] = tensor
-            return post.silence(error)
-    return []
+    owners = RECORD, mode.owner, *mode.writes, *([PARAMS] if mode.writes_weights else [])
+    with guarded(stack, f"the mode `{mode.mode}`", owners), post.running("absorb"):
+        mode.absorbs_of(post, questions, answers)
 
 
 def going(post: Post, mails: Sequence[Mail]) -> Sequence[Mail]:

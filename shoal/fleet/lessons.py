@@ -1,17 +1,15 @@
 """What a stack does in a task: what comes before, an epoch, a measurement, what comes after."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import torch
 from torch import Tensor
 
-from shoal.data.tasks import JOINT
-from shoal.fleet import events
-from shoal.fleet.engine import THREADS, crew
-from shoal.fleet.evaluate import accuracy
-from shoal.fleet.health import judge
-from shoal.fleet.stack import (
+from shoal.agents import events
+from shoal.agents.engine import THREADS, crew
+from shoal.agents.evaluate import accuracy
+from shoal.agents.stack import (
     CLOCK,
     MEAN,
     MODEL,
@@ -25,12 +23,15 @@ from shoal.fleet.stack import (
     grid,
     sharing_state,
 )
-from shoal.fleet.state import guarded
-from shoal.fleet.world import World
+from shoal.agents.state import guarded
+from shoal.agents.world import World
+from shoal.data.tasks import JOINT
+from shoal.fleet.health import judge
 from shoal.learners.contract import Learner
+from shoal.learners.in_kernel import undivided
 from shoal.learners.memory import remember
-from shoal.learners.step import undivided
 from shoal.mail import privacy
+from shoal.own_code import at_moment, failed, for_whom, in_gradient, is_ours, running
 
 Fleet = Sequence[tuple[World, Stack]]
 
@@ -47,6 +48,7 @@ def begin(world: World, stack: Stack) -> None:
         with (
             spared(stack, world.missed(stack.task)),
             guarded(stack, f"the learner `{learner.method}`", allowed(learner)),
+            learning(learner, "begin", stack),
         ):
             learner.begin(world, stack)
 
@@ -56,7 +58,11 @@ def end(world: World, stack: Stack) -> None:
     learner, task = world.settings.learner, stack.task
     missed = world.missed(task)
     if task >= world.settings.tasks.initial - 1:
-        with spared(stack, missed), guarded(stack, f"the learner `{learner.method}`", allowed(learner)):
+        with (
+            spared(stack, missed),
+            guarded(stack, f"the learner `{learner.method}`", allowed(learner)),
+            learning(learner, "end", stack),
+        ):
             learner.end(world, stack)
         judge(world, stack)
         if missed:
@@ -109,8 +115,50 @@ def spared(stack: Stack, rows: Sequence[int]) -> Iterator[None]:
 def learn_piece(world: World, stack: Stack, epoch: int) -> None:
     """One epoch of a piece."""
     learner = world.settings.learner
-    with guarded(stack, f"the learner `{learner.method}`", allowed(learner)):
+    with (
+        guarded(stack, f"the learner `{learner.method}`", allowed(learner)),
+        learning(learner, "epoch", stack),
+        at_moment(lambda: for_whom(stack.lanes, stack.task, stack.epoch)),
+        backwards(world, stack),
+        intact(world, learner),
+    ):
         learner.epoch(world, stack, epoch)
+
+
+def learning(learner: Learner, verb: str, stack: Stack) -> AbstractContextManager[None]:
+    """What goes wrong inside goes wrong in a verb of the learner."""
+    what = f"`{verb}` of the learner `{learner.method}`"
+    return running(learner, what, lambda: for_whom(stack.lanes, stack.task, stack.epoch))
+
+
+@contextmanager
+def backwards(world: World, stack: Stack) -> Iterator[None]:
+    """Where torch cannot follow a loss back to the weights, what of it is not shoal's own is at fault."""
+    try:
+        yield
+    except RuntimeError as error:
+        settings = world.settings
+        nets = [(f"the net `{settings.model}`", getattr(world.model, "make", world.model))]
+        terms: list[tuple[str, object]] = [(f"the penalty of `{one.owner}`", one) for one in settings.sharing]
+        terms.append((f"the penalty of `{settings.learner.owner}`", settings.learner))
+        theirs = [name for name, thing in (*nets, *terms) if not is_ours(thing)]
+        if not theirs or not in_gradient(error):
+            raise
+        where = for_whom(stack.lanes, stack.task, stack.epoch)
+        raise failed(error, f"the gradient of {' or '.join(theirs)}", where) from error
+
+
+@contextmanager
+def intact(world: World, learner: Learner) -> Iterator[None]:
+    """Raise if a learner writes into the data, which all agents share."""
+    shared = [("inputs", world.inputs), ("train.rows", world.train.rows), ("train.labels", world.train.labels)]
+    before = [tensor._version for _, tensor in shared]
+    yield
+    for (name, tensor), version in zip(shared, before, strict=True):
+        if tensor._version != version:
+            raise TypeError(
+                f"the learner `{learner.method}` wrote `world.{name}`, which all agents learn from; copy it first"
+            )
 
 
 def allowed(learner: Learner) -> tuple[str, ...]:
@@ -121,6 +169,13 @@ def allowed(learner: Learner) -> tuple[str, ...]:
 def measure(world: World, stack: Stack, point: int, during: bool) -> None:
     """Test every task so far and write the accuracies at a grid point (docs/protocol.md, section 4); `during` the
     current task, the learner says how well it does there."""
+    with at_moment(lambda: for_whom(stack.lanes, stack.task, stack.epoch)):
+        tested(world, stack, point, during)
+    stamp(world, stack, point)
+
+
+def tested(world: World, stack: Stack, point: int, during: bool) -> None:
+    """What `measure` writes of accuracies."""
     task = stack.task
     now = stack.accuracy[:, task, point]
     if stack.moved.any() or task < world.settings.tasks.initial:
@@ -130,9 +185,9 @@ def measure(world: World, stack: Stack, point: int, during: bool) -> None:
         before = stack.accuracy[:, task - 1, -1] if point == 0 else stack.accuracy[:, task, point - 1]
         now[:, :task] = before[:, :task]
     learner = world.settings.learner
-    now[:, task] = learner.now(world, stack) if during else accuracy(world, stack, "test", [task])[:, 0]
+    with learning(learner, "now", stack):
+        now[:, task] = learner.now(world, stack) if during else accuracy(world, stack, "test", [task])[:, 0]
     now[(world.ends <= task) | stack.gone] = torch.nan  # nothing is measured of a stream or a lane that has ended
-    stamp(world, stack, point)
 
 
 def stamp(world: World, stack: Stack, point: int) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shoal.agents.stack import Stack, joined
+from shoal.agents.world import World, joint_lanes
 from shoal.data.tasks import Lane
 from shoal.errors import StaffError, UserError
 from shoal.fleet.here import Health, Here
-from shoal.fleet.stack import Stack, joined
-from shoal.fleet.world import World, joint_lanes
 from shoal.mail.ledger import Ledger
 from shoal.study.health import End
 
@@ -66,10 +66,11 @@ class Crew:
 
     def recover(self, loss: LostError, stacks: Sequence[Stack] | None) -> None:
         """Go on from some stacks after a worker has ended, but not if that has come to nothing several times."""
+        assert self.workers is not None
+        clock, tries = (stacks[0].task, stacks[0].epoch) if stacks else (0, 0), 0
+        self.losses[clock] += 1  # once, though several may have ended together
         while True:
-            clock = (stacks[0].task, stacks[0].epoch) if stacks else (0, 0)
-            self.losses[clock] += 1
-            if self.losses[clock] >= LOSSES:
+            if self.losses[clock] >= LOSSES or tries > len(self.workers.deals):
                 raise StaffError(
                     f"{loss}, and {LOSSES} times in all since task {clock[0] + 1}, epoch {clock[1]}; what was saved is "
                     "whole: see that workers have enough memory, or take fewer, then start the run again to go on from "
@@ -78,7 +79,7 @@ class Crew:
             try:
                 self.restart(stacks)
             except LostError as another:
-                loss = another
+                loss, tries = another, tries + 1
             else:
                 return
 

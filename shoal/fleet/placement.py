@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import networkx as nx  # type: ignore[import-untyped]
 
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.fleet.world import World
 
 Traffic = Mapping[tuple[int, int], float]  # bytes that go from one agent to another in a run, at most
 REFINED = 2000  # agents; a cut through more of them is not improved by exchanging pairs, which would take minutes

@@ -21,15 +21,17 @@ from weakref import WeakSet
 import numpy as np
 import torch
 
+from shoal.agents.engine import THREADS, keep_memory
+from shoal.agents.world import World
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
-from shoal.fleet.engine import THREADS, keep_memory
 from shoal.fleet.members import LostError
 from shoal.fleet.placement import deal
 from shoal.fleet.workers import SENDING, Handle, Served, Workers, addressed, headcount, letters
-from shoal.fleet.world import World
+from shoal.own_code import told_apart
 
+DONE = "done"  # what a driver says last
 ALIGNED = 64  # bytes: where an array may begin in a file
 LOCK = threading.Lock()  # several runs of one program may start processes
 ALIVE: "WeakSet[Process]" = WeakSet()
@@ -127,11 +129,20 @@ class Process:
 
     def close(self) -> None:
         """End the process."""
-        self.pipe.close()
+        dismiss(self.pipe)
         self.process.join(5)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
+
+
+def dismiss(pipe: Connection) -> None:
+    """Say to a process at the other end that its work is done. One that hears nothing more knows that its driver has
+    ended, and removes what that has left."""
+    with suppress(OSError, ValueError):
+        if not pipe.closed:
+            pipe.send_bytes(pickle.dumps((DONE, ())))
+    pipe.close()
 
 
 def serve(pipe: Connection) -> None:
@@ -146,6 +157,9 @@ def serve(pipe: Connection) -> None:
         try:
             verb, arguments = pickle.loads(pipe.recv_bytes())
         except (EOFError, ConnectionError):
+            orphaned(bank)
+            break
+        if verb == DONE:
             break
         try:
             if verb == "open":
@@ -153,7 +167,8 @@ def serve(pipe: Connection) -> None:
                 bank, arguments = data.file, (settings, data.opened(), *rest)
             if verb == "receive":
                 arguments = (arguments[0], *map(pickle.loads, arguments[1:]))
-            answer = True, served.act(verb, arguments)
+            with told_apart():
+                answer = True, served.act(verb, arguments)
             if verb in SENDING:  # parcels are not opened on their way
                 receipt, parcels = answer[1]
                 answer = True, (receipt, [None if parcel is None else pickle.dumps(parcel, 5) for parcel in parcels])
@@ -167,7 +182,11 @@ def serve(pipe: Connection) -> None:
             pipe.send_bytes(content)
         except ConnectionError:  # whoever drove the run has ended, or given it up
             break
-    with suppress(OSError):  # that of a run whose driver was killed
+
+
+def orphaned(bank: Path) -> None:
+    """Remove the data of a run whose driver was killed. A driver that is there does so itself, when nobody needs it."""
+    with suppress(OSError):
         bank.unlink()
 
 
@@ -257,7 +276,7 @@ def deaf() -> Iterator[None]:
 def close(members: Sequence[Any]) -> None:
     """End processes, all at once, so that none waits for another to end."""
     for member in members:
-        member.pipe.close()
+        dismiss(member.pipe)
     for member in members:
         member.close()
 

@@ -8,12 +8,12 @@ from math import inf
 
 import torch
 
-from shoal.fleet.events import AFTER, BEFORE, SHORT
+from shoal.agents.events import AFTER, BEFORE, SHORT
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.fleet.health import gone_all
 from shoal.fleet.here import Health
 from shoal.fleet.members import Crew, LostError, mustered
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
 from shoal.mail.post import Observe
 from shoal.sharing.exchange import meet, meet_some
 from shoal.study.health import End
@@ -146,7 +146,7 @@ def learn_task(crew: Crew, task: int, done: int, watch: Watch, observe: Observe 
 
 
 def go_on(crew: Crew, watch: Watch, observe: Observe | None) -> None:
-    """All lanes by their own clocks, from one moment at which any of them acts to the next (shoal/fleet/events.py).
+    """All lanes by their own clocks, from one moment at which any of them acts to the next (shoal/agents/events.py).
 
     At a moment, who has learned a task's last epoch ends it; modes act that come after epochs; who has the next task
     goes on to it; modes act that come before epochs; tasks begin; and all learn an epoch, which takes them its time. A

@@ -3,9 +3,9 @@
 from math import prod
 from typing import NamedTuple
 
+from shoal.agents.engine import THREADS
 from shoal.data.bank import Bank
 from shoal.errors import SettingsError
-from shoal.fleet.engine import THREADS
 from shoal.machine import free
 from shoal.models.contract import Model
 from shoal.models.table import build
@@ -17,6 +17,7 @@ FLOAT, WHOLE = 4, 8  # bytes
 MOST = 10**30  # bytes: beyond, it does not matter
 PROGRAM = 150 * 10**6  # bytes of what shoal is made of
 DEEP = 1000
+LAYERS, MANY, MAKING = 10_000, 5_000, 1e-3  # layers at most; agents that one is told of, and seconds for each
 ROW = 80  # bytes of a measurement while its table is made
 EDGE = 1200  # bytes of a directed edge: its limits, its ends, what it has carried
 MESSAGE = 250  # bytes of a message in the ledger and its table
@@ -81,7 +82,7 @@ def of_kind(settings: Settings, bank: Bank, model: Model, lanes: int) -> dict[st
     tasks, learner = settings.tasks, settings.learner
     row = read(bank, model)
     # With Adam's two moments; and who adds to the loss keeps what weights are compared with.
-    copies = 3 + 2 * sum(hasattr(one, "penalty") for one in (learner, *settings.sharing))
+    copies = 3 + 2 * (bool(learner.additions()) + sum(bool(mode.additions()) for mode in settings.sharing))
     nets = lanes * (model.numbers * FLOAT * copies + learner.holds(settings, model))
     images = sum(each(settings, bank).values())
     used = min(len(bank), lanes * tasks.count * images)
@@ -168,6 +169,28 @@ def learning(settings: Settings, bank: Bank, model: Model, lanes: int) -> float:
 def bounded(number: int) -> float:
     """A number that floats can hold."""
     return float(min(number, MOST))
+
+
+def sensible(settings: Settings) -> None:
+    """Raise for nets of so many layers that to make one would take hours, from the numbers alone."""
+    depth = max(settings.of(name).net.depth for name in settings.names)
+    if depth > LAYERS:
+        raise SettingsError(
+            f"net.depth = {depth:,} is more than anything learns through, at most {LAYERS:,} are made; lower it, "
+            "or say --yes (in Python, run(yes=True)) if you mean it"
+        )
+
+
+def word(settings: Settings, bank: Bank) -> str:
+    """What to say before worlds are made, if that takes a while; from the numbers alone."""
+    lanes = settings.agents * settings.seeds
+    if lanes < MANY:
+        return ""
+    making = lasting(bounded(lanes) * MAKING)
+    return (
+        f"{lanes:,} agents of all seeds are made first, which takes about {making}; the run needs about "
+        f"{size(settings, bank)}"
+    )
 
 
 def affordable(settings: Settings, bank: Bank) -> None:

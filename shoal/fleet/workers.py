@@ -16,13 +16,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from shoal.agents.stack import Stack
+from shoal.agents.world import World, joint_lanes, worlds
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.fleet.here import Here
 from shoal.fleet.members import Member
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World, joint_lanes, worlds
 from shoal.mail.bundle import Links, Lot
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import ACCEPTED, Envelope, Mail, envelope_of, pack, unpack

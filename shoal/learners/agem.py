@@ -8,13 +8,14 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
+from shoal.learners.additions import common_units
 from shoal.learners.batches import Batch, generators, remembered
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only, remembering
 from shoal.learners.rehearsal import relearned
-from shoal.learners.step import Part, Tensors, common_units, unwritten
+from shoal.learners.step import Part, Tensors, unwritten
 from shoal.learners.usual import Turn, usage_of, usual_epoch
 from shoal.settings.groups import Settings
 
@@ -46,7 +47,7 @@ class AGEM(Learner):
         parts: dict[str, Part] = {name: (slice(0, units),) for name, units in common_units(world).items()}
         with unwritten(stack, ~batch.weight.any(1)):
             wanted = relearned(world, stack, parts, past, usage_of(world, stack))
-        return Turn(lambda found: projected(found, wanted))
+        return Turn((lambda found: projected(found, wanted),))
 
 
 def projected(found: Tensors, wanted: Tensors) -> Tensors:

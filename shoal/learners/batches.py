@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.compiled.orders import as_numpy, shuffled
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
 from shoal.learners import memory as memories
 from shoal.learners import received as buffers
 from shoal.models.dropout import Source
@@ -80,9 +80,18 @@ class Batch(NamedTuple):
     task: Tensor  # [L, B]
 
 
-def pool(world: World, stack: Stack, task: int, past: bool, received: bool = True, held: Pool | None = None) -> Pool:
+def pool(
+    world: World,
+    stack: Stack,
+    task: int,
+    past: bool,
+    received: bool = True,
+    held: Pool | None = None,
+    earlier: bool = False,
+) -> Pool:
     """The training set of `task`, or what is `held` instead, followed by the replay memories of the tasks before it if
-    `past`, and by what others have sent for these tasks if `received`. Parts are views wherever they can be."""
+    `past`, and by what others have sent if `received`: for the task and, with `past` or `earlier`, those before it.
+    Parts are views wherever they can be."""
     held = trained(world, [task]) if held is None else held
     memory, shared, parts, fills = stack.of(memories.OWNER), stack.of(buffers.OWNER), [*held.parts], []
 
@@ -95,7 +104,7 @@ def pool(world: World, stack: Stack, task: int, past: bool, received: bool = Tru
     if past and task and memory["y"].shape[2]:
         add(memory, 0, task, memory["y"].shape[2])
     own = sum(part.y.shape[1] for part in parts)
-    first = 0 if past else task
+    first = 0 if past or earlier else task
     if received and shared["y"].shape[2] and (room := int(shared["fill"].numpy()[:, first : task + 1].max())):
         add(shared, first, task + 1, room)
     if not fills:

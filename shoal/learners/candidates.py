@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.agents.engine import crew
+from shoal.agents.evaluate import accuracy
+from shoal.agents.stack import MEAN, MODEL, PARAMS, STEPS, VAR, Stack
+from shoal.agents.state import State
+from shoal.agents.world import World
+from shoal.data.scenarios import by_name
 from shoal.errors import SettingsError
-from shoal.fleet.engine import crew
-from shoal.fleet.evaluate import accuracy
-from shoal.fleet.stack import MEAN, MODEL, PARAMS, STEPS, VAR, Stack
-from shoal.fleet.state import State
-from shoal.fleet.world import World
 from shoal.learners import memory
 from shoal.learners.modular import Growth
 from shoal.models.contract import Usage
@@ -170,8 +171,8 @@ def adopt_all(world: World, stack: Stack, rows: np.ndarray, parts: Mapping[str, 
     if all(name in parts for name in model.heads):
         theirs = parts["classes"].cpu().long().numpy()
         own = np.array([world.row[stack.lanes[row]] for row in rows.tolist()])
-        grows = world.settings.tasks.heads == "grow"  # there all outputs stand for the same classes everywhere
-        local = theirs if grows else world.outputs[own[:, None], task, theirs]
+        named = by_name(world.settings.tasks)  # there all outputs stand for the same classes everywhere
+        local = theirs if named else world.outputs[own[:, None], task, theirs]
         for name in model.heads:
             stack.params[name][at, task] = 0
             for place in reversed(range(theirs.shape[1])):  # of a class that is said twice, the first counts

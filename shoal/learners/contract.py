@@ -1,6 +1,6 @@
 """The contract of learners: settings that come with verbs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import (
@@ -12,30 +12,33 @@ from pydantic import (
     model_serializer,
 )
 
-from shoal.settings.part import LATER, Part
+from shoal.settings.part import LATER, Part, named
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from shoal.fleet.stack import Stack
-    from shoal.fleet.world import World
+    from shoal.agents.stack import Stack
+    from shoal.agents.world import World
+    from shoal.learners.additions import Addition
     from shoal.learners.step import Tensors
     from shoal.models.contract import Model
     from shoal.settings.groups import Settings
+    from shoal.sharing.contract import Sharing
 
 
 class Learner(Part):
     """How an agent learns its tasks: the settings of every learner and its own, and what it does before, in and after a
     task, for all lanes of a stack at once. `shoal.learners.table.LEARNERS` lists the learners.
 
-    It keeps state under its own name, and may write what it lists in `writes` through the functions of those owners. A
-    learner that adds to the loss has `acts` and `penalty` (`Penalises` in shoal/learners/step.py).
+    It keeps state under its own name, and may write what it lists in `writes` through the functions of those owners.
     """
 
     writes: ClassVar[tuple[str, ...]] = ()
     later: ClassVar[tuple[str, ...]] = ("fresh_adam",)  # settings that mean nothing while the initial tasks are learned
     example: ClassVar[Mapping[str, Any]] = {}  # settings with which it shows what it does in a tiny fleet, for tests
     serves: ClassVar[tuple[str, ...]] = ("task", "one", "grow")  # the `tasks.heads` that it makes sense with
+    earlier: ClassVar[bool] = True  # does it learn from what others send for tasks that are finished?
+    fixed: ClassVar[str] = ""  # why it cannot go on with more tasks than it began with, to follow "because"
     plain: ClassVar[bool] = False  # do the steps of an epoch follow each other, with nothing between them or added?
     method: str = Field(description="how agents learn; else modular for modular nets and replay for others")
     epochs: PositiveInt = Field(100, description="epochs per task")
@@ -51,6 +54,10 @@ class Learner(Part):
         description="steps per task, dealt evenly to its epochs, instead of one pass over the images in each",
         json_schema_extra=LATER,
     )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        named(cls, Learner)
 
     @property
     def door(self) -> str:
@@ -81,6 +88,17 @@ class Learner(Part):
         known."""
         return ""
 
+    def unused(self, modes: "Iterable[Sharing]") -> str:
+        """What agents would be sent for nothing, in a sentence that is shown before a run; empty: nothing."""
+        asks = [mode.mode for mode in modes if mode.room and getattr(mode, "scope", "all") != "current"]
+        if self.earlier or not asks:
+            return ""
+        return (
+            f"the learner `{self.method}` learns nothing from rows of finished tasks, and `{'`, `'.join(asks)}` can "
+            'bring such rows; share rows of the current task alone (scope = "current", where a mode has it), or use '
+            "another learner"
+        )
+
     def suits(self, settings: "Settings") -> None:
         """Raise if this learner cannot serve such agents."""
 
@@ -102,6 +120,10 @@ class Learner(Part):
 
         usual_epoch(world, stack, epoch, past=False)
 
+    def additions(self) -> tuple["Addition", ...]:
+        """What it adds to every step (shoal/learners/additions.py): a term in the loss, say."""
+        return ()
+
     def end(self, world: "World", stack: "Stack") -> None:
         """What comes after the last epoch of a task, or of the initial tasks."""
 
@@ -112,6 +134,6 @@ class Learner(Part):
 
     def now(self, world: "World", stack: "Stack") -> "Tensor":
         """The test accuracy [L] of the current task while it is learned."""
-        from shoal.fleet.evaluate import accuracy
+        from shoal.agents.evaluate import accuracy
 
         return accuracy(world, stack, "test", [stack.task])[:, 0]

@@ -13,8 +13,9 @@ from shoal.learners.plain import with_heads
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from shoal.fleet.stack import Stack
-    from shoal.fleet.world import World
+    from shoal.agents.stack import Stack
+    from shoal.agents.world import World
+    from shoal.learners.additions import Addition
     from shoal.learners.step import Frame, Part
     from shoal.settings.groups import Settings
 
@@ -31,6 +32,7 @@ class Decomposed(Learner):
     """
 
     serves: ClassVar[tuple[str, ...]] = ("task",)
+    earlier: ClassVar[bool] = False  # what a task has learned stays as it is
     method: Literal["decomposed"] = "decomposed"
     sparse: NonNegativeFloat = Field(1e-3, description="how much entries of parts cost, and the least that is kept")
     drift: NonNegativeFloat = Field(100.0, description="how hard the base is held; choose it on validation data")
@@ -66,6 +68,11 @@ class Decomposed(Learner):
         stack.moved[:] = True
         own_epoch(world, stack, epoch, self.method, parts)
 
+    def additions(self) -> tuple["Addition", ...]:
+        from shoal.learners.additions import penalised
+
+        return (penalised(self.owner, self.acts, self.penalty),)
+
     def acts(self, world: "World", stack: "Stack", parts: Mapping[str, "Part"]) -> bool:
         from shoal.models.decomposed import BASE, PART
 
@@ -86,7 +93,7 @@ class Decomposed(Learner):
 
     def end(self, world: "World", stack: "Stack") -> None:
         """Prune the part of the task and make what it attended to a portion of it; from now on hold the base."""
-        from shoal.fleet.stack import MODEL
+        from shoal.agents.stack import MODEL
         from shoal.models.decomposed import ATTEND, BASE, LAST, OTHERS, PART, SCALE
 
         state, kept, params = stack.of(self.owner), stack.of(MODEL), stack.params
@@ -108,7 +115,7 @@ class Decomposed(Learner):
 
 def hear(stack: "Stack", row: int, slot: int, slots: int, part: "Tensor") -> None:
     """Let a lane attend to the part that a neighbour has sent, in one of so many slots, until the end of its task."""
-    from shoal.fleet.stack import MODEL
+    from shoal.agents.stack import MODEL
     from shoal.models.decomposed import LAST, OTHERS
 
     kept = stack.of(MODEL)

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.learners import reservoir
 from shoal.learners.batches import Batch, generators
 from shoal.learners.contract import Learner
@@ -27,6 +27,7 @@ class DER(Learner):
     that were kept with them.
     """
 
+    fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["der"] = "der"
     replayed: PositiveInt = Field(64, description="remembered images in every step")
     alpha: NonNegativeFloat = Field(0.5, description="how much what was said of memories counts")
@@ -49,6 +50,7 @@ class DERpp(Learner):
     The loss of DER, plus beta times the mean loss of memories that are drawn for themselves.
     """
 
+    fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["derpp"] = "derpp"
     replayed: PositiveInt = Field(64, description="remembered images in every step, once for each of the two")
     alpha: NonNegativeFloat = Field(0.5, description="how much what was said of memories counts")
@@ -83,4 +85,4 @@ def rehearse(
             more.append((beta, relearned(world, stack, parts, again, reservoir.usage(world, stack, again, rngs))))
             old = Batch(*(torch.cat(pair, 1) for pair in zip(old, again, strict=True)))
     reservoir.add(state, batch, rngs, reservoir.logits(world, stack, batch))
-    return Turn(lambda found: added(found, *more), also=old)
+    return Turn((lambda found: added(found, *more),), also=old)

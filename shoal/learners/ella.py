@@ -6,10 +6,10 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from shoal.agents.stack import Stack, grid
+from shoal.agents.world import World
 from shoal.data.tasks import JOINT
 from shoal.errors import SettingsError
-from shoal.fleet.stack import Stack, grid
-from shoal.fleet.world import World
 from shoal.learners.closed import linear, logistic, posed, sparse
 from shoal.learners.contract import Learner
 from shoal.learners.plain import with_heads
@@ -31,6 +31,7 @@ class Ella(Learner):
     solved again for all tasks so far. There are no steps: an epoch is a round in which agents can agree."""
 
     serves: ClassVar[tuple[str, ...]] = ("task",)
+    earlier: ClassVar[bool] = False  # what a task has learned stays as it is
     method: Literal["ella"] = "ella"
     epochs: PositiveInt = Field(20, description="rounds of agreement on the dictionary per task (sharing colla)")
     ridge: PositiveFloat = Field(0.1, description="how much the fit of a single task is held back")

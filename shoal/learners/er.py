@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.learners import reservoir
 from shoal.learners.batches import Batch, generators, remembered
 from shoal.learners.contract import Learner
@@ -26,6 +26,7 @@ class ER(Learner):
     Where `replay` goes through the new task and all memories in one pass, here each step draws its memories anew.
     """
 
+    fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["er"] = "er"
     replayed: PositiveInt = Field(64, description="remembered images in every step")
     keep: Literal["stream", "task"] = Field(
@@ -67,4 +68,4 @@ class ER(Learner):
                 return remembered / (new + remembered).clamp(min=1)
             return torch.full_like(new, stack.task / (stack.task + 1))
 
-        return Turn(lambda found: mixed(batch, old, share, found, slopes), also=old)
+        return Turn((lambda found: mixed(batch, old, share, found, slopes),), also=old)

@@ -8,8 +8,8 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.learners import reservoir
 from shoal.learners.batches import Batch, generators
 from shoal.learners.contract import Learner
@@ -29,6 +29,7 @@ class ERACE(Learner):
     """
 
     serves: ClassVar[tuple[str, ...]] = ("grow",)
+    fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["er-ace"] = "er-ace"
     replayed: PositiveInt = Field(64, description="remembered images in every step")
 
@@ -54,7 +55,8 @@ class ERACE(Learner):
         if first or not old.weight.any():
             return Turn()
         slopes = relearned(world, stack, parts, old, reservoir.usage(world, stack, old, rngs))
-        return Turn(lambda found: added(found, (1.0, slopes)), usage={OPEN: open_to(world, stack, batch)}, also=old)
+        changes = (lambda found: added(found, (1.0, slopes)),)
+        return Turn(changes, usage={OPEN: open_to(world, stack, batch)}, also=old)
 
 
 def open_to(world: World, stack: Stack, batch: Batch) -> Tensor:

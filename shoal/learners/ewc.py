@@ -7,12 +7,13 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from shoal.fleet.engine import parted
-from shoal.fleet.stack import MODEL, Stack
-from shoal.fleet.world import World
+from shoal.agents.engine import parted
+from shoal.agents.stack import MODEL, Stack
+from shoal.agents.world import World
+from shoal.learners.additions import Addition, common_units, penalised, tangent, trains_body
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only, with_classes
-from shoal.learners.step import Frame, Part, Tensors, common_units, tangent, trains_body
+from shoal.learners.step import Frame, Part, Tensors
 from shoal.models import heads
 from shoal.rng import key
 from shoal.settings.groups import Settings
@@ -84,6 +85,9 @@ class EWC(Learner):
             for name, one in slopes.items():
                 total[name] += torch.einsum("nc,nc...->...", chance, one.square()) / len(x)
         return total
+
+    def additions(self) -> tuple[Addition, ...]:
+        return (penalised(self.owner, self.acts, self.penalty, self.pull),)
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return len(stack.of(self.owner)) > 0 and trains_body(world, parts)

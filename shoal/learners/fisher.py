@@ -8,14 +8,15 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
+from shoal.agents.engine import crew, each
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.compiled import steps as kernel
-from shoal.fleet.engine import crew, each
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
 from shoal.learners import loss
 from shoal.learners.batches import Batch, batch_size, batches, generators, pool
 from shoal.learners.growth import cuts, slots
-from shoal.learners.step import Part, Tensors, gradients, read, together
+from shoal.learners.in_torch import autograd
+from shoal.learners.step import Part, Step, Tensors, read, together
 from shoal.learners.usual import usage_of
 from shoal.models import heads
 from shoal.models.by_hand import Note
@@ -50,7 +51,7 @@ def by_batch(world: World, stack: Stack) -> Tensors:
     parts, usage, shown = frame(world, stack)
     function = partial(task_loss, world.model, parts, world.engine == "loop")
     for batch in batches(held, rngs, batch_size(world, held)):
-        for name, gradient in gradients(world, stack, function, (batch, usage), parts, shown).items():
+        for name, gradient in autograd(world, stack, function, (batch, usage), parts, shown).items():
             total[name] += gradient.square()  # zero for a lane without an image in this batch
         steps += batch.weight.any(1)
     steps = steps.clamp(min=1)
@@ -105,7 +106,7 @@ def by_products(world: World, stack: Stack, model: Modular | Monolithic, batch: 
     """
     parts, usage, shown = frame(world, stack)
     images = batch.weight.sum(1).clamp(min=1)
-    told = kernel.described(world, stack, batch, parts, None, usage, shown) if world.compiled else None
+    told = kernel.described(world, stack, Step(batch, parts, None, usage, shown)) if world.compiled else None
     if told is not None:
         found = kernel.squares(world, stack, told, parts)
         return {name: one.div_(images.view(-1, *[1] * (one.ndim - 1))).clamp_(min=0) for name, one in found.items()}

@@ -15,8 +15,8 @@ from shoal.learners.plain import with_heads
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from shoal.fleet.stack import Stack
-    from shoal.fleet.world import World
+    from shoal.agents.stack import Stack
+    from shoal.agents.world import World
     from shoal.learners.step import Part, Tensors
     from shoal.settings.groups import Settings
 
@@ -30,6 +30,7 @@ class Frozen(Learner):
     """
 
     serves: ClassVar[tuple[str, ...]] = ("task",)
+    earlier: ClassVar[bool] = False  # what a task has learned stays as it is
     method: Literal["frozen"] = "frozen"
     combine: bool = Field(
         False, description="does a task begin with a mixture of the scores of all tasks before it (masked nets)?"

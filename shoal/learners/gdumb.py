@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
+from shoal.data.scenarios import by_name
 from shoal.learners import reservoir
 from shoal.learners.anew import anew
 from shoal.learners.batches import Images, Pool, generators, trained
@@ -26,6 +27,7 @@ class GDumb(Learner):
     """
 
     example: ClassVar[Mapping[str, Any]] = {"memory": 20}
+    fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["gdumb"] = "gdumb"
 
     def suits(self, settings: Settings) -> None:
@@ -56,7 +58,7 @@ class GDumb(Learner):
 
             def named(held: Mapping[str, Tensor] | Pool, row: int = row) -> np.ndarray:
                 y, task = (held.y, held.task) if isinstance(held, Pool) else (held["y"], held["task"])
-                own = task[row] if tasks.heads != "grow" else torch.zeros_like(task[row])
+                own = task[row] if not by_name(tasks) else torch.zeros_like(task[row])
                 found: np.ndarray = (own * world.open.shape[2] + y[row]).cpu().numpy()
                 return found
 

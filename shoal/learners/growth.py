@@ -4,11 +4,12 @@
 import torch
 from torch import Tensor
 
-from shoal.fleet.stack import MODEL, Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import MODEL, Stack
+from shoal.agents.world import World
 from shoal.learners.batches import batch_size, passes, pool, source
 from shoal.learners.candidates import FROZEN, growing, modular, one_of, trying
-from shoal.learners.step import Part, Steps
+from shoal.learners.in_kernel import backend
+from shoal.learners.step import Part, Step
 from shoal.learners.usual import dropped, initial_epoch
 from shoal.models.contract import Usage
 from shoal.models.dropout import Source, Undrawn
@@ -51,7 +52,7 @@ def assimilate(world: World, stack: Stack, epoch: int) -> None:
     with_: dict[str, Part] = {**dict.fromkeys(model.block.names, (last,)), **without}
     bits, further = source(stack, "dropout", task, epoch), source(stack, "dropout", "spare", task, epoch)
     tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
-    hidden, steps = slots(world, stack, width, tried), Steps(world, stack)
+    hidden, steps = slots(world, stack, width, tried), backend(world, stack)
     wide, narrow = cuts(model, width, width), cuts(model, slot, width)
     for turn, pick in enumerate(passes(world, held, stack, epoch, size, "assimilate")):
         if turn == 0 or model.spare:
@@ -59,9 +60,9 @@ def assimilate(world: World, stack: Stack, epoch: int) -> None:
             shown = slots(world, stack, width, tried & ~chosen)
             active = dict.fromkeys(model.block.names, (chosen & ~frozen)[:, last])
         masked = shown | trial_masks(world, stack, bits, further, size, slot)
-        steps.take(pick, with_, task, masked, wide, active)
+        steps.take(Step(pick, with_, task, masked, wide, active))
         masked = hidden | dropped(world, stack, bits, model.soft_masks(size, slot))
-        steps.take(pick, without, task, masked, narrow)
+        steps.take(Step(pick, without, task, masked, narrow))
     steps.finish()
 
 
@@ -78,7 +79,7 @@ def adapt(world: World, stack: Stack, epoch: int) -> None:
     width = slot + 1 + model.spare
     bits, further = source(stack, "dropout", task, epoch), source(stack, "dropout", "spare", task, epoch)
     tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
-    alive, steps = stack.of(MODEL)["alive"], Steps(world, stack)
+    alive, steps = stack.of(MODEL)["alive"], backend(world, stack)
     for turn, pick in enumerate(passes(world, held, stack, epoch, size, "adapt")):
         for modules, hidden in ((width, tried & ~one_of(tried, turn)), (slot, tried)):
             if modules == width:
@@ -89,7 +90,7 @@ def adapt(world: World, stack: Stack, epoch: int) -> None:
             parts: dict[str, Part] = dict.fromkeys(model.block.names, (computed,))
             free = dict.fromkeys(model.block.names, (alive & ~hidden & ~frozen)[:, computed])
             usage = slots(world, stack, width, hidden) | masked
-            steps.take(pick, parts, None, usage, cuts(model, modules, width), free)
+            steps.take(Step(pick, parts, None, usage, cuts(model, modules, width), free))
     steps.finish()
 
 

@@ -4,8 +4,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.learners.anew import anew
 from shoal.learners.batches import trained
 from shoal.learners.contract import Learner

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.models.by_hand import log_softmax_back
+
 
 def errors(logits: Tensor, y: Tensor) -> Tensor:
     """The loss [B] of each answer: cross-entropy of logits [B, K] where y[B] are labels, the mean squared error where
@@ -20,4 +22,4 @@ def pull(logits: Tensor, y: Tensor, share: Tensor) -> Tensor:
         return (logits - y) * (share * (2 / logits.shape[-1]))[..., None]
     logs = logits.log_softmax(-1)
     wanted = torch.zeros_like(logs).scatter_(-1, y[..., None], -share[..., None])
-    return torch._log_softmax_backward_data(wanted, logs, -1, logs.dtype)
+    return log_softmax_back(wanted, logs, -1)

@@ -7,11 +7,13 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
+from shoal.data.scenarios import by_name
+from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only, with_classes
-from shoal.learners.step import Frame, Part, trains_body
+from shoal.learners.step import Frame, Part
 from shoal.models import heads
 from shoal.settings.groups import Settings
 
@@ -35,11 +37,14 @@ class LwF(Learner):
         with_classes(self, settings)
 
     def end(self, world: World, stack: Stack) -> None:
-        """Keep the net as it is now and, of a head that grows, which classes it knows."""
-        if world.settings.tasks.heads == "grow":
+        """Keep the net as it is now and, of a head that has all classes, which it knows."""
+        if by_name(world.settings.tasks):
             stack.of(self.owner)[KNOWN] = world.open[:, : stack.task + 1].any(1)
         for name, tensor in stack.params.items():
             stack.of(self.owner)[name] = tensor.clone()
+
+    def additions(self) -> tuple[Addition, ...]:
+        return (penalised(self.owner, self.acts, self.penalty),)
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return len(stack.of(self.owner)) > 0 and trains_body(world, parts)

@@ -8,8 +8,8 @@ from torch import Tensor
 from shoal.rng import key
 
 if TYPE_CHECKING:
-    from shoal.fleet.stack import Stack
-    from shoal.fleet.world import World
+    from shoal.agents.stack import Stack
+    from shoal.agents.world import World
 
 OWNER = "memory"
 NAMES = ("x", "y", "rows", "fill")  # what `init` makes

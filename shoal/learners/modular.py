@@ -12,8 +12,8 @@ from shoal.models.table import modular_form
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from shoal.fleet.stack import Stack
-    from shoal.fleet.world import World
+    from shoal.agents.stack import Stack
+    from shoal.agents.world import World
     from shoal.settings.groups import Settings
 
 

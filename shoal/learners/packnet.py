@@ -8,9 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from shoal.agents.stack import MEAN, VAR, Stack
+from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.fleet.stack import MEAN, VAR, Stack
-from shoal.fleet.world import World
 from shoal.learners.batches import Batch
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only, with_heads
@@ -18,7 +18,6 @@ from shoal.learners.step import Part, Tensors
 from shoal.learners.usual import Turn, usual_epoch
 from shoal.models.contract import shapes
 from shoal.settings.groups import Settings
-from shoal.sharing.federated import Federated
 
 
 class PackNet(Learner):
@@ -30,6 +29,8 @@ class PackNet(Learner):
     """
 
     serves: ClassVar[tuple[str, ...]] = ("task",)
+    earlier: ClassVar[bool] = False  # what a task has learned stays as it is
+    fixed: ClassVar[str] = "every task keeps its share of the weights, of which there are as many as tasks"
     method: Literal["packnet"] = "packnet"
     prune: float | None = Field(
         None, gt=0, lt=1, description="the share of the free weights that is given back; else every task keeps as many"
@@ -39,10 +40,10 @@ class PackNet(Learner):
         plain_only(self, settings)
         with_heads(self, settings)
         for mode in settings.sharing:
-            if isinstance(mode, Federated):
+            if mode.writes_weights:
                 raise SettingsError(
-                    f"the learner `packnet` keeps the weights of finished tasks as they are, and `{mode.mode}` would "
-                    "average them; share by another mode, or use another learner"
+                    f"the learner `packnet` keeps the weights of finished tasks as they are, and `{mode.mode}` may "
+                    "change them; share by another mode, or use another learner"
                 )
 
     def init(self, world: World) -> dict[str, Tensor]:
@@ -73,7 +74,7 @@ class PackNet(Learner):
         def change(found: Tensors) -> Tensors:
             return found | {name: found[name].where(state[name] == mine, 0) for name in world.model.body}
 
-        return Turn(change)
+        return Turn((change,))
 
     def pack(self, world: World, stack: Stack) -> None:
         """Keep the largest free weights of every layer for the task, and give the others back."""

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from shoal.agents.stack import Stack
+    from shoal.agents.world import World
     from shoal.data.tasks import Lane
-    from shoal.fleet.stack import Stack
-    from shoal.fleet.world import World
 
 OWNER = "received"
 

@@ -5,10 +5,12 @@ from functools import partial
 
 from torch import Tensor
 
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.learners.batches import Batch
-from shoal.learners.step import Part, Tensors, forth, gradients, slopes, together, unwritten
+from shoal.learners.in_kernel import backend
+from shoal.learners.in_torch import autograd, forth, gradients
+from shoal.learners.step import Part, Step, Tensors, together, unwritten
 from shoal.models import heads
 from shoal.models.contract import Model, Usage
 
@@ -16,19 +18,19 @@ from shoal.models.contract import Model, Usage
 def relearned(world: World, stack: Stack, parts: Mapping[str, Part], batch: Batch, usage: Usage) -> Tensors:
     """Every lane's gradients of its mean loss on a batch of memories, each by the head of its task."""
     with unwritten(stack, ~batch.weight.any(1)):
-        return slopes(world, stack, batch, parts, None, usage, {}, (), ())
+        return gradients(backend(world, stack), Step(batch, parts, None, usage))
 
 
 def repeated(
     world: World, stack: Stack, parts: Mapping[str, Part], batch: Batch, usage: Usage, said: Tensor
 ) -> Tensors:
     """Every lane's gradients of the mean squared distance between what its net says of a batch and what it `said`."""
-    if (way := forth(world, stack, batch, parts, None, usage, {})) is not None:
+    if (way := forth(world, stack, Step(batch, parts, None, usage))) is not None:
         known, _ = heads.parted(usage)
         return way.back(2 * (way.logits - said) * shares(batch, known, way.logits))
     function = partial(distance, world.model, parts, world.engine == "loop")
     with unwritten(stack, ~batch.weight.any(1)):
-        return gradients(world, stack, function, (batch, usage, said), parts, {})
+        return autograd(world, stack, function, (batch, usage, said), parts, {})
 
 
 def shares(batch: Batch, known: Tensor | None, logits: Tensor) -> Tensor:

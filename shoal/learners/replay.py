@@ -9,8 +9,8 @@ from shoal.learners.plain import plain_only
 from shoal.settings.part import LATER
 
 if TYPE_CHECKING:
-    from shoal.fleet.stack import Stack
-    from shoal.fleet.world import World
+    from shoal.agents.stack import Stack
+    from shoal.agents.world import World
     from shoal.settings.groups import Settings
 
 

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.fleet.engine import each
-from shoal.fleet.stack import Stack
-from shoal.fleet.state import State
-from shoal.fleet.world import World
+from shoal.agents.engine import each
+from shoal.agents.stack import Stack
+from shoal.agents.state import State
+from shoal.agents.world import World
 from shoal.learners.batches import Batch
-from shoal.learners.step import forth
+from shoal.learners.in_torch import forth
+from shoal.learners.step import Step
 from shoal.learners.usual import masks, usage_of
 from shoal.models.contract import Model, Usage
 from shoal.models.heads import parted
@@ -76,7 +77,7 @@ def usage(world: World, stack: Stack, batch: Batch, rngs: Rngs) -> Usage:
 @torch.no_grad()
 def logits(world: World, stack: Stack, batch: Batch) -> Tensor:
     """What every lane's net says of a batch now, [L, B, K], without dropout."""
-    if (way := forth(world, stack, batch, {}, None, usage_of(world, stack), {})) is not None:
+    if (way := forth(world, stack, Step(batch, {}, None, usage_of(world, stack)))) is not None:
         return way.logits
     return each(partial(answers, world.model), world.engine)(
         dict(stack.params), batch.x, batch.task, usage_of(world, stack)

@@ -8,12 +8,13 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
+from shoal.learners.additions import common_units
 from shoal.learners.batches import Batch
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
-from shoal.learners.step import Part, Tensors, common_units
+from shoal.learners.step import Part, Tensors
 from shoal.learners.usual import Turn, usual_epoch
 from shoal.settings.groups import Settings
 
@@ -63,7 +64,7 @@ class SI(Learner):
                 moved = stack.params[name][:, : before[name].shape[1]] - before[name]
                 state[f"path.{name}"].sub_(slopes[name] * moved)
 
-        return Turn(change, after)
+        return Turn((change,), after)
 
     def end(self, world: World, stack: Stack) -> None:
         """Add what the task's way was worth, and anchor weights where they are."""

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.fleet.stack import MODEL, Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import MODEL, Stack
+from shoal.agents.world import World
 from shoal.learners.batches import (
     Batch,
     Pool,
@@ -22,7 +22,8 @@ from shoal.learners.batches import (
     pool,
     source,
 )
-from shoal.learners.step import Part, Steps, Tensors, step, unchanged
+from shoal.learners.in_kernel import backend
+from shoal.learners.step import Change, Part, Step
 from shoal.models import dropout
 from shoal.models.contract import Usage
 
@@ -34,7 +35,7 @@ def nothing() -> None:
 class Turn(NamedTuple):
     """What a learner does in one step beside learning the batch."""
 
-    change: Callable[[Tensors], Tensors] = unchanged  # what it makes of the gradients
+    changes: tuple[Change, ...] = ()  # what it makes of the gradients
     after: Callable[[], None] = nothing  # the step
     usage: Usage | None = None  # how the net is used in it, where that is not as usual
     also: Batch | None = None  # further images whose heads are trained
@@ -58,14 +59,20 @@ def masks(
 ) -> dict[str, list[Tensor]]:
     """The `masks` of nets in training; lanes whose dropout is switched off drop nothing."""
     rate = world.settings.net.dropout
-    if rate == 0 or not shapes or 0 in shapes[0]:
+    own: Sequence[float] = getattr(world.model, "rates", ())  # of the layers of a net of one's own
+    if (rate == 0 and not own) or not shapes or 0 in shapes[0]:
         return {}
     off = stack.of(dropout.OWNER)["off"]
     if off.all():
         # Ones rather than no mask: such a lane computes the same whether others have dropout or not.
         one = torch.ones((), device=world.device)
         return {"masks": [one.expand(len(stack.lanes), *shape) for shape in shapes]}
-    return {"masks": dropout.silenced(dropout.draw(rngs, shapes, rate, world.device), off)}
+    first = len(shapes) - len(own)
+    drawn = [
+        *dropout.draw(rngs, shapes[:first], rate, world.device),
+        *(dropout.draw(rngs, [shape], one, world.device)[0] for shape, one in zip(shapes[first:], own, strict=True)),
+    ]
+    return {"masks": dropout.silenced(drawn, off)}
 
 
 def dropped(world: World, stack: Stack, source: dropout.Source, shapes: Sequence[tuple[int, ...]]) -> Usage:
@@ -95,10 +102,11 @@ def initial_epoch(
     """
     model = world.model
     stack.moved[:] = True
+    read = cuts or {}
     pools = [pool(world, stack, task, past=False, received=False) for task in range(world.settings.tasks.initial)]
     size = batch_size(world, pools[0])
     most, exactly = max(-(-max(held.sizes) // size) for held in pools), world.settings.learner.steps(epoch)
-    bits, steps = source(stack, "dropout", "initial", epoch), Steps(world, stack, act is not as_usual)
+    bits, steps = source(stack, "dropout", "initial", epoch), backend(world, stack, act is not as_usual)
     every = [
         deal(held, orders(world, stack, "initial", task, epoch), size, most, exactly) for task, held in enumerate(pools)
     ]
@@ -109,7 +117,7 @@ def initial_epoch(
             parts |= {name: (slice(head, head + 1),) for name in model.heads}
             turn = Turn() if act is as_usual else act(pick.batch, number * len(together) + task, parts)
             masked = usage | dropped(world, stack, bits, shapes(size))
-            steps.take(pick, parts, task, masked | (turn.usage or {}), cuts, change=turn.change)
+            steps.take(Step(pick, parts, task, masked | (turn.usage or {}), read, changes=turn.changes))
             turn.after()
     steps.finish()
 
@@ -125,14 +133,15 @@ def own_epoch(
     """One pass over the task, or over each of the initial tasks after the other, where units of the net are a task's
     own: `parts` says what trains with a task. The learner's `word` is in the names of all that is drawn."""
     first, learner = world.settings.tasks.initial, world.settings.learner
-    used = usage_of(world, stack) | (usage or {})
+    used, steps = usage_of(world, stack) | (usage or {}), backend(world, stack)
     for task in range(first) if stack.task < first else [stack.task]:
         held = pool(world, stack, task, past=False, received=task >= first)
         size, trained = batch_size(world, held), parts(task)
         rngs, shapes = generators(stack, "dropout", word, task, epoch), world.model.mask_shapes(size)
         dealt = batches(held, generators(stack, "batches", word, task, epoch), size, exactly=learner.steps(epoch))
         for batch in dealt:
-            step(world, stack, batch, trained, task, used | masks(world, stack, rngs, shapes))
+            steps.take(Step(batch, trained, task, used | masks(world, stack, rngs, shapes)))
+        steps.finish()
 
 
 def usual_epoch(
@@ -146,22 +155,23 @@ def usual_epoch(
 ) -> None:
     """One pass over the task, or over the initial tasks together; everything trains. With `past`, the memories of all
     tasks before are part of it: experience replay (docs/protocol.md, section 3); with `balance`, as often as makes them
-    as many as the task's own images. What is `held` is learned in place of the task's images, or the initial tasks'."""
+    as many as the task's own images. What is `held` is learned in place of the task's images, or the initial tasks'.
+    What others have sent is part of it, whatever task it is for, unless the learner does not take it so."""
     model, task = world.model, stack.task
     if task < world.settings.tasks.initial and held is None:
         initial_epoch(world, stack, epoch, model.mask_shapes, usage_of(world, stack), act=act)
         return
     stack.moved[:] = True
-    held = pool(world, stack, task, past, task >= world.settings.tasks.initial, held)
+    held = pool(world, stack, task, past, task >= world.settings.tasks.initial, held, world.settings.learner.earlier)
     size = batch_size(world, held)
     if balance:
         held = balanced(held, world.train.sizes[:, task].tolist())
     bits, shapes = source(stack, "dropout", task, epoch), model.mask_shapes(size)
     parts: dict[str, Part] = {name: (slice(0, tensor.shape[1]),) for name, tensor in stack.params.items()}
-    usage, steps = usage_of(world, stack), Steps(world, stack, act is not as_usual)
+    usage, steps = usage_of(world, stack), backend(world, stack, act is not as_usual)
     for number, pick in enumerate(passes(world, held, stack, epoch, size, "replay")):
         turn = Turn() if act is as_usual else act(pick.batch, number, parts)
         masked = usage | dropped(world, stack, bits, shapes) | (turn.usage or {})
-        steps.take(pick, parts, None, masked, change=turn.change, present=True, also=turn.also)
+        steps.take(Step(pick, parts, None, masked, present=True, also=turn.also, changes=turn.changes))
         turn.after()
     steps.finish()

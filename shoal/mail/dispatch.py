@@ -48,10 +48,10 @@ def send_one(post: "Post", mail: Mail) -> tuple[Mail, str]:
     if why := misaddressed(post, mail):
         return blank(mail, post.mode.mode), why
     ends = mail.sender, mail.receiver
-    if excessive(post, mail):
-        return blank(mail, post.mode.mode), TOO_MUCH
     if not post.once(("packable",), mail.payload, lambda: packable(mail.payload)):
         return blank(mail, post.mode.mode), NO_TENSORS
+    if excessive(post, mail):
+        return blank(mail, post.mode.mode), TOO_MUCH
     payload = post.once(("copy",), mail.payload, lambda: frozen(mail.payload))
     mail = replace(mail, payload=payload, items=items_of(post, mail, payload))
     if (lie := lied(post, mail)) is not None:
@@ -104,10 +104,10 @@ def misaddressed(post: "Post", mail: Mail) -> str:
 
 def excessive(post: "Post", mail: Mail) -> bool:
     """Does a mail hold more than the mode ever sends? It is then not even copied."""
-    if not isinstance(mail.payload, Mapping) or not post.quotes:
+    if not post.quotes:
         return False
     quote = post.quotes.get(mail.kind) or max(post.quotes.values(), key=lambda one: one.floats)
-    return sum(one.numel() for one in mail.payload.values() if isinstance(one, Tensor)) > quote.floats
+    return sum(one.numel() for one in mail.payload.values()) > quote.floats
 
 
 def items_of(post: "Post", mail: Mail, payload: Mapping[str, Tensor]) -> int:
@@ -130,8 +130,9 @@ def blank(mail: Mail, mode: str) -> Mail:
         )
         return Lane(*said) if known else NOBODY  # type: ignore[misc]
 
+    word = mail.kind if type(mail.kind) is str else type(mail.kind).__name__
     clock = (one if type(one) is int and 0 <= one < 2**62 else 0 for one in (mail.task, mail.epoch))
-    return Mail(lane(mail.sender), lane(mail.receiver), mode, str(mail.kind)[:200], {}, 0, "", "", *clock)
+    return Mail(lane(mail.sender), lane(mail.receiver), mode, word[:200], {}, 0, "", "", *clock)
 
 
 # Bundles

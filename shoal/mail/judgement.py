@@ -1,17 +1,16 @@
 """Judgement: what receivers say of mail that has come, each for itself.
 
 Mail that does not look as its mode says, that its receiver objects to, that is not the first of its kind or is of no
-use any more is refused, in a word; whatever it does to the code of its receiver, it ends no run. What is accepted is
-remembered, for mail that comes after it.
+use any more is refused, in a word. What is accepted is remembered, for mail that comes after it. Code of a mode that
+fails on it is no verdict: it ends the run (shoal/own_code.py).
 """
 
 from typing import TYPE_CHECKING
 
 from shoal.data.tasks import Lane
-from shoal.errors import UserError
 from shoal.mail.bundle import Bundle, Gathered
 from shoal.mail.ledger import Settled
-from shoal.mail.mail import ACCEPTED, EXPIRED, ONCE, OVERTAKEN, UNKNOWN_KIND, UNREADABLE, UNSENT, Mail, fault, noted
+from shoal.mail.mail import ACCEPTED, EXPIRED, ONCE, OVERTAKEN, UNKNOWN_KIND, UNSENT, Mail, fault, noted
 
 if TYPE_CHECKING:
     from shoal.mail.post import Post
@@ -21,14 +20,12 @@ def judged(post: "Post", mail: Mail) -> str:
     """A receiver's verdict on a mail."""
     if not post.known(mail.kind):
         return UNKNOWN_KIND
-    try:
-        verdict = post.fault(mail)
-        if verdict == ACCEPTED:
+    verdict = post.fault(mail)
+    if verdict == ACCEPTED:
+        with post.running("objects", [mail.receiver]):
             verdict = post.mode.objects(post, mail) or ACCEPTED
-    except UserError:
-        raise
-    except Exception:  # whatever it is that the mail has done to the code of its receiver
-        return UNREADABLE
+            if not isinstance(verdict, str):
+                raise TypeError(f"it returns {verdict!r}, and a word or nothing is needed")
     twice = (mail.sender, mail.receiver, mail.kind) in post.heard or mail.kind in post.arrived
     if verdict == ACCEPTED and twice and not post.was_late(mail):
         return ONCE
@@ -76,12 +73,8 @@ def sound(post: "Post", bundle: Bundle) -> bool:
     verdicts = (noted(one, look, lambda one=one: fault(one, expected)) for one in bundle.contents)  # type: ignore[misc]
     if any(verdict != ACCEPTED for verdict in verdicts):
         return False
-    try:
+    with post.running("welcomes"):
         return post.mode.welcomes(post, bundle)
-    except UserError:
-        raise
-    except Exception:  # each mail will be judged for itself
-        return False
 
 
 # Mail that has been under way

@@ -15,8 +15,9 @@ from shoal.mail.mail import ACCEPTED, UNDER_WAY, UNSENT, Mail, identify
 
 COLUMNS = (
     *("seed", "task", "epoch", "sender", "receiver", "mode", "kind", "items", "floats", "bytes", "verdict"),
-    "late",  # how many epochs later its receiver saw it
+    "late",  # how many epochs later its receiver saw it; of what never left: how many more were as this one is
 )
+COUNTS = tuple(COLUMNS.index(name) for name in ("items", "floats", "bytes"))
 VERDICT, LATE = COLUMNS.index("verdict"), COLUMNS.index("late")
 WORDS = ("mode", "kind", "verdict")  # columns of words; all others are numbers
 SETTLING = Lock()
@@ -259,19 +260,24 @@ class Ledger:
         return self.blocks[0]
 
     def write(self, posted: Iterable[tuple[Mail, str]]) -> None:
-        """Write a row for each mail and its verdict."""
-        rows: list[tuple[int, ...]] = []
+        """Write a row for each mail and its verdict; one with their sums for all that never left and are alike, so that
+        no sender fills the book."""
+        rows: list[list[int]] = []
+        copies: dict[tuple[int, ...], list[int]] = {}  # rows of what never left, by all that they have in common
         first = sum(map(len, self.blocks))
         for mail, verdict in posted:
             if verdict == UNDER_WAY:
                 self.open[mail.id] = first + len(rows)
-            rows.append(
-                (
-                    *(mail.sender.seed, mail.task, mail.epoch, mail.sender.agent, mail.receiver.agent),
-                    *(self.place(mail.mode), self.place(mail.kind)),
-                    *(mail.items, mail.floats, mail.bytes, self.place(verdict), 0),
-                )
-            )
+            head = mail.sender.seed, mail.task, mail.epoch, mail.sender.agent, mail.receiver.agent
+            words, counts = (self.place(mail.mode), self.place(mail.kind)), (mail.items, mail.floats, mail.bytes)
+            row = [*head, *words, *counts, self.place(verdict), 0]
+            like = copies.setdefault((*head, *words, row[VERDICT]), row) if verdict in UNSENT else row
+            if like is row:
+                rows.append(row)
+                continue
+            for at, more in zip(COUNTS, counts, strict=True):
+                like[at] += more
+            like[LATE] += 1
         if rows:
             self.blocks.append(np.array(rows, np.int64))
 
@@ -320,6 +326,12 @@ class Ledger:
         """In which rows a column of words has one of these: bool. (Comparing a million words would take seconds.)"""
         known = [self.words.index(word) for word in words if word in self.words]
         found: np.ndarray = np.isin(self.rows[:, COLUMNS.index(name)], known)
+        return found
+
+    @property
+    def messages(self) -> np.ndarray:
+        """How many messages each row stands for, [N]: several, where they never left and were alike."""
+        found: np.ndarray = np.where(self.crossed, 1, self.rows[:, LATE] + 1)
         return found
 
     @property

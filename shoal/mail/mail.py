@@ -210,14 +210,15 @@ def plain(tensor: object) -> bool:
     """Is it a tensor that holds all its numbers, of a type that can be packed?"""
     if not isinstance(tensor, Tensor) or type(tensor) not in (Tensor, Parameter):
         return False
-    return tensor.layout == torch.strided and tensor.device.type != "meta" and tensor.dtype in PACKED
+    whole = tensor.layout == torch.strided and not tensor.is_nested and tensor.device.type != "meta"
+    return whole and tensor.dtype in PACKED
 
 
 def packable(payload: object) -> bool:
     """Is it a payload, plain tensors by name?"""
-    if not isinstance(payload, Mapping):
+    if type(payload) not in (dict, Frozen):  # another mapping could run code of its sender's whenever it is read
         return False
-    return all(isinstance(name, str) and plain(tensor) for name, tensor in payload.items())
+    return all(type(name) is str and plain(tensor) for name, tensor in payload.items())  # type: ignore[attr-defined]
 
 
 class Frozen(dict[str, Tensor]):

@@ -7,6 +7,7 @@ accept.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -14,9 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
+from shoal.agents.stack import Stack
+from shoal.agents.world import World, moment
 from shoal.data.tasks import Lane
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World, moment
 from shoal.mail.arrival import are_there, is_there, taken
 from shoal.mail.bundle import Bundle, Links, beside, gathered
 from shoal.mail.dispatch import sealed, send_all, send_one
@@ -24,9 +25,10 @@ from shoal.mail.filters import Way, left, open_to_all, usual
 from shoal.mail.inbox import each
 from shoal.mail.judgement import all_late, all_right, seen, seen_late, sound
 from shoal.mail.ledger import Settled
-from shoal.mail.mail import ACCEPTED, SILENT, TOO_MANY, UNDER_WAY, Expected, Mail, counted, fault, identify
+from shoal.mail.mail import ACCEPTED, TOO_MANY, UNDER_WAY, Expected, Mail, counted, fault, identify
 from shoal.mail.policy import permitted
 from shoal.mail.quote import Quote, Room
+from shoal.own_code import for_whom, running
 from shoal.sharing.contract import Sharing
 
 T = TypeVar("T")
@@ -137,6 +139,12 @@ class Post:
         found: np.ndarray = self.world.rows[places]
         return found
 
+    def running(self, verb: str, lanes: Sequence[Lane] = ()) -> AbstractContextManager[None]:
+        """What goes wrong inside goes wrong in a verb of the mode, for some lanes, or for any that are here."""
+        stack = self.stack
+        what = f"`{verb}` of the mode `{self.mode.mode}`"
+        return running(self.mode, what, lambda: for_whom(lanes or stack.lanes, stack.task, stack.epoch))
+
     # Making mail
 
     def mail(
@@ -215,7 +223,8 @@ class Post:
     @cached_property
     def quotes(self) -> dict[str, Quote]:
         """The largest mail of each kind that the mode sends over an edge without limits."""
-        return {one.kind: one for one in self.mode.quote(self.world, Room())}
+        with self.running("quote"):
+            return {one.kind: one for one in self.mode.quote(self.world, Room())}
 
     @cached_property
     def looks(self) -> dict[tuple[str, Lane], Mapping[str, Expected]]:
@@ -225,7 +234,8 @@ class Post:
     def look(self, kind: str, sender: Lane) -> Mapping[str, Expected]:
         """What mail of some kind from a sender must look like."""
         if (kind, sender) not in self.looks:
-            self.looks[kind, sender] = self.mode.expects(self.world, kind, sender)
+            with self.running("expects"):
+                self.looks[kind, sender] = self.mode.expects(self.world, kind, sender)
         return self.looks[kind, sender]
 
     def known(self, kind: str) -> bool:
@@ -283,13 +293,6 @@ class Post:
         if isinstance(mails, Bundle) and (copy := sealed(self, mails)) is not None:
             return send_all(self, copy)
         return [send_one(self, mail) for mail in mails]
-
-    def silence(self, error: Exception) -> list[tuple[Mail, str]]:
-        """What is written where the code of a mode has failed: all lanes that are here have nothing to say, and why."""
-        why = f"{type(error).__name__}: {error}"[:200]
-        now = self.stack.task, self.stack.epoch
-        lanes = [lane for lane in self.world.lanes if self.world.neighbours(self.mode).get(lane)]
-        return [(Mail(lane, lane, self.mode.mode, why, {}, 0, "", "", *now), SILENT) for lane in lanes]
 
     # For receivers
 

@@ -31,7 +31,7 @@ from shoal.settings.policies import Policy
 from shoal.sharing.contract import Sharing
 
 if TYPE_CHECKING:
-    from shoal.fleet.world import World
+    from shoal.agents.world import World
     from shoal.mail.post import Post
     from shoal.settings.groups import Settings
 

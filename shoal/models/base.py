@@ -85,6 +85,9 @@ class Stacked(Headed):
     def encode(self) -> Encode:
         return self.block.encode
 
+    def encoded(self, x: Tensor, peak: int, seed: int) -> Tensor:
+        return self.block.encoded(x, peak, seed)
+
     def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
         return self.block.shapes(1, batch, self.depth)
 

@@ -230,11 +230,26 @@ def modular(
             pulls = torch.zeros_like(soft)
             pulls[:, :count] = torch.cat(taken, 1).mT
             pulls *= slots.visible[..., None]
-            inner = torch._softmax_backward_data(pulls, soft, 1, soft.dtype)[:, None]
+            inner = softmax_back(pulls, soft, 1)[:, None]
             found[STRUCTURE] = units_of(inner, task, task + 1, units, params[STRUCTURE])[:, :, places]
         return found
 
     return Forth(logits, back)
+
+
+def softmax_back(pull: Tensor, soft: Tensor, axis: int) -> Tensor:
+    """The gradient at what a softmax has read, of a `pull` on what it gave. By torch's own function, which has no
+    public name: where another torch lacks it, by its formula, which rounds in another way."""
+    if hasattr(torch, "_softmax_backward_data"):
+        return torch._softmax_backward_data(pull, soft, axis, soft.dtype)
+    return soft * (pull - (soft * pull).sum(axis, keepdim=True))
+
+
+def log_softmax_back(pull: Tensor, logs: Tensor, axis: int) -> Tensor:
+    """The same for the logarithm of a softmax."""
+    if hasattr(torch, "_log_softmax_backward_data"):
+        return torch._log_softmax_backward_data(pull, logs, axis, logs.dtype)
+    return pull - logs.exp() * pull.sum(axis, keepdim=True)
 
 
 def total(tensors: Sequence[Tensor]) -> Tensor:

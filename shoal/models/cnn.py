@@ -69,7 +69,11 @@ class Conv:
 
     def encode(self, images: np.ndarray, peak: int, seed: int) -> Tensor:
         """Images as they are, bytes [N, channels, side, side]."""
-        return with_channels(images)
+        return self.encoded(torch.from_numpy(images), peak, seed)
+
+    def encoded(self, x: Tensor, peak: int, seed: int) -> Tensor:
+        """`encode` of a tensor, with a channel axis if it has none."""
+        return x if x.ndim == 4 else x[:, None]
 
     def enter(self, x: Tensor) -> Tensor:
         """From bytes x[B, channels, side, side] to standardised images.
@@ -123,8 +127,3 @@ def channels_last(tensor: Tensor) -> Tensor:
     Spelt as a permutation because `vmap` knows no memory formats.
     """
     return tensor.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-
-
-def with_channels(images: np.ndarray) -> Tensor:
-    """Images [N, rows, columns] or [N, channels, rows, columns] with a channel axis."""
-    return torch.from_numpy(images if images.ndim == 4 else images[:, None])

@@ -1,7 +1,6 @@
 """What a model is: functions of one agent over plain dictionaries of tensors. The engine maps them over lanes."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
@@ -9,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from shoal.models.params import Params
+from shoal.weakly import weakly
 
 # How a net is used, as keyword arguments of `logits`: tensors, or dicts, lists and tuples of them, with the lane axis
 # first where they are stacked. `masks` is what dropout leaves; the rest is the model's own.
@@ -117,7 +117,7 @@ class Model(Protocol):
     def __hash__(self) -> int: ...
 
 
-@cache
+@weakly
 def shapes(model: Model) -> dict[str, tuple[int, ...]]:
     """The shapes of one agent's parameters, units first."""
     return {name: tuple(tensor.shape) for name, tensor in model.start(np.random.default_rng(0)).items()}

@@ -73,13 +73,17 @@ class Factor(Plain):
     def encode(self) -> Encode:
         return lambda images, peak, seed: torch.from_numpy(images)
 
+    def encoded(self, x: Tensor, peak: int, seed: int) -> Tensor:
+        """`encode` of a tensor."""
+        return x
+
     def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
         return []
 
     def rows(self, x: Tensor) -> Tensor:
         """Inputs as predictors read them, [B, D]: in double precision, with a one at the end."""
         flat = x.flatten(1).double() / self.peak
-        return torch.cat([flat, flat.new_ones(len(flat), 1)], 1)
+        return torch.cat([flat, torch.ones_like(flat[:, :1])], 1)
 
     def features(self, params: Params, x: Tensor, task: int | Tensor, training: bool = False) -> Tensor:
         """How much of each atom is in an input, [B, k]."""

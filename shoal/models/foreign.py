@@ -9,13 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shoal.errors import SettingsError
+from shoal.errors import CodeError, SettingsError, UserError
 from shoal.machine import free
 from shoal.models.table import needed
+from shoal.own_code import failed
 from shoal.units import shown
 
 ROWS = 23  # that a net is tried on: a number that is nobody's number of channels
 CONVOLUTIONS = nn.modules.conv._ConvNd
+ALPHA = (nn.AlphaDropout, nn.FeatureAlphaDropout)  # which do more than multiply by a mask
 
 
 class Suited(NamedTuple):
@@ -55,12 +57,41 @@ def light(make: Callable[..., nn.Module], what: str, said: Mapping[str, Any]) ->
         with torch.device("meta"), torch.random.fork_rng(devices=[]):
             module = make(**said)
         needed = sum(one.numel() * one.element_size() for one in module.parameters())
-    except Exception:  # what is wrong with it is said when it is made
+    except (Exception, SystemExit):  # what is wrong with it is said when it is made
         return
     if there is not None and needed > there:
         raise SettingsError(
             f"{what} has weights of {shown(needed)}, and {shown(there)} of memory are free here; make it smaller"
         )
+
+
+class Dropped(nn.Module):
+    """In the place of a dropout layer: the mask comes from outside, from a named random path; without one nothing is
+    dropped. `shape` is that of one row's mask."""
+
+    def __init__(self, layer: nn.modules.dropout._DropoutNd) -> None:
+        super().__init__()
+        self.rate, self.wide = layer.p, not isinstance(layer, nn.Dropout)  # wide: channels as a whole
+        self.shape: tuple[int, ...] | None = None
+        self.calls = 0
+        self.mask: Tensor | None = None
+
+    def forward(self, h: Tensor) -> Tensor:
+        if self.shape is None:
+            self.calls += 1
+            self.seen = tuple(h.shape[:2]) + (1,) * (h.ndim - 2) if self.wide else tuple(h.shape)
+        return h if self.mask is None else h * self.mask
+
+
+def masked(module: nn.Module) -> list[Dropped]:
+    """Put a layer that waits for masks in the place of every dropout layer of a module, and list them."""
+    found = []
+    for name, part in list(module.named_modules()):
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 and not isinstance(part, ALPHA):
+            parent, _, last = name.rpartition(".")
+            setattr(module.get_submodule(parent), last, layer := Dropped(part))
+            found.append(layer)
+    return found
 
 
 def without_chance(module: nn.Module, what: str) -> None:
@@ -73,18 +104,37 @@ def without_chance(module: nn.Module, what: str) -> None:
             )
 
 
+def repeatable(module: nn.Module, x: Tensor, what: str) -> None:
+    """Raise for a net that comes to other numbers when it learns from the same rows again: it draws from torch where
+    nobody can give it a mask, as in F.dropout or the attention of nn.MultiheadAttention."""
+    state = {name: tensor.clone() for name, tensor in module.named_buffers()}
+    found = []
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            found.append(module.train()(x))
+        for name, tensor in module.named_buffers():
+            tensor.copy_(state[name])
+    module.eval()
+    if not torch.equal(*(one.nan_to_num() for one in found)):  # what is no number is no chance
+        raise SettingsError(
+            f"{what} draws random numbers from torch while it learns, and a run could not be repeated; use nn.Dropout "
+            "layers, and set the dropout of attention and recurrent layers to 0"
+        )
+
+
 @contextmanager
 def complains(what: str, advice: str) -> Iterator[None]:
     """What a stranger's net raises, as one sentence."""
     try:
         yield
-    except SettingsError:
+    except UserError:
         raise
-    except Exception as error:  # it can fail in any way
-        raise SettingsError(f"{what}: {words(error)}; {advice}") from error
+    except (Exception, SystemExit) as error:  # it can fail in any way
+        raise CodeError(f"{what}: {words(error)}", failed(error, what).trace, advice) from error
 
 
-def words(error: Exception) -> str:
+def words(error: BaseException) -> str:
     """An error in a line."""
     return f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".; ")
 
@@ -110,7 +160,7 @@ def suited(module: nn.Module, x: Tensor) -> Suited:
         return Suited("loop", bound, bound)
     try:
         several, alone = mapped(module, x, 3), mapped(module, x, 1)
-    except Exception as error:  # operations without a batching rule raise whatever they like
+    except (Exception, SystemExit) as error:  # operations without a batching rule raise whatever they like
         bound = f"vmap cannot map it ({words(error)})"
         return Suited("loop", bound, bound)
     if any(isinstance(part, CONVOLUTIONS) for part in module.modules()):

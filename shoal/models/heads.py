@@ -20,10 +20,12 @@ CLOSED = -1e9  # the logit of one that does not
 
 def sizes(settings: "Settings", bank: "Bank") -> tuple[int, int]:
     """How many heads there are, and how many outputs each has."""
+    from shoal.data.scenarios import by_name  # which knows settings, as models do
+
     tasks = settings.tasks
     if bank.targets is not None:
         return (tasks.count if tasks.heads == "task" else 1), bank.targets.shape[1]
-    if tasks.heads == "grow":
+    if by_name(tasks):
         return 1, len(bank.classes)
     return (tasks.count if tasks.heads == "task" else 1), tasks.classes
 

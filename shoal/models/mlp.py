@@ -55,12 +55,19 @@ class Linear:
     def encode(self, images: np.ndarray, peak: int, seed: int) -> Tensor:
         """Images [N, ...] through the frozen projection, [N, H]. It never trains, so it is computed once per image; it
         is a seed's own, the same for all its agents (docs/protocol.md, section 2)."""
-        weight, bias = projection(self.pixels, self.width, seed)
         flat = torch.from_numpy(images).reshape(len(images), self.pixels)
         # All pieces have the same size: how a product is summed depends on it, and an image must not on its neighbours.
         full = F.pad(flat, (0, 0, 0, -len(flat) % PIECE))
-        projected = [torch.addmm(bias, piece.float().div_(peak), weight.T) for piece in full.split(PIECE)]
-        return torch.cat(projected)[: len(flat)]
+        return torch.cat([self.encoded(piece, peak, seed) for piece in full.split(PIECE)])[: len(flat)]
+
+    def encoded(self, x: Tensor, peak: int, seed: int) -> Tensor:
+        """`encode` of a tensor [B, ...] as it is, in operations that can be exported."""
+        weight, bias = self.projected(seed)
+        return torch.addmm(bias, x.flatten(1).float() / peak, weight.T)
+
+    def projected(self, seed: int) -> tuple[Tensor, Tensor]:
+        """The frozen projection of a seed: weight [H, pixels] and bias [H]."""
+        return projection(self.pixels, self.width, seed)
 
     def enter(self, x: Tensor) -> Tensor:
         """From projected images x[B, H] to h[H, B]."""

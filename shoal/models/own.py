@@ -103,9 +103,14 @@ class Own:
         rows = torch.from_numpy(images[:, None] if self.channel else images)
         # All pieces have the same size: how numbers are summed depends on it, and a row must not on its neighbours.
         full = F.pad(rows, (0, 0) * (rows.ndim - 1) + (0, -len(rows) % PIECE))
-        enter = self.entrance(seed)
         with torch.no_grad():
-            return torch.cat([enter(piece.float() / peak) for piece in full.split(PIECE)])[: len(rows)]
+            return torch.cat([self.entrance(seed)(piece.float() / peak) for piece in full.split(PIECE)])[: len(rows)]
+
+    def encoded(self, x: Tensor, peak: int, seed: int) -> Tensor:
+        """`encode` of a tensor [B, ...] as it is, in operations that can be exported."""
+        if self.enters is None:
+            return Linear(prod(self.row), self.width).encoded(x, peak, seed)
+        return self.entrance(seed)((x[:, None] if self.channel else x).float() / peak)
 
     def entrance(self, seed: int) -> Callable[..., Tensor]:
         """What brings rows to the shape of the block, for a seed."""

@@ -3,12 +3,12 @@
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from shoal.doors import Table, line, where
+from shoal.doors import Table, is_door, line, where
 from shoal.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shoal.models.contract import Model
     from shoal.settings.groups import Settings
 
+DRAWN = "what is a task's own is drawn for all tasks at the start"
 REPLAY, GROWTH, FROZEN, DECOMPOSED, CLOSED = "replay", "modular", "frozen", "decomposed", "ella"  # learners
 MODULAR = "modular-"  # before the name of a block: the modular net that is made of it
 SHAPE = "shape"  # the one argument that a net of one's own may need: the shape of what it reads
@@ -32,6 +33,7 @@ class Entry:
     block: str = ""
     about: str = ""
     door: str = ""
+    fixed: str = ""  # why it cannot have more tasks than it began with, in words that can follow "because"
 
     @property
     def name(self) -> str:
@@ -111,7 +113,7 @@ def frozen(masked: bool, about: str) -> Entry:
 
         return Frozen(linear(settings.net, bank), settings.net.depth, *heads.sizes(settings, bank), masked)
 
-    return Entry(make, FROZEN, "masked-mlp" if masked else "frozen-mlp", about)
+    return Entry(make, FROZEN, "masked-mlp" if masked else "frozen-mlp", about, fixed=DRAWN if masked else "")
 
 
 def decomposed(about: str) -> Entry:
@@ -125,7 +127,7 @@ def decomposed(about: str) -> Entry:
         attended = 1 + min(PEERS, settings.agents - 1)
         return Decomposed(linear(settings.net, bank), settings.net.depth, *heads.sizes(settings, bank), attended)
 
-    return Entry(make, DECOMPOSED, "decomposed-mlp", about)
+    return Entry(make, DECOMPOSED, "decomposed-mlp", about, fixed=DRAWN)
 
 
 def factored(about: str) -> Entry:
@@ -206,6 +208,35 @@ def makes_nets(thing: Any) -> bool:
         return False
 
 
+def vet(raw: Mapping[str, Any]) -> None:
+    """Raise if a model that settings name by a door says of itself neither that it is a net nor that it returns one:
+    nothing is called to find out."""
+    kinds = raw.get("kinds")
+    tables = [raw, *(kinds if isinstance(kinds, list | tuple) else ())]
+    for name in (table.get("model") for table in tables if isinstance(table, Mapping)):
+        if not isinstance(name, str) or name in MODELS or not is_door(door := name.removeprefix(MODULAR)):
+            continue
+        thing = MODELS.led(door)
+        if not declares(thing):
+            raise SettingsError(
+                f"`{name}` is no model, but {thing!r}; name an nn.Module class, or a function that says that it "
+                "returns one, as in `def net() -> nn.Module`"
+            )
+
+
+def declares(thing: Any) -> bool:
+    """Is this a line of the table, an `nn.Module` class, or a function that says that it returns one?"""
+    if isinstance(thing, Entry):
+        return True
+    if not isinstance(thing, type):
+        try:
+            thing = get_type_hints(thing).get("return")
+        except Exception:  # what it says may name anything
+            return False
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(thing, type) and issubclass(thing, torch.nn.Module)
+
+
 def needed(make: Callable[..., Any]) -> list[str]:
     """The arguments that a function or a class cannot be called without."""
     free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -227,20 +258,26 @@ BUILT_IN: dict[str, Entry | str] = {
         "net.depth layers of net.width units, all of which train: no projection; dropout acts on the last layer alone"
     ),
     "masked-mlp": frozen(
-        True, "the layers of mlp with random weights that nobody trains; every task learns which of them it uses"
+        True,
+        "the layers of mlp with random weights that nobody trains; every task learns which of them it uses; for few "
+        "epochs (20) it learns better with learner.rate=0.1",
     ),
     "frozen-mlp": frozen(
-        False, "the layers of mlp with random weights that nobody trains; every task learns biases; better wide"
+        False,
+        "the layers of mlp with random weights that nobody trains; every task learns biases; better wide; for few "
+        "epochs (20) it needs learner.rate=0.03",
     ),
     "decomposed-mlp": decomposed(
         "the layers of mlp, whose weights are put together for every task: of a base, a sparse part of its own and "
-        "parts that others have sent"
+        "parts that others have sent; for few epochs (20) it needs learner.rate=0.01"
     ),
     "factor": factored(
         "no net: linear predictors of numbers or logistic ones of classes, each a sum of some of net.basis atoms"
     ),
     "modular-mlp": modules_of(
-        "mlp", "the layers of mlp as modules that every task composes in its own way, and adds to"
+        "mlp",
+        "the layers of mlp as modules that every task composes in its own way, and adds to; for few epochs (20) it "
+        "needs learner.rate=0.01",
     ),
     "modular-cnn": modules_of(
         "cnn", "the layers of cnn as modules that every task composes in its own way, and adds to"

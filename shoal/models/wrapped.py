@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from shoal.data import Bank
 from shoal.doors import line
-from shoal.errors import SettingsError
+from shoal.errors import CodeError, SettingsError
 from shoal.models import by_hand, heads
 from shoal.models.base import Headed
 from shoal.models.contract import ByHand, Usage
-from shoal.models.foreign import ROWS, complains, made, suited, without_chance, words
+from shoal.models.foreign import ROWS, Dropped, complains, made, masked, repeatable, suited, without_chance, words
 from shoal.models.params import Params, whole
 from shoal.models.table import Entry
+from shoal.own_code import failed, running
 
 if TYPE_CHECKING:
     from shoal.settings.groups import Settings
@@ -35,7 +36,7 @@ class Wrapped(Headed):
     given that of one row.
 
     `own` takes the module's last linear layer out and puts the heads in its place. Dropout, if the settings say so,
-    acts on what the heads read.
+    acts on what the heads read; the module's own nn.Dropout layers get masks of named random paths, by their own rates.
     """
 
     pieced: tuple[str, ...] = ()
@@ -61,13 +62,33 @@ class Wrapped(Headed):
         self.shape = self.row(bank, self.channel)
         x = self.rows(bank)
         with torch.no_grad():
+            for layer in drops_of(self.first):
+                layer.calls = 0
             self.read = self.first.eval()(x).flatten(1).shape[1]
+        self.drops = [self.dropped(layer) for layer in drops_of(self.first)]
+        repeatable(self.first, x, self.what)
         weights = dict(self.first.named_parameters())
         self.names = {name: f"net.{name}" for name, one in weights.items() if one.requires_grad}
         self.kept = {name: tensor.clone() for name, tensor in self.first.named_buffers()}
         self.kept |= {name: one.detach().clone() for name, one in weights.items() if not one.requires_grad}
         self.engine, self.why, self.bound = suited(self.first, x)
         self.layers = layers_of(self.first, prod(self.shape))
+
+    def dropped(self, layer: Dropped) -> tuple[int, ...]:
+        """The shape of one row's mask of a dropout layer."""
+        if layer.calls != 1 or layer.seen[0] != ROWS:
+            why = f"is used {layer.calls} times" if layer.calls != 1 else "does not drop row by row"
+            raise SettingsError(
+                f"a dropout layer of {self.what} {why}, and gets one mask for each row; use a layer for each place, "
+                "with the rows first"
+            )
+        layer.shape = layer.seen[1:]
+        return layer.shape
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The rates of the module's own dropout layers, whose masks come behind that of the heads."""
+        return tuple(layer.rate for layer in drops_of(self.first))
 
     def reads(self, bank: Bank) -> tuple[bool, nn.Module]:
         """Does the net want a channel axis where the bank has none? And the net, with some weights.
@@ -78,24 +99,33 @@ class Wrapped(Headed):
         ways = [False]
         if bank.images.ndim == 3:
             ways = [True, False] if bank.images.dtype == np.uint8 else [False, True]
-        why = ""
+        why = trace = ""
         for channel in ways:
             self.channel, self.shape = channel, self.row(bank, channel)
             module = self.fresh(np.random.default_rng(0))
             without_chance(module, self.what)
+            for layer in drops_of(module):
+                layer.calls = 0
             try:
                 with torch.no_grad():
                     found = module.eval()(self.rows(bank))
-            except Exception as error:  # a net can complain in any way
-                why = why or words(error)
+            except (Exception, SystemExit) as error:  # a net can complain in any way
+                why, trace = why or words(error), trace or failed(error, self.what).trace
                 continue
-            if isinstance(found, Tensor) and found.shape[:1] == (ROWS,):
+            if (
+                isinstance(found, Tensor)
+                and found.shape[:1] == (ROWS,)
+                and found.ndim > 1
+                and found.is_floating_point()
+            ):
                 return channel, module
-            shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            shape = f"{list(found.shape)} of {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
             why = why or f"{ROWS} rows became {shape}, and a row of features for each is needed"
-        raise SettingsError(
+        raise CodeError(
             f"{self.what} cannot read the rows of `{bank.name}`, which have shape {list(self.row(bank, ways[0]))}: "
-            f"{why}; change the net, or the shape of the data"
+            f"{why}",
+            trace,
+            "change the net, or the shape of the data",
         )
 
     @staticmethod
@@ -113,6 +143,7 @@ class Wrapped(Headed):
         """The module with weights of its own."""
         with complains(f"{self.what} cannot be made", "mend it"):
             module = made(self.make, rng, self.what, shape=self.shape)
+        masked(module)
         return without_last(module) if self.own else module
 
     @property
@@ -142,10 +173,14 @@ class Wrapped(Headed):
         return {name: tensor.clone() for name, tensor in self.kept.items()}
 
     def encode(self, images: np.ndarray, peak: int, seed: int) -> Tensor:
-        return torch.from_numpy(images[:, None] if self.channel else images)
+        return self.encoded(torch.from_numpy(images), peak, seed)
+
+    def encoded(self, x: Tensor, peak: int, seed: int) -> Tensor:
+        """`encode` of a tensor, with a channel axis if the net wants one."""
+        return x[:, None] if self.channel else x
 
     def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        return [(batch, self.read)]
+        return [(batch, self.read), *((batch, *shape) for shape in self.drops)]
 
     def usage(self, kept: Mapping[str, Tensor], task: int) -> Usage:
         return {"buffers": dict(kept)} if kept else {}
@@ -165,9 +200,23 @@ class Wrapped(Headed):
         if not hasattr(self.copies, "module"):
             self.copies.module = deepcopy(self.first)
         module: nn.Module = self.copies.module.train(training)
-        h: Tensor = torch.func.functional_call(module, given | dict(buffers or {}), (x.float() / self.peak,))
+        layers = drops_of(module) if self.drops else []
+        for layer, mask in zip(layers, masks[1:] if masks else [None] * len(layers), strict=True):
+            layer.mask = mask
+        with running(self.make, self.what):
+            h: Tensor = torch.func.functional_call(module, given | dict(buffers or {}), (x.float() / self.peak,))
+            if not isinstance(h, Tensor) or not h.is_floating_point() or h.flatten(1).shape != (x.shape[0], self.read):
+                got = f"shape {list(h.shape)} of {h.dtype}" if isinstance(h, Tensor) else repr(h)
+                raise TypeError(f"it returns {got:.200}, and {self.read} floats for each of {len(x)} rows are needed")
+        for layer in layers:
+            layer.mask = None
         h = h.flatten(1)
         return h if masks is None else h * masks[0]
+
+
+def drops_of(module: nn.Module) -> list[Dropped]:
+    """The layers of a module that wait for masks."""
+    return [part for part in module.modules() if isinstance(part, Dropped)]
 
 
 def layers_of(module: nn.Module, inputs: int) -> list[str]:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from shoal.errors import SettingsError
 from shoal.network.files import distinct, read
-from shoal.network.graphs import BUILT_IN, FIXED, GRAPHS, is_file, is_named
+from shoal.network.graphs import BUILT_IN, FIXED, GRAPHS, is_file, is_named, kind_of
+from shoal.own_code import running
 from shoal.rng import key
 from shoal.settings.conditions import Bursts, Drawn, Interval
 from shoal.settings.groups import Link, Network
@@ -114,23 +115,18 @@ def conditions(edge: Edge) -> tuple[str, ...]:
 
 def drawn(network: Network, agents: int, seed: int, epoch: int = 0) -> set[tuple[int, int]]:
     """The directed edges of a graph by name; what a stranger's does wrong is said in a sentence."""
-    try:
-        known = {"radius": network.radius, "speed": network.speed, "epoch": epoch}
-        wanted = {name: known[name] for name in asks(network.graph)}
-        graph = GRAPHS.find(network.graph)(agents, network.p, key(seed, "graph"), **wanted)
+    known = {"radius": network.radius, "speed": network.speed, "epoch": epoch}
+    wanted = {name: known[name] for name in asks(network.graph)}
+    own = kind_of(network.graph).model_fields.keys() - Network.model_fields.keys()
+    wanted |= {name: getattr(network, name) for name in own if hasattr(network, name)}  # else its defaults
+    make = GRAPHS.find(network.graph)
+    with running(make, f"the graph `{network.graph}`", lambda: f" for {agents} agents", "cannot be drawn"):
+        graph = make(agents, network.p, key(seed, "graph"), **wanted)
+        if not hasattr(graph, "edges"):
+            raise TypeError(f"it returns {graph!r:.100}, and a networkx graph is needed")
         pairs = {pair for u, v in graph.edges for pair in ((u, v), (v, u))}
         if network.graph not in BUILT_IN and not {end for pair in pairs for end in pair} <= set(range(agents)):
             raise ValueError(f"its nodes are not all among 0 to {agents - 1}")
-    except SettingsError:
-        raise
-    except Exception as error:  # it can fail in any way
-        if network.graph in BUILT_IN:
-            raise
-        why = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise SettingsError(
-            f"the graph `{network.graph}` cannot be drawn for {agents} agents ({why}); it is a function of agents, p "
-            "and a generator that returns a networkx graph"
-        ) from error
     return pairs
 
 

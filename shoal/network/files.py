@@ -16,6 +16,7 @@ from shoal.settings.part import Budget
 from shoal.units import NAMES
 from shoal.units import plain as kept
 
+LARGEST = 64 * 2**20  # bytes of a graph file
 WHOLE = re.compile("[0-9]{1,18}")
 LINE = "a line is SENDER RECEIVER [BUDGET|unlimited [EVERY]], e.g. `0 1`, `0 1 5000 10` or `0 1 20kB/task`"
 
@@ -25,6 +26,11 @@ def read(file: Path) -> tuple[Link, ...]:
     try:
         if file.exists() and not file.is_file() and not file.is_dir():  # a device or a pipe may never end
             raise SettingsError(f"cannot read {file}: it is no plain file; give an edge list or a GraphML file")
+        if file.is_file() and (size := file.stat().st_size) > LARGEST:
+            raise SettingsError(
+                f"cannot read {file}: it has {size:,} bytes, and a graph file has {LARGEST:,} at most; give a smaller "
+                "one"
+            )
         content = file.read_bytes()
     except FileNotFoundError:
         raise SettingsError(f"no graph file {file.absolute()}; graphs by name: {', '.join(GRAPHS)}") from None

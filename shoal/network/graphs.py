@@ -1,11 +1,16 @@
-"""Graphs by name: who is connected with whom, in a fleet of so many agents."""
+"""Graphs by name: who is connected with whom, in a fleet of so many agents. What a graph's function asks for by name,
+with a default, are settings of its network."""
 
+import inspect
 from collections.abc import Callable
+from typing import Any, get_type_hints
 
 import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
+from pydantic import create_model
 
 from shoal.doors import Table, is_door
+from shoal.settings.groups import Network
 
 Draw = Callable[..., nx.Graph]  # of agents, p and a generator, and by name of what it asks for
 
@@ -115,6 +120,37 @@ FIXED: dict[str, Callable[[int, int, int], bool]] = {
     "server": lambda n, one, other: 0 in (one, other),
     "disconnected": lambda n, one, other: False,
 }
+
+
+class Asking(Network):
+    """A network whose graph has settings of its own; each such graph has a class below this one."""
+
+    def __reduce__(self) -> Any:
+        return again, (dict(self),)
+
+
+def again(values: dict[str, Any]) -> Network:
+    """A network with settings of its graph, in another process."""
+    return kind_of(values["graph"]).model_construct(**values)
+
+
+KINDS: dict[Any, type[Network]] = {}  # by the graph's function
+
+
+def kind_of(graph: str) -> type[Network]:
+    """The class that checks what is said of a network with this graph."""
+    if not is_named(graph):
+        return Network
+    make = GRAPHS.find(graph)
+    if make not in KINDS:
+        asked = list(inspect.signature(make).parameters.values())[3:]
+        own = [
+            one for one in asked if one.name not in (*Network.model_fields, "epoch") and one.default is not one.empty
+        ]
+        hints = get_type_hints(make) if own else {}
+        fields: Any = {one.name: (hints.get(one.name, type(one.default)), one.default) for one in own}
+        KINDS[make] = create_model(getattr(make, "__name__", "Own"), __base__=Asking, **fields) if own else Network
+    return KINDS[make]
 
 
 def is_file(graph: str) -> bool:

@@ -6,7 +6,8 @@ from html import escape
 
 import polars as pl
 
-from shoal.fleet.world import World
+from shoal.agents.world import World
+from shoal.data.sources import is_source, meaning
 from shoal.sharing import sites
 from shoal.sharing.plan import Line, plan
 from shoal.sharing.plan import total as total_of
@@ -16,12 +17,14 @@ from shoal.units import plural, shown
 @dataclass(frozen=True, eq=False)
 class Costs:
     """What a run will send, at most: a `table` with a row for each kind of mail over links with the same limits, and
-    the `total` of bytes in all."""
+    the `total` of bytes in all; and the `data`, a row for each agent and task, with what looks wrong with it among the
+    `notes`."""
 
     table: pl.DataFrame
     total: int
     head: str
     notes: tuple[str, ...]
+    data: pl.DataFrame  # a row per agent and task of the first seed: whose it is, its classes, and its rows
 
     def __str__(self) -> str:
         return "\n".join([self.head, *self.notes])
@@ -53,9 +56,14 @@ def costs(worlds: Sequence[World]) -> Costs:
     notes = [*map(told, lines), *(f"{mode} never sends anything: no link carries it" for mode in silent)]
     if not settings.sharing:
         notes = ["nothing is shared"]
-    doubts = settings.learner.doubt, *(mode.doubt for mode in settings.sharing)
-    notes += [doubt for doubt in doubts if doubt] + sites.said(worlds)
-    return Costs(table, total, head, tuple(notes))
+    learners = [world.settings.learner for world in worlds]
+    doubts = [sentence for one in learners for sentence in (one.doubt, one.unused(settings.sharing))]
+    doubts += [mode.doubt for mode in settings.sharing]
+    notes += [doubt for doubt in dict.fromkeys(doubts) if doubt] + sites.said(worlds)
+    who, streams = meaning.gathered(worlds)
+    if is_source(settings.dataset):
+        notes += meaning.said(worlds[0].bank, settings.agents, who, streams)
+    return Costs(table, total, head, tuple(notes), meaning.overview(worlds[0].bank, who, streams))
 
 
 def row(line: Line) -> dict[str, object]:

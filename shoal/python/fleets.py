@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import SettingsError, Stopped
+from shoal.errors import CodeError, SettingsError, Stopped
 from shoal.python.said import KEYWORDS, Said, begun, joined, unknown
 from shoal.settings.groups import Settings
 from shoal.settings.part import flatten
@@ -23,7 +23,8 @@ class Fleet:
     """Agents that each learn a stream of tasks from some data, and share what helps the others.
 
     The data is a `shoal.Data`, a pair (x, y) of arrays, the name of a dataset, a source such as "csv:FILE", or a
-    settings file (.toml), which says all the rest too. Keywords are the groups of a settings file, each a word, a
+    settings file (.toml), which says all the rest too (with `trust`, code too).
+    Keywords are the groups of a settings file, each a word, a
     mapping or an object, and win over the file. `shoal list settings` explains them all.
 
     >>> import shoal
@@ -56,14 +57,18 @@ class Fleet:
         machine: Any = None,
         seed: int | None = None,
         presence: Any = None,
+        trust: bool = False,
+        clock: Any = None,
+        policy: Any = None,
+        faulty: Any = None,
         **others: Any,
     ) -> None:
         given = {
             "model": model, "learner": learner, "sharing": sharing, "tasks": tasks, "net": net, "agents": agents,
             "protocol": protocol, "kinds": kinds, "machine": machine, "seed": seed, "presence": presence,
-            "network": network,
+            "clock": clock, "policy": policy, "faulty": faulty, "network": network,
         }  # fmt: skip
-        self._say(begun(data), given | others)
+        self._say(begun(data, trust), given | others)
 
     def _say(self, said: Said, given: dict[str, Any]) -> None:
         for name, value in given.items():
@@ -162,13 +167,18 @@ class Fleet:
         except BaseException as error:
             if out is None:
                 shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, CodeError):
+                error.advice = (
+                    f'mend it, and the same run(out="{out}") continues' if out else "mend it, and run it again"
+                )
             if isinstance(error, Stopped):
                 on = (
                     f'the same run(out="{out}") continues'
                     if out
                     else "nothing was kept: with run(out=FOLDER) it could be continued"
                 )
-                raise KeyboardInterrupt(f"stopped; {on}") from None
+                where = str(error).partition(";")[0] if " in " in str(error).partition(";")[0] else "stopped"
+                raise KeyboardInterrupt(f"{where}; {on}") from None
             raise
         return Result(folder, settings, temporary=out is None)
 
@@ -201,7 +211,7 @@ def held(folder: Path, settings: Settings) -> "Record | None":
     names = [name for name in {**here, **there} if not name.startswith("machine.")]
     differs = [name for name in names if here.get(name) != there.get(name)]
     try:
-        same = reopen(folder).settings.identity() == settings.identity()
+        same = reopen(folder, own=settings).settings.identity() == settings.identity()
     except RecordError:
         if not differs:
             raise

@@ -1,7 +1,11 @@
 """What fleets have learned, as frames and charts, and the difference between two of them."""
 
 import shutil
+import tempfile
+import warnings
 import weakref
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from shoal.errors import UserError
-from shoal.report.read import Unusable, material_of, table_of
+from shoal.report.read import Unusable, material_of, settings_of, table_of
 from shoal.runs.cells import scores, summary_of
 from shoal.runs.record import reopen
 from shoal.runs.tables import unposted
@@ -21,6 +25,9 @@ from shoal.units import shown
 
 if TYPE_CHECKING:
     import altair as alt
+
+    from shoal.agents.taken import Agent
+    from shoal.fleet.run import Moment
 
 FIRST = ("sharing", "dataset", "model", "agents", "seeds", "tasks", "final_accuracy", "final_accuracy_se_seeds",
          "auc_normalised", "auc_normalised_se_seeds", "auc", "auc_se_seeds", "bytes_per_link_task")  # fmt: skip
@@ -42,26 +49,34 @@ class Result:
 
     folder: Path  # the run directory
 
-    def __init__(self, folder: str | Path, settings: Settings | None = None, temporary: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        settings: Settings | None = None,
+        temporary: bool = False,
+        trust: bool = False,
+    ) -> None:
         self.folder, self._settings, self._temporary = Path(folder), settings, temporary
+        self._trust = trust
         if temporary:  # what is in it stays readable for as long as somebody has this object
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     @classmethod
-    def read(cls, folder: str | Path) -> "Result":
-        """The result that a run directory holds."""
+    def read(cls, folder: str | Path, trust: bool = False) -> "Result":
+        """The result that a run directory holds. Its numbers are read without loading anything; `settings` that name
+        code or files elsewhere need `trust`, unless this user has run them before."""
         place = Path(folder).expanduser()
         if not (place / "settings.toml").exists():
             raise UserError(f"{place} is not a run directory: it has no settings.toml; fleet.run(out=...) makes one")
         if not (place / "summary.json").exists():
             raise UserError(f"{place} is not finished; the same run again continues it, as does `shoal resume {place}`")
-        return cls(place)
+        return cls(place, trust=trust)
 
     @property
     def settings(self) -> Settings:
         """All settings of the run."""
         if self._settings is None:
-            self._settings = reopen(self.folder).settings
+            self._settings = reopen(self.folder, self._trust).settings
         return self._settings
 
     @cached_property
@@ -92,6 +107,70 @@ class Result:
             return unposted()
         return self._table("ledger").with_columns(pl.col("task") + 1)
 
+    @property
+    def agents(self) -> "list[Agent]":
+        """All agents as they are at the end, those of the first seed first; one that diverged is warned of."""
+        for agent in self._agents:
+            if agent.ended:
+                warnings.warn(agent.ended, stacklevel=2)
+        return [replace(agent) for agent in self._agents]
+
+    @cached_property
+    def _agents(self) -> "list[Agent]":
+        """All agents, of which copies are taken out."""
+        from shoal.agents.taken import agents_of
+
+        return agents_of(self.folder, self.settings)
+
+    def agent(self, name: str | int, seed: int | None = None) -> "Agent":
+        """The agent of a site, by its name, or by its number, counted from 0; of the first seed, if none is said. It is
+        as it was at the end of the run, whatever one that was taken out before has learned; one that diverged is warned
+        of.
+
+        >>> import shoal
+        >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
+        >>> fleet = shoal.Fleet("digits", agents=2, tasks=tasks, learner={"epochs": 2, "batch": 8, "memory": 4})
+        >>> len(fleet.run().agent(1, seed=0).tasks)
+        2
+        """
+        from shoal.agents.taken import chosen
+
+        found = replace(chosen(self._agents, name, seed))
+        if found.ended:
+            warnings.warn(found.ended, stacklevel=2)
+        return found
+
+    def continue_with(
+        self, data: Any, out: str | Path | None = None, progress: "bool | Callable[[Moment], None] | None" = None
+    ) -> "Result":
+        """Let the whole fleet go on with rows that have come since, as further tasks: from its weights, memories,
+        modules and ledger. It comes to what one run over all tasks would have come to: to the same bits where the
+        compiled kernel takes the steps, and else to the same numbers up to rounding.
+
+        The data that was learned from names its tasks (`task=...`); `data` has the same columns, and tasks of its own,
+        or is one task. What cannot go on says why.
+
+        >>> import numpy as np, shoal
+        >>> x, site = np.random.default_rng(0).normal(size=(80, 3)), ["north", "south"] * 40
+        >>> first = shoal.Data.from_arrays(x, x[:, 0] > 0, agent=site, task=[1] * 80)
+        >>> week = shoal.Fleet(first, model="mlp", learner={"epochs": 2, "memory": 4}).run()
+        >>> after = week.continue_with(shoal.Data.from_arrays(x + 1, x[:, 1] > 0, agent=site))
+        >>> len(after.agent("north").tasks)
+        2
+        """
+        from shoal.agents.going import brought, go_on
+        from shoal.python.progress import shown
+
+        folder = Path(tempfile.mkdtemp(prefix="shoal-")) if out is None else Path(out).expanduser()
+        try:
+            with shown(self.settings, progress) as show:
+                settings = go_on(self.folder, self.settings, brought(data), folder, show)
+        except BaseException:
+            if out is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return Result(folder, settings, temporary=out is None)
+
     def _table(self, name: str) -> pl.DataFrame:
         try:
             return table_of(self.folder, name)
@@ -115,8 +194,9 @@ class Result:
         for group in groups:
             figure = charts.learning(group, style)
             if figure is None:
+                count = settings_of(self.folder)["tasks"]["count"]
                 raise UserError(
-                    f"there are no learning curves: all {self.settings.tasks.count} tasks are initial ones, which are "
+                    f"there are no learning curves: all {count} tasks are initial ones, which are "
                     "learned together; lower tasks.initial"
                 )
             found.append(alt.Chart.from_dict({**figure.spec, "datasets": page.still(figure)}))

@@ -13,26 +13,21 @@ from shoal.models.table import MODELS
 from shoal.python.networks import Graph, drawn, link, listed
 from shoal.python.own import settled
 from shoal.settings.checks import suggest
-from shoal.settings.groups import Settings
+from shoal.settings.groups import Settings, Tasks
 from shoal.settings.part import Part, spoken
-from shoal.settings.reading import parsed, widen
+from shoal.settings.reading import said
+from shoal.settings.saying import SHORT, widen, written
 from shoal.sharing.contract import Sharing
 
 Said = dict[str, Any]
-# What a group that is one word means.
-SHORT = {"learner": "method", "network": "graph", "tasks": "scenario", "machine": "device"}
-KEYWORDS = (
-    *("model", "learner", "sharing", "network", "presence", "tasks", "net", "agents", "protocol", "kinds", "machine"),
-    "seed",
-)
+# All settings but those that are said in another way: the data first, the seeds when it runs.
+KEYWORDS = tuple(name for name in Settings.model_fields if name not in ("dataset", "seeds"))
 
 
-def begun(data: Any) -> Said:
+def begun(data: Any, trust: bool = False) -> Said:
     """What the data says by itself: its name, or all that a settings file says."""
     if isinstance(data, (str, Path)) and str(data).endswith(".toml"):
-        raw = parsed(Path(data).expanduser())
-        widen(raw)
-        return raw
+        return widen(said(Path(data).expanduser(), trust=trust))
     if isinstance(data, str):
         return {"dataset": data}
     if isinstance(data, tuple) and len(data) == 2:
@@ -56,16 +51,25 @@ def joined(raw: Said, name: str, value: Any) -> Said:
         return {**raw, name: [kind(one) for one in several]}
     if name == "network":
         return connected(raw, value)
+    if name in ("policy", "faulty"):
+        several = value if isinstance(value, (list, tuple)) else [value]
+        return {**raw, name: [plain(spoken(one)) for one in several]}
     if name == "learner":
         value = learner(value)
         if isinstance(value, Learner):
             return {**raw, name: value}
     if name in ("agents", "protocol", "seed"):
         return {**raw, name: plain(value)}
+    if name == "tasks":
+        from shoal.data.scenarios import SCENARIOS, kind_of, own_settings
+
+        if callable(value):
+            value = {"scenario": value}
+        elif own_settings(type(value)) and type(value) is not Tasks:
+            named = next((word for word in SCENARIOS.built_in if kind_of(word) is type(value)), type(value))
+            value = {"scenario": named, **spoken(value)}
     value = table(name, value)
     if name == "tasks" and "scenario" in value:
-        from shoal.data.scenarios import SCENARIOS
-
         value["scenario"] = SCENARIOS.named(value["scenario"])
     before = raw.get(name, {})
     return {**raw, name: {**(before.model_dump() if isinstance(before, Part) else before), **value}}
@@ -74,8 +78,7 @@ def joined(raw: Said, name: str, value: Any) -> Said:
 def table(name: str, value: Any) -> Said:
     """A group of settings, from a mapping, a word or a group made in Python."""
     value = plain(spoken(value))
-    if isinstance(value, str) and name in SHORT:
-        return {SHORT[name]: value}
+    value = written(name, value)
     if not isinstance(value, dict):
         word = f"a word ({SHORT[name]}) or " if name in SHORT else ""
         raise SettingsError(f"`{name}` cannot be {brief(value)}; it is {word}a mapping of settings: {name}={{...}}")

@@ -19,10 +19,10 @@ SMALL = 1000  # bytes up to which the axis is even; beyond, it is logarithmic
 
 
 def chart(rows: Sequence[Mapping[str, Any]], budget: int | None) -> alt.LayerChart:
-    """Accuracy (of no sharing, and the gain over it, with its 95 % interval) against bytes per link and task; the
-    budget is a line, and what is over it stands in grey, a line for each."""
+    """Accuracy on validation rows (of no sharing, and the gain over it, with its 95 % interval) against bytes per link
+    and task; the budget is a line, and what is over it stands in grey, a line for each."""
     ran = within(
-        sorted((point(row) for row in rows if row["final_accuracy"] is not None), key=lambda one: one["bytes"])
+        sorted((point(row) for row in rows if row["validation_accuracy"] is not None), key=lambda one: one["bytes"])
     )
     over = [{"candidate": row["candidate"], "bytes": row["price"]} for row in rows if row["over_budget"]]
     most = max([row["bytes"] for row in [*ran, *over]] + [budget or 0, SMALL])
@@ -33,8 +33,12 @@ def chart(rows: Sequence[Mapping[str, Any]], budget: int | None) -> alt.LayerCha
         scale=alt.Scale(type="symlog", constant=SMALL, nice=False, domain=[0, 4 * most]),
         axis=alt.Axis(grid=False, values=ticks(most), labelExpr=BYTES),
     )
-    height = alt.Y("accuracy:Q", title="final accuracy, %", scale=alt.Scale(zero=False, padding=16), axis=upright())
-    lowest = alt.Y("low:Q", title="final accuracy, %", scale=alt.Scale(zero=False, padding=16), axis=upright())
+    height = alt.Y(
+        "accuracy:Q", title="accuracy on validation rows, %", scale=alt.Scale(zero=False, padding=16), axis=upright()
+    )
+    lowest = alt.Y(
+        "low:Q", title="accuracy on validation rows, %", scale=alt.Scale(zero=False, padding=16), axis=upright()
+    )
     layers: list[alt.Chart] = []
     if budget is not None:
         line = alt.Chart(alt.InlineData(values=[{"bytes": budget, "text": "budget"}]))
@@ -63,7 +67,7 @@ def chart(rows: Sequence[Mapping[str, Any]], budget: int | None) -> alt.LayerCha
 
 def point(row: Mapping[str, Any]) -> dict[str, Any]:
     """A candidate that has run, with its interval."""
-    accuracy, gain = row["final_accuracy"], row["gain"]
+    accuracy, gain = row["validation_accuracy"], row["gain"]
     ends = {side: gain if row[f"gain_{side}"] is None else row[f"gain_{side}"] for side in ("low", "high")}
     spread = {side: accuracy - gain + end for side, end in ends.items()}
     return {"candidate": row["candidate"], "bytes": row["price"], "accuracy": accuracy, **spread}

@@ -50,6 +50,7 @@ TABLES: dict[str, dict[str, str]] = {
         "bytes": "whole",
     },
     "links": {"seed": "whole", "sender": "whole", "receiver": "whole", "sent": "whole"},
+    "validation": {"seed": "whole", "agent": "whole", "task": "whole", "accuracy": "number"},
 }  # fmt: skip
 ROWS = 20_000_000  # of a table, at most
 FEW = 1_000_000  # rows that any table may have

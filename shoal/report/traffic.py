@@ -7,6 +7,7 @@ from typing import NamedTuple
 import networkx as nx  # type: ignore[import-untyped]
 import polars as pl
 
+from shoal.doors import is_door
 from shoal.errors import UserError
 from shoal.network.edges import edges
 from shoal.network.graphs import DRAWN, is_file
@@ -140,7 +141,8 @@ def linked(run: Run, seed: int) -> set[tuple[int, int]]:
     """The edges that the settings give a seed, with mail or without; none if this version does not know the graph."""
     try:
         network = Network.model_validate(run.settings["network"])
-        if is_file(network.graph):  # a run directory holds its edges itself, and must not open other files
+        # A run directory holds its edges itself: to show it, no other file is opened, and nobody's code imported.
+        if is_file(network.graph) or is_door(network.graph):
             return set()
         return {edge[:2] for edge in edges(network, int(run.settings["agents"]), seed)}
     except (UserError, ValueError):

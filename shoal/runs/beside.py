@@ -12,9 +12,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Generic, TypeVar
 
+from shoal.agents.engine import THREADS
 from shoal.data import load
 from shoal.errors import Stopped
-from shoal.fleet.engine import THREADS
 from shoal.fleet.run import Moment, Watch, one_thread
 from shoal.runs import common_starts
 from shoal.runs.cells import Cell, finish

@@ -96,7 +96,7 @@ def missing(cells: Iterable[C], folder: Path) -> list[C]:
 def open_cell(cell: Cell, folder: Path) -> Record:
     """The cell's run directory, new or as it was left."""
     place = place_of(cell, folder)
-    return reopen(place) if (place / "settings.toml").exists() else create(place, cell.settings)
+    return reopen(place, own=cell.settings) if (place / "settings.toml").exists() else create(place, cell.settings)
 
 
 def finish(
@@ -225,6 +225,22 @@ def scores(place: Path, agents: Collection[int] | None = None) -> Scores:
         for seed in np.unique(run.seeds)
         if (here := counted & (run.seeds == seed)).any()
     }
+
+
+def validations(place: Path, agents: Collection[int] | None = None) -> dict[int, float]:
+    """The accuracy (%) on validation rows at the end of a finished run, of every seed: the mean over the tasks of an
+    agent, and over its agents, or some of them. Settings are chosen by it, because test rows choose nothing."""
+    if not (place / "validation.parquet").exists():
+        raise UserError(
+            f"{place} does not say how agents did on validation rows, because an earlier version made it; remove it, "
+            "and run it again"
+        )
+    table = table_of(place, "validation")
+    if agents is not None:
+        table = table.filter(pl.col("agent").is_in(list(agents)))
+    lanes = table.group_by("seed", "agent").agg(pl.col("accuracy").mean())
+    means = lanes.group_by("seed").agg(pl.col("accuracy").mean()).sort("seed")
+    return {int(seed): 100 * float(one) for seed, one in means.rows()}
 
 
 def read_csv(file: Path) -> list[Row]:

@@ -1,8 +1,10 @@
 """Checkpoints: stacks as a file, and stacks of a file, which says by its digest whether it is whole."""
 
+import hashlib
 import json
 import zlib
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,15 +12,22 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from shoal.agents.stack import Stack
 from shoal.data.tasks import Lane
-from shoal.fleet.stack import Stack
 from shoal.mail.inbox import Inbox
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import Envelope, pack, unpack
 from shoal.runs.about import FORMAT
+from shoal.runs.files import reason
 from shoal.settings.reading import is_there
 
-TYPED = "typed:"  # what a digest begins with that covers types and shapes
+TYPED = "typed:"  # what a checksum of an earlier version begins with that covers types and shapes
+WHOLE = "sha256:"  # what a digest of this one begins with
+# What reading a checkpoint of somebody else can raise, wherever it is not what it should be.
+STRANGE = (
+    *(KeyError, IndexError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, ArithmeticError),
+    *(RecursionError, SafetensorError),
+)
 
 
 class DamagedError(Exception):
@@ -34,19 +43,34 @@ class Saved(NamedTuple):
     @property
     def identity(self) -> str:
         """The identity of the settings that it belongs to."""
-        return self.about["identity"]
+        return self.about.get("identity", "")
 
     @property
     def seconds(self) -> float:
         """The time spent in the run until then."""
-        return float(self.about["seconds"])
+        try:
+            found = float(self.about["seconds"])
+        except (KeyError, ValueError):
+            found = -1.0
+        if not 0 <= found < inf:
+            raise DamagedError("it does not say how long the run has taken")
+        return found
 
     def stacks(self, epochs: int) -> tuple[Stack, ...]:
-        """The stacks; a task has so many epochs."""
+        """The stacks; a task has so many epochs. What is no checkpoint of such a run is damage."""
+        try:
+            return self.unpacked(epochs)
+        except STRANGE as error:
+            raise DamagedError(f"it does not hold what a checkpoint does: {reason(error)}") from None
+
+    def unpacked(self, epochs: int) -> tuple[Stack, ...]:
+        """The stacks, if all is as it was written."""
         about, flat = self.about, dict(self.tensors)
-        flat |= {name: flat[name].cpu() for name in json.loads(about["host"])}
+        flat |= {name: flat[name].cpu() for name in words_of(about["host"])}
         lanes = [[Lane(*lane) for lane in one] for one in json.loads(about["lanes"])]
-        rows, words = flat.pop("ledger").cpu().numpy(), json.loads(about["words"])
+        rows, words = flat.pop("ledger").cpu().numpy(), words_of(about["words"])
+        if rows.ndim != 2 or rows.dtype != "int64":
+            raise DamagedError(f"its ledger is {rows.dtype} of shape {list(rows.shape)}, and has rows of whole numbers")
         totals = flat.pop("totals").cpu().numpy() if "totals" in flat else None
         inboxes = [
             [
@@ -92,7 +116,7 @@ def packed(stacks: Sequence[Stack], identity: str, seconds: float) -> bytes:
     for at, one in enumerate(letters):
         for place, (_, content) in enumerate(one):
             tensors[letter(at, place)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-    about["digest"] = f"{TYPED}{digest(about, tensors, typed=True)}"
+    about["digest"] = f"{WHOLE}{digest(about, tensors)}"
     return save(tensors, about)
 
 
@@ -109,10 +133,22 @@ def opened(place: Path, device: torch.device) -> Saved:
     except (OSError, SafetensorError) as error:
         raise DamagedError(error) from None
     said = about.pop("digest", "")
-    typed = said.startswith(TYPED)  # one of an earlier version does not cover types and shapes
-    if said.removeprefix(TYPED) != digest(about, tensors, typed):
+    if said.startswith(WHOLE):
+        right = f"{WHOLE}{digest(about, tensors)}"
+    else:
+        typed = said.startswith(TYPED)  # one of an earlier version does not cover types and shapes
+        right = f"{TYPED * typed}{checksum(about, tensors, typed)}"
+    if said != right:
         raise DamagedError("its content does not match its digest")
     return Saved(about, tensors)
+
+
+def words_of(text: str) -> list[str]:
+    """A list of words in JSON."""
+    found = json.loads(text)
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise DamagedError("it has something else where a list of words should be")
+    return found
 
 
 def mark(at: int, count: int) -> str:
@@ -125,9 +161,18 @@ def letter(at: int, place: int) -> str:
     return f"inbox:{at}:{place}"
 
 
-def digest(about: dict[str, str], tensors: dict[str, torch.Tensor], typed: bool) -> str:
-    """A checksum of all that a checkpoint says: what a disk or a copy has changed must not become a result. `typed`
-    ones cover the types and shapes of tensors too."""
+def digest(about: dict[str, str], tensors: dict[str, torch.Tensor]) -> str:
+    """The SHA-256 of all that a checkpoint says: what a disk or a copy has changed must not become a result."""
+    value = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].cpu().contiguous()
+        value.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        value.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return value.hexdigest()
+
+
+def checksum(about: dict[str, str], tensors: dict[str, torch.Tensor], typed: bool) -> str:
+    """What earlier versions wrote in its place; `typed` ones cover the types and shapes of tensors too."""
     value = zlib.crc32(json.dumps(about, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name].cpu()

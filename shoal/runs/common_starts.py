@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 
 import shoal
+from shoal.agents.stack import Stack, sharing_state, start
+from shoal.agents.world import World, joint_lanes
+from shoal.data.draws import chosen
 from shoal.data.sources import is_source
-from shoal.fleet.stack import Stack, sharing_state, start
-from shoal.fleet.world import World, joint_lanes
 from shoal.runs.about import FORMAT, commit
 from shoal.runs.record import Record, RecordError
 from shoal.settings.groups import FAIR, Network, Settings
@@ -23,7 +24,7 @@ def alone(settings: Settings) -> Settings:
     learner = {name: own[name].default for name in settings.learner.later}
     return settings.model_copy(
         update={
-            "agents": settings.agents if settings.tasks.draw == "authors" else 1,  # which draw the start's tasks last
+            "agents": settings.agents if chosen(settings.tasks.draw).together else 1,
             "protocol": FAIR,
             "network": Network(),
             "sharing": (),
@@ -76,17 +77,17 @@ def find(fleet: Sequence[World], folder: Path) -> tuple[Stack, ...] | None:
     world, settings = fleet[0], fleet[0].settings
     if len(fleet) > 1 or not common(settings):
         return None
+    lanes, shared = joint_lanes(world.lanes), {owner for owner, _ in sharing_state(world)}
+
+    def wanted(found: tuple[Stack, ...]) -> tuple[Stack, ...]:
+        """What belongs to sharing begins anew in every run that goes on from here."""
+        names = {name: one for name, one in start(world).tensors.items() if name.partition("/")[0] not in shared}
+        kept = found[0].tensors
+        if found[0].lanes != lanes or any(kept[name].shape[1:] != one.shape[1:] for name, one in names.items()):
+            raise ValueError("it is of another start")
+        return (Stack.made(lanes, {name: kept[name] for name in names}),)
+
     try:
-        found = record(world, folder).load(world.device)
+        return record(world, folder).load(fleet, wanted)
     except RecordError:
         return None
-    lanes = joint_lanes(world.lanes)
-    if found is None or found[0].lanes != lanes:
-        return None
-    # What belongs to sharing begins anew in every run that goes on from here.
-    shared = {owner for owner, _ in sharing_state(world)}
-    wanted = {name: tensor for name, tensor in start(world).tensors.items() if name.partition("/")[0] not in shared}
-    kept = found[0].tensors
-    if any(name not in kept or kept[name].shape[1:] != tensor.shape[1:] for name, tensor in wanted.items()):
-        return None
-    return (Stack.made(lanes, {name: kept[name] for name in wanted}),)

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import torch
 
+from shoal.agents.stack import Stack
 from shoal.data.tasks import JOINT
-from shoal.fleet.stack import Stack
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import ABSENT, ACCEPTED, LOST, UNDER_WAY, UNSENT
 from shoal.settings.groups import Settings
@@ -45,7 +45,7 @@ def links(settings: Settings, ledger: Ledger, until: int | None = None) -> pl.Da
             "lost": lost,
             "refused": ~(accepted | unsent | lost | flying),
             "under_way": flying,
-            "kept_back": unsent,
+            "kept_back": np.where(unsent, ledger.messages, 0),
             "accepted": accepted,
         }
     )

@@ -9,17 +9,19 @@ from types import FrameType
 from typing import Any, Protocol
 
 from shoal import data
+from shoal.agents.engine import kept_memory
+from shoal.agents.stack import Stack
+from shoal.agents.world import World, worlds
 from shoal.data.tasks import Lane
-from shoal.errors import Stopped
-from shoal.fleet.engine import kept_memory
+from shoal.errors import CodeError, Stopped
 from shoal.fleet.health import DivergedError
 from shoal.fleet.members import LostError
 from shoal.fleet.run import Moment, Watch, one_thread, train
-from shoal.fleet.size import affordable
-from shoal.fleet.stack import Stack
+from shoal.fleet.size import affordable, sensible, word
 from shoal.fleet.workers import headcount
-from shoal.fleet.world import World, worlds
+from shoal.own_code import told_apart
 from shoal.runs import common_starts as starts
+from shoal.runs import kept as portable
 from shoal.runs.material import note
 from shoal.runs.record import Record
 from shoal.runs.totals import condense, possible
@@ -31,7 +33,11 @@ SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM, *([HANGUP]
 
 
 def prepare(
-    settings: Settings, folder: Path | None = None, lanes: Sequence[Lane] | None = None, yes: bool = False
+    settings: Settings,
+    folder: Path | None = None,
+    lanes: Sequence[Lane] | None = None,
+    yes: bool = False,
+    tell: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[World, ...]:
     """The data and streams of a run, or of some of its lanes, a world for each kind of agents, before anything is
     written. `folder` wins over `machine.data`. A run that is too large for this machine is an error, unless `yes`.
@@ -41,12 +47,23 @@ def prepare(
     >>> len(world.lanes)
     4
     """
+    with told_apart():
+        return prepared(settings, folder, lanes, yes, tell)
+
+
+def prepared(
+    settings: Settings, folder: Path | None, lanes: Sequence[Lane] | None, yes: bool, tell: Callable[[str], None]
+) -> tuple[World, ...]:
+    """What `prepare` gives."""
     headcount(settings)
     possible(settings)
     said = Path(settings.machine.data) if settings.machine.data else None
     bank = data.load(settings.dataset, folder or said)
     if lanes is None and not yes:
         affordable(settings, bank)
+        sensible(settings)
+    if lanes is None and (told := word(settings, bank)):
+        tell(told)
     found = worlds(settings, bank, lanes)
     if lanes is None:
         feasible(found)
@@ -59,9 +76,11 @@ def carry_out(
     show: Watch = lambda moment: None,
     kept: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
+    begun: tuple[Stack, ...] | None = None,
 ) -> dict[str, Any]:
     """Train until the end, save on the way, and return the summary. Common starts are found and put in `kept`. After
-    the epoch in which `stop` says so, it is saved and stops, as after Ctrl-C.
+    the epoch in which `stop` says so, it is saved and stops, as after Ctrl-C. A run that is new goes on from the stacks
+    that have `begun` elsewhere, if there are some.
 
     >>> import shoal
     >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
@@ -79,22 +98,27 @@ def carry_out(
 
         record.own()
         note(record, fleet)
-        stacks = record.load(fleet[0].device)
+        portable.note(record, fleet)
+        stacks = record.load(fleet)
         record.adopt()
         if stacks is not None:
             record.again(kernel)
         else:
             record.note(models=[world.about for world in fleet], kernel=kernel)
-            stacks = starts.find(fleet, kept) if kept else None
-        saved = time.monotonic()
+            stacks = begun or (starts.find(fleet, kept) if kept else None)
+        saved, passed = time.monotonic(), list[Exception]()
 
         def watch(moment: Moment) -> None:
             nonlocal saved
             try:
                 show(moment)
-            except OSError:  # the terminal may be gone: that is why we stop
+            except OSError as error:  # the terminal may be gone: that is why we stop
                 if not asked():
+                    passed.append(error)
                     raise
+            except Exception as error:  # whoever watches a run ends it as they like
+                passed.append(error)
+                raise
             ended = moment.epoch == 0
             if ended:
                 condense(settings, moment.crew.ledger, moment.task - 1)
@@ -113,19 +137,24 @@ def carry_out(
             if stop():
                 raise Stopped(f"stopped at once; `shoal resume {record.folder}` goes on from the last checkpoint")
             record.tell(f"{loss}; going on from the last checkpoint with a new one")
-            return record.load(fleet[0].device)
+            return record.load(fleet)
 
+        on = f"`shoal resume {record.folder}` goes on from the last checkpoint"
         try:
-            ends = train(fleet, stacks, watch, lost=lost)
-            condense(settings, ends[0].ledger, settings.tasks.count)
-            with one_thread():
-                return record.finish(fleet, ends)
+            with told_apart(but=passed):
+                ends = train(fleet, stacks, watch, lost=lost)
+                condense(settings, ends[0].ledger, settings.tasks.count)
+                with one_thread():
+                    return record.finish(fleet, ends)
+        except CodeError as error:
+            error.advice = f"mend it, and {on}"
+            raise
         except DivergedError as end:
             record.save(end.stacks)
             record.tables(end.stacks)
             raise DivergedError(f"{end}; what was recorded until then is in {record.folder}") from None
-        except KeyboardInterrupt:
-            raise Stopped(f"stopped at once; `shoal resume {record.folder}` goes on from the last checkpoint") from None
+        except KeyboardInterrupt as stop:
+            raise Stopped(f"stopped at once{f' {stop}' if stop.args else ''}; {on}") from None
 
 
 @contextmanager

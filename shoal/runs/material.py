@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shoal.agents.world import World, streams_of
 from shoal.data.bank import Bank
 from shoal.data.overlap import overlap, pairs, table
 from shoal.data.scaling import Scaling
 from shoal.data.tasks import Stream
-from shoal.fleet.world import World, streams_of
 from shoal.runs.record import Record, RecordError, content, text
 
 FILE = "data.json"

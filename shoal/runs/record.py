@@ -3,6 +3,8 @@
 settings.toml             all settings, resolved; `shoal run` accepts it as it is
 about.json                shoal's version and commit, versions of what it runs on, when
 data.json                 what agents learn from: its digest, rows, classes, how each agent scales it, what they share
+source.json               what rows are like: shape, columns, units, names of classes and sites
+agents.parquet            a row per agent: its site, classes and scaling, so that it can be taken out of the checkpoint
 checkpoint.safetensors    the stacks, at most `machine.checkpoint` seconds or one epoch old
 earlier.safetensors       the checkpoint before that, in case the last one is damaged; until the run is finished
 accuracy.parquet          a row per measurement: seed, agent, task, epoch, tested, accuracy
@@ -22,6 +24,7 @@ consensus.parquet         a row per seed and kind of nets at the end of a task: 
                           their mean, and the norm of that mean (only if agents share)
 privacy.parquet           a row per agent: how often its model has left with noise, the epsilon that it has spent, at
                           which delta, and what it may spend (only if a policy has noise)
+validation.parquet        a row per agent and task: accuracy on its validation rows at the end, to choose settings by
 others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
                           (in a fleet of several kinds, these tables have a column `kind`, the ledger not)
 summary.json              the metrics; there when the run is finished
@@ -34,6 +37,7 @@ import io
 import json
 import os
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -41,21 +45,22 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import torch
 
 import shoal
+from shoal.agents.evaluate import others, squared_error, within
+from shoal.agents.stack import PARAMS, Stack
+from shoal.agents.world import World, streams_of
 from shoal.data.overlap import mean_iou
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError, UserError
 from shoal.files import beside, put, settle
-from shoal.fleet.evaluate import others, squared_error, within
 from shoal.fleet.health import unfit
-from shoal.fleet.stack import PARAMS, Stack
-from shoal.fleet.world import World, streams_of
+from shoal.models.table import vet
 from shoal.network.graphs import is_file
 from shoal.runs import checkpoints, files
 from shoal.runs.about import FORMAT, about, difference, sessions_of
 from shoal.runs.conditions import consensus, links
+from shoal.runs.examined import examined
 from shoal.runs.files import reason
 from shoal.runs.tables import (
     accounts,
@@ -68,13 +73,31 @@ from shoal.runs.tables import (
     summarise,
     told,
     training,
+    validated,
 )
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import is_there, parsed, resolve
 from shoal.settings.writing import toml
+from shoal.trust import UntrustedError, allow, loads, remember, strings
 
 WAIT = 0.5  # seconds for which a process that is in a folder is waited for
+
+
+Wanted = Callable[[tuple[Stack, ...]], tuple[Stack, ...]]  # what of a checkpoint somebody goes on with
+
+
+def all_of(stacks: tuple[Stack, ...]) -> tuple[Stack, ...]:
+    """All that a checkpoint holds."""
+    return stacks
+
+
+def picked(wanted: Wanted, stacks: tuple[Stack, ...]) -> tuple[Stack, ...]:
+    """What is wanted of stacks that nobody has examined yet, which may not have it."""
+    try:
+        return wanted(stacks)
+    except checkpoints.STRANGE as error:
+        raise checkpoints.DamagedError(f"it does not hold what a checkpoint does: {reason(error)}") from None
 
 
 class RecordError(UserError):
@@ -210,7 +233,7 @@ class Record:
         there = raw_settings(self.folder, verified=False)
         if (
             there != toml(self.settings).encode()
-            and reopen(self.folder).settings.identity() != self.settings.identity()
+            and reopen(self.folder, own=self.settings).settings.identity() != self.settings.identity()
         ):
             raise RecordError(
                 f"{place} has other settings than the run that was about to begin there; choose another folder as `out`"
@@ -239,17 +262,18 @@ class Record:
         content = checkpoints.packed(stacks, self.settings.identity(), self.elapsed())
         self.write(self.checkpoint.name, content)
 
-    def load(self, device: torch.device) -> tuple[Stack, ...] | None:
-        """The stacks of the last checkpoint that is whole, or None if there is none yet."""
+    def load(self, fleet: Sequence[World], wanted: Wanted = all_of) -> tuple[Stack, ...] | None:
+        """The stacks of the last checkpoint that is whole, or None if there is none yet. All that is `wanted` of them
+        must be what a run of these worlds can hold: nothing is given out that was not examined."""
         if not self.earlier.exists():
-            return self.load_one(self.checkpoint, device) if self.checkpoint.exists() else None
+            return self.load_one(self.checkpoint, fleet, wanted) if self.checkpoint.exists() else None
         try:
             if self.checkpoint.exists():
-                return self.load_one(self.checkpoint, device)
+                return self.load_one(self.checkpoint, fleet, wanted)
             damage = f"{self.checkpoint} is not there"  # killed between two moves
         except DamagedCheckpointError as error:
             damage = error.what
-        found = self.load_one(self.earlier, device)
+        found = self.load_one(self.earlier, fleet, wanted)
         # The next one is written beside this one, not beside what is damaged.
         try:
             settle(self.earlier, self.checkpoint)
@@ -258,10 +282,10 @@ class Record:
         self.tell(f"{damage}; going on from the checkpoint before it")
         return found
 
-    def load_one(self, place: Path, device: torch.device) -> tuple[Stack, ...]:
-        """The stacks of a checkpoint."""
+    def load_one(self, place: Path, fleet: Sequence[World], wanted: Wanted) -> tuple[Stack, ...]:
+        """The stacks of a checkpoint, examined."""
         try:
-            saved = checkpoints.opened(place, device)
+            saved = checkpoints.opened(place, fleet[0].device)
         except checkpoints.DamagedError as error:
             raise self.damaged(place, error) from None
         if saved.identity != self.settings.identity():
@@ -269,8 +293,13 @@ class Record:
                 f"{place} belongs to other settings than {self.folder / 'settings.toml'}; "
                 "restore the settings as they were, or start a new run"
             )
-        self.seconds, self.since = saved.seconds, time.monotonic()
-        return saved.stacks(self.settings.learner.epochs)
+        try:
+            seconds, stacks = saved.seconds, picked(wanted, saved.stacks(self.settings.learner.epochs))
+            examined(fleet, stacks)
+        except checkpoints.DamagedError as error:
+            raise self.damaged(place, error) from None
+        self.seconds, self.since = seconds, time.monotonic()
+        return stacks
 
     def damaged(self, place: Path, why: object) -> "DamagedCheckpointError":
         advice = f"delete it and `shoal resume {self.folder}` starts again"
@@ -324,6 +353,7 @@ class Record:
         self.table("others", strangers(self.settings, unmet))
         summary = summarise(self.settings, stacks, unmet)
         going = [left(*pair) for pair in zip(worlds, stacks, strict=True) if not pair[1].gone.all()]
+        self.table("validation", validated(going))
         wrong = squared_error(going)
         summary |= {} if wrong is None else {"mean_squared_error": wrong}
         summary |= told(within(going), [lane.seed for _, stack in going for lane in stack.lanes])
@@ -394,10 +424,14 @@ def begin(record: Record) -> None:
         raise RecordError(f"{folder} is not empty, and holds no run; choose another folder as `out`")
     record.write("about.json", text({**about(), "identity": record.settings.identity()}))
     record.write("settings.toml", toml(record.settings).encode())
+    raw = parsed(folder / "settings.toml")
+    if loads(raw, folder):  # whoever begins a run may go on with it
+        remember(raw)
 
 
-def reopen(folder: str | Path) -> Record:
-    """A run directory that exists.
+def reopen(folder: str | Path, trust: bool = False, own: Settings | None = None) -> Record:
+    """A run directory that exists. What its settings would load needs `trust`, unless this user has begun it, or
+    settings of one's `own` name it too.
 
     >>> import shoal
     >>> before = shoal.create("runs/mine", shoal.Settings(dataset="digits", agents=3))
@@ -425,7 +459,13 @@ def reopen(folder: str | Path) -> Record:
                 f'network.graph = "{graph}" is a file, and a run directory holds its edges itself; write them as '
                 'network.edges, with graph = "edges"'
             )
+        words = [] if own is None else [f"={text}" for _, text in strings(tomllib.loads(toml(own)))]
+        allow(raw, folder / "settings.toml", words, trust)
+        if own is None:
+            vet(raw)
         settings = resolve(upgraded(raw))
+    except UntrustedError:
+        raise
     except SettingsError as error:
         raise RecordError(f"{folder / 'settings.toml'}: {error}") from None
     return Record(folder, settings)

@@ -1,28 +1,25 @@
 """A run's records as tables, and its summary: views of the stacks, made when they are written."""
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 
+from shoal.agents.evaluate import Foreign, accuracy
+from shoal.agents.stack import RECORD, Stack, grid
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.fleet.evaluate import Foreign
 from shoal.fleet.health import WORDS as CAUSES
-from shoal.fleet.stack import RECORD, Stack, grid
 from shoal.learners import candidates as grown
 from shoal.mail import privacy
 from shoal.mail.ledger import COLUMNS, WORDS, Ledger
 from shoal.mail.mail import ACCEPTED, UNSENT
 from shoal.runs.conditions import weathered
+from shoal.runs.counts import COUNTS, counted
 from shoal.settings.groups import Settings
 from shoal.study import health, metrics
-
-# Further columns of the ledger: floats counted in another way, by `module:function` of settings and ledger. They are
-# looked up when a table is made, because those who count in a way of their own build on these tables.
-COUNTED = {"paper": "shoal.reproduce.counting:counted"}
 
 
 def accuracies(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
@@ -196,8 +193,8 @@ def joined(settings: Settings, parts: Sequence[dict[str, np.ndarray]]) -> pl.Dat
 
 
 def posted(settings: Settings, ledger: Ledger) -> pl.DataFrame:
-    """A row per message, in the order of posting; of a ledger of totals, a row for those that are alike, and how many
-    they are."""
+    """A row per message, in the order of posting; a row for those that never left and are alike, or of a ledger of
+    totals for all that are alike, and how many they are."""
     if settings.machine.ledger == "totals" or ledger.totals is not None:
         return summed_up(settings, ledger)
     columns: dict[str, pl.Series] = {}
@@ -208,18 +205,22 @@ def posted(settings: Settings, ledger: Ledger) -> pl.DataFrame:
             columns |= {other: pl.Series(values) for other, values in counted(settings, ledger).items()}
         # Without rows, polars would not know that these are words.
         columns[name] = pl.Series(ledger.column(name), dtype=pl.String if name in WORDS else pl.Int64)
+    if "late" in columns:
+        columns["late"] = pl.Series(np.where(ledger.crossed, ledger.column("late"), 0))
+    if (many := ledger.messages).max(initial=1) > 1:
+        columns["messages"] = pl.Series(many)
     return pl.DataFrame(columns)
 
 
 def summed_up(settings: Settings, ledger: Ledger) -> pl.DataFrame:
     """The table of a ledger of totals; messages of the last tasks may still have a row each."""
-    names = (*COLUMNS, "messages", *COUNTED)
-    plain = np.column_stack([ledger.rows, np.ones(len(ledger), np.int64), *counted(settings, ledger).values()])
+    names = (*COLUMNS, "messages", *COUNTS)
+    plain = np.column_stack([ledger.rows, ledger.messages, *counted(settings, ledger).values()])
     every = dict(
         zip(names, np.concatenate([plain[:0] if ledger.totals is None else ledger.totals, plain]).T, strict=True)
     )
     words = np.array(ledger.words, np.str_)
-    order = [name for name in COLUMNS if name not in ("verdict", "late")] + [*COUNTED, "verdict", "messages"]
+    order = [name for name in COLUMNS if name not in ("verdict", "late")] + [*COUNTS, "verdict", "messages"]
     return pl.DataFrame(
         {
             name: pl.Series(
@@ -248,18 +249,8 @@ def unsettled(settings: Settings) -> bool:
 def unposted() -> pl.DataFrame:
     """The table of a run whose agents shared nothing."""
     at = COLUMNS.index("verdict")
-    names = (*COLUMNS[:at], *COUNTED, COLUMNS[at])
+    names = (*COLUMNS[:at], *COUNTS, COLUMNS[at])
     return pl.DataFrame(schema={name: pl.String if name in WORDS else pl.Int64 for name in names})
-
-
-def counted(settings: Settings, ledger: Ledger) -> dict[str, np.ndarray]:
-    """The floats of every message, counted in other ways than as they were sent."""
-    found = {}
-    for name, door in COUNTED.items():
-        module, _, inner = door.partition(":")
-        count: Callable[[Settings, Ledger], np.ndarray] = getattr(import_module(module), inner)
-        found[name] = count(settings, ledger)
-    return found
 
 
 def traffic(settings: Settings, ledger: Ledger) -> dict[str, Any]:
@@ -276,7 +267,7 @@ def traffic(settings: Settings, ledger: Ledger) -> dict[str, Any]:
     others = {name: int(values[crossed].sum()) for name, values in counted(settings, ledger).items()}
     return {
         "messages": int(crossed.sum()),
-        "refused": int((~ledger.among("verdict", [ACCEPTED])).sum()),
+        "refused": int(ledger.messages[~ledger.among("verdict", [ACCEPTED])].sum()),
         "floats_per_edge_task": total["floats"] / uses if uses else 0.0,
         **{f"{name}_floats_per_edge_task": floats / uses if uses else 0.0 for name, floats in others.items()},
         "bytes_per_link_task": total["bytes"] / uses if uses else 0.0,
@@ -288,16 +279,27 @@ def traffic_of(table: pl.DataFrame) -> dict[str, Any]:
     """The same of a table with numbers of messages."""
     uses = table.select("seed", "sender", "receiver", "task").n_unique() if len(table) else 0
     crossed = table.filter(~pl.col("verdict").is_in(UNSENT))
-    total = {name: int(crossed[name].sum()) for name in ("floats", "bytes", *COUNTED)}
+    total = {name: int(crossed[name].sum()) for name in ("floats", "bytes", *COUNTS)}
     each = {name: number / uses if uses else 0.0 for name, number in total.items()}
     return {
         "messages": int(crossed["messages"].sum()),
         "refused": int(table.filter(pl.col("verdict") != ACCEPTED)["messages"].sum()),
         "floats_per_edge_task": each["floats"],
-        **{f"{name}_floats_per_edge_task": each[name] for name in COUNTED},
+        **{f"{name}_floats_per_edge_task": each[name] for name in COUNTS},
         "bytes_per_link_task": each["bytes"],
         "bytes_total": total["bytes"],
     }
+
+
+def validated(fleet: Sequence[tuple[World, Stack]]) -> pl.DataFrame:
+    """A row per lane that has not diverged and task: the accuracy on its validation rows, with the net as it is."""
+    rows = []
+    for world, stack in fleet:
+        found = accuracy(world, stack, "validation", range(world.settings.tasks.count)).tolist()
+        for lane, own in zip(stack.lanes, found, strict=True):
+            rows += [(*lane, task, one) for task, one in enumerate(own) if one == one]  # nan: there is no such task
+    schema = {"seed": pl.Int64, "agent": pl.Int64, "task": pl.Int64, "accuracy": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def strangers(settings: Settings, unmet: list[Foreign]) -> pl.DataFrame:

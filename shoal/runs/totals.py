@@ -5,7 +5,8 @@ import numpy as np
 
 from shoal.errors import SettingsError
 from shoal.mail.ledger import COLUMNS, Ledger
-from shoal.runs.tables import counted, unsettled
+from shoal.runs.counts import counted
+from shoal.runs.tables import unsettled
 from shoal.settings.groups import Settings
 
 ALIKE = ("seed", "task", "sender", "receiver", "mode", "kind", "verdict")
@@ -29,7 +30,7 @@ def condense(settings: Settings, ledger: Ledger, before: int) -> None:
     if settings.machine.ledger != "totals" or not old.any():
         return
     counts = counted(settings, Ledger([rows[old]], list(ledger.words)))
-    wide = np.column_stack([rows[old], np.ones(int(old.sum()), np.int64), *counts.values()])
+    wide = np.column_stack([rows[old], ledger.messages[old], *counts.values()])
     number = np.zeros(len(wide), np.int64)
     for column in (wide[:, COLUMNS.index(name)] for name in ALIKE):
         number = number * (1 + int(column.max(initial=0) - column.min(initial=0))) + column - column.min(initial=0)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
-from shoal.settings.groups import Settings
+from shoal.settings.groups import Network, Settings, Tasks
 from shoal.settings.part import Part
 
 M = TypeVar("M", bound=Part)
@@ -54,7 +54,8 @@ def known(raw: dict[str, Any], model: type[Part] = Settings, path: str = "") -> 
         if isinstance(inner, type) and issubclass(inner, Part) and inner is not Learner:  # which is looked up by name
             if not isinstance(value, dict):
                 raise SettingsError(f"`{path}{name}` is a group of settings, got {value!r}; say {path}{name}.KEY=VALUE")
-            known(value, inner, f"{path}{name}.")
+            if inner not in (Tasks, Network):  # of which scenario and graph have a say
+                known(value, inner, f"{path}{name}.")
 
 
 def suggest(path: str, name: str, model: type[Part]) -> str:
@@ -120,5 +121,17 @@ def fields(model: type[Part] = Settings, path: str = "") -> Iterable[tuple[str, 
             yield from {f"{path}{name}.{own}": one for listed in every_field for own, one in listed}.items()
         elif isinstance(inner, type) and issubclass(inner, Part):
             yield from fields(inner, f"{path}{name}.")
+            if inner is Tasks:
+                yield from scenes(f"{path}{name}.")
         else:
             yield f"{path}{name}", field
+
+
+def scenes(path: str) -> Iterable[tuple[str, Any]]:
+    """The settings that scenarios have beside those of all tasks."""
+    from shoal.data.scenarios import SCENARIOS, kind_of
+
+    for scenario in (one for one in SCENARIOS.entries if one in SCENARIOS.built_in):
+        for name, field in kind_of(scenario).model_fields.items():
+            if name not in Tasks.model_fields:
+                yield f"{path}{name}", field

@@ -16,21 +16,20 @@ from shoal.settings.part import Part, spoken
 from shoal.settings.policies import Policy
 from shoal.settings.protocols import completed
 from shoal.settings.safety import Fault, tables
+from shoal.settings.saying import widen
 from shoal.settings.times import timely
 from shoal.sharing.contract import Sharing, serves
 
 
 def complete(raw: dict[str, Any]) -> dict[str, Any]:
     """All settings, from what the user said; the protocol fills its switches where the user said nothing."""
-    from shoal.data.scenarios import SCENARIOS
+    from shoal.data.draws import chosen
     from shoal.network.edges import at, links, settle
 
     listed, kinds = raw.get("sharing", ()), raw.get("kinds", ())
     fleet = told(raw.get("learner", {}))
     raw = {name: spoken(value) for name, value in raw.items() if name not in ("sharing", "kinds", "learner")}
-    if isinstance(raw.get("network"), str):
-        raw["network"] = {"graph": raw["network"]}
-    raw = advised(raw)
+    raw = advised(widen(raw))
     known(raw)
     own = raw.get("network", {}).get("edges", ())
     for place, link in enumerate(own if isinstance(own, (list, tuple)) else ()):  # what is no list is refused below
@@ -49,9 +48,10 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
             if isinstance(table, dict):
                 known(table, kind, f"{name}[{place}].")
                 made(kind, table, f"{name}[{place}].")
+    raw["tasks"], kind = tasks_of(raw.get("tasks", {}))
     said = alone(raw)
     MODELS.find(said.model)
-    SCENARIOS.find(said.tasks.scenario)
+    chosen(said.tasks.draw)
     modes = listing(listed)
     names = tuple(name_of(mode) for mode in modes)
     for mode in modes:
@@ -64,6 +64,7 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
     whole = {
         **raw,
         **whole,
+        "tasks": made(kind, whole["tasks"], "tasks."),
         "learner": learner,
         "network": dated(settle(said.network), learner.epochs),
         "sharing": tuple(mode if isinstance(mode, Sharing) else mode_of(mode, filled) for mode in modes),
@@ -73,6 +74,40 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
     for change in whole["network"].changes:
         links(at(whole["network"], change.epoch), said.agents)
     return whole
+
+
+def tasks_of(table: dict[str, Any]) -> tuple[dict[str, Any], type[Tasks]]:
+    """What is said of tasks, and the class that checks it: the scenario's. What another scenario has is an error, or
+    left out where it is at its default and says nothing: so settings.toml of earlier versions had it."""
+    from shoal.data.scenarios import SCENARIOS, kind_of
+
+    name = table.get("scenario", Tasks.model_fields["scenario"].default)
+    kind = kind_of(name) if isinstance(name, str) else Tasks
+    kept = {}
+    for key, value in table.items():
+        owners = () if key in kind.model_fields else [one for one in SCENARIOS if key in kind_of(one).model_fields]
+        if not owners:
+            known({key: value}, kind, "tasks.")
+            kept[key] = value
+            continue
+        field = kind_of(owners[0]).model_fields[key]
+        made(kind_of(owners[0]), {key: value}, "tasks.")
+        if value != field.default:
+            raise SettingsError(
+                f"`tasks.{key}` is a setting of the scenario `{owners[0]}`, got {value!r}, and these tasks are "
+                f'`{name}`; leave it out, or say tasks.scenario = "{owners[0]}"'
+            )
+    return kept, kind
+
+
+def network_of(table: dict[str, Any]) -> Network:
+    """A network, checked by the class of its graph."""
+    from shoal.network.graphs import kind_of
+
+    graph = table.get("graph")
+    kind = kind_of(graph) if isinstance(graph, str) else Network
+    known(table, kind, "network.")
+    return made(kind, table, "network.")
 
 
 def dated(network: Network, epochs: int) -> Network:
@@ -118,8 +153,10 @@ def advised(raw: dict[str, Any]) -> dict[str, Any]:
 def alone(raw: dict[str, Any]) -> Settings:
     """Settings of which each has been checked for itself, and that nobody has completed."""
     settings = Settings.__new__(Settings)
+    table, kind = tasks_of(raw.get("tasks", {}))
+    parts = {"tasks": made(kind, table, "tasks."), "network": network_of(raw.get("network", {}))}
     try:
-        Part.__init__(settings, **raw)
+        Part.__init__(settings, **{**raw, **parts})
     except ValidationError as error:
         raise SettingsError(sentence(error)) from None
     return settings

@@ -23,14 +23,14 @@ from shoal.settings.policies import Policies, Policy
 from shoal.settings.safety import Fault, Faults
 from shoal.sharing.contract import Sharing
 
-Protocol = Literal["fair", "paper"]
 MODEL: Final = "modular-mlp"  # where nobody says one
 FAIR: Final = "fair"  # the protocol where nobody says one
 REST = "rest"  # the kind of agents that are of none
 
 
 class Tasks(Part):
-    """What every agent meets: how many tasks, of how many classes, with how many images."""
+    """What every agent meets: how many tasks, of how many classes, with how many images. Scenarios have settings of
+    their own beside these (`shoal list scenarios NAME`)."""
 
     scenario: str = Field(
         "drawn",
@@ -39,14 +39,15 @@ class Tasks(Part):
     )
     heads: Literal["task", "one", "grow"] = Field(
         "task",
-        description="a head for each task (task-incremental), one for all tasks (domain-incremental), or one that "
-        "grows with the classes (class-incremental)",
+        description="a head for each task (task-incremental), one for all classes of the data from the start "
+        "(domain-incremental; where a scenario says so, as `permuted` and `parity` do, for the places of a task), or "
+        "one that grows with the classes (class-incremental)",
         json_schema_extra=LATER,
     )
-    draw: Literal["agent", "fleet", "authors"] = Field(
+    draw: str = Field(
         "agent",
-        description="who splits the training images: every agent for itself, the fleet once for all (nobody validates "
-        "on what another trains on), or the paper's code, number by number",
+        description="who splits the training images: every agent for itself (agent), or the fleet once for all (fleet: "
+        "nobody validates on what another trains on); see `shoal list draws`",
         json_schema_extra=LATER,
     )
     repeat: PositiveInt | None = Field(
@@ -82,40 +83,6 @@ class Tasks(Part):
         json_schema_extra=LATER,
     )
     common: bool = Field(True, description="do all agents of a seed share the initial tasks and what is learned there?")
-    overlap: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        description="how often a task has the classes that all agents have at that time, and not the agent's own "
-        "(scenario overlap)",
-        json_schema_extra=LATER,
-    )
-    alpha: PositiveFloat = Field(
-        0.5,
-        description="how evenly the images of a class are dealt to agents; small is uneven (scenario dirichlet)",
-        json_schema_extra=LATER,
-    )
-    shards: PositiveInt = Field(
-        2,
-        description="pieces of the sorted training images that an agent gets (scenario shards)",
-        json_schema_extra=LATER,
-    )
-    cut: Literal["count", "period", "label"] = Field(
-        "count",
-        description="where a task ends in the order of time: after an equal part, with a period, or before a label for "
-        "which it has no room (scenario time)",
-        json_schema_extra=LATER,
-    )
-    period: PositiveFloat = Field(
-        86400.0,
-        description="how long a task lasts, in the unit of time of the data (cut = period)",
-        json_schema_extra=LATER,
-    )
-    angle: float = Field(
-        30.0,
-        description="degrees by which images are turned from task to task (scenario rotated)",
-        json_schema_extra=LATER,
-    )
     blur: float = Field(
         0.0,
         ge=0,
@@ -326,8 +293,8 @@ class Machine(Part):
     )
     kernel: Literal["auto", "compiled", "torch"] = Field(
         "auto",
-        description="what takes the steps of MLPs and reads trained ones: a program in C, compiled at first use, or "
-        "torch; auto: the first where there is a C compiler",
+        description="what takes the steps of MLPs and reads trained ones: a program in C, built when shoal was "
+        "installed, or torch; auto: the first where it is there",
     )
     threads: NonNegativeInt = Field(0, description="threads that share the agents; 0: one for each core")
     members: Literal["here", "processes", "ray"] = Field(
@@ -342,6 +309,11 @@ class Machine(Part):
         "messages",
         description="what is written of mail: a row for every message, or (totals) one for all messages of a link in a "
         "task that are alike, for large fleets",
+    )
+    companions: bool = Field(
+        True,
+        description="use verbs for all agents at once where modes have them; else only the definitions, which are slow",
+        json_schema_extra=LATER,
     )
     data: str = Field("", description="folder to look for data first; --data sets it")
     checkpoint: PositiveFloat = Field(30.0, description="seconds between checkpoints inside a task")
@@ -370,14 +342,14 @@ class Settings(Part):
 
     dataset: str = Field("digits", description="digits, mnist, kmnist, fashionmnist, cifar100 or combined")
     model: str = Field(MODEL, description=f"{', '.join(BUILT_IN)}, or a net of your own: package.module:Net")
-    protocol: Protocol = Field(FAIR, description="fair: one uniform setting; paper: what each row of Table 1 did")
+    protocol: str = Field(FAIR, description="what fills in the rest: see `shoal list protocols`")
     agents: PositiveInt = Field(8, description="agents in the fleet")
     seeds: PositiveInt = Field(1, description="repetitions of the whole fleet")
     seed: int = Field(0, ge=0, lt=2**32, description="the first seed")
-    tasks: Tasks = Tasks()
+    tasks: SerializeAsAny[Tasks] = Tasks()
     net: Net = Net()
     learner: SerializeAsAny[Learner] = Field(default_factory=usual_learner)
-    network: Network = Network()
+    network: SerializeAsAny[Network] = Network()
     clock: Clock = Field(Clock(), json_schema_extra=LATER)
     sharing: tuple[SerializeAsAny[Sharing], ...] = Field(
         (), description="what agents share, in the order of acting: modes with their settings; see `shoal list sharing`"

@@ -19,6 +19,20 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
+HOOKS = ("penalty", "pull", "bends", "rests")  # what learners and modes name in their `additions`
+
+
+def named(cls: type, base: type) -> None:
+    """Raise if a learner or a mode of one's own has a function that steps once asked for, and names it nowhere: it
+    would never be called."""
+    said = [name for name in HOOKS if name in vars(cls)]
+    if said and cls.additions is base.additions:  # type: ignore[attr-defined]
+        raise SettingsError(
+            f"`{cls.__name__}` has `{said[0]}`, but no `additions` that name it, so no step would ask for it; add "
+            "`additions`, which returns what it adds to every step (shoal/learners/additions.py)"
+        )
+
+
 def spoken(value: Any) -> Any:
     """A group of settings made in Python as what was said when it was made: the rest is still to be filled."""
     if isinstance(value, Part):

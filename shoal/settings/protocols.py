@@ -1,12 +1,14 @@
-"""Protocols: bundles of switches, for agents that share by some modes."""
+"""Protocols: bundles of switches, for agents that share by some modes. Packages bring theirs by the door
+`shoal.protocols`: a function like `fair`."""
 
 from collections.abc import Callable
 from typing import Any
 
+from shoal.doors import Table, is_door
+from shoal.errors import SettingsError
 from shoal.settings.groups import FAIR, Settings
 
 Groups = dict[str, dict[str, Any]]  # settings by their group; those of modes are in "sharing", by the mode
-PAPER = "paper"
 EXAMPLE = "modular-mlp", "mnist"  # the model and dataset that lists show a protocol for
 
 
@@ -16,14 +18,9 @@ def fair(model: str, dataset: str, modes: tuple[str, ...], initial: int) -> Grou
     return {"tasks": {"common": True, "draw": "fleet"}, "net": usual_net(model), "learner": learner, "sharing": {}}
 
 
-def paper(model: str, dataset: str, modes: tuple[str, ...], initial: int) -> Groups:
-    """What the runs behind Table 1 really did."""
-    from shoal.reproduce import protocol
-
-    return protocol.paper(model, dataset, modes, initial)
-
-
-PROTOCOLS: dict[str, Callable[[str, str, tuple[str, ...], int], Groups]] = {FAIR: fair, PAPER: paper}
+PROTOCOLS: Table[Callable[[str, str, tuple[str, ...], int], Groups]] = Table(
+    "protocol", {FAIR: fair}, "shoal.protocols", callable
+)
 
 
 def usual_net(model: str) -> dict[str, Any]:
@@ -35,7 +32,9 @@ def usual_net(model: str) -> dict[str, Any]:
 
 def switches(protocol: str, model: str, dataset: str, modes: tuple[str, ...] = (), initial: int = 4) -> Groups:
     """What a protocol sets where the user is silent, for agents that share by `modes`."""
-    return PROTOCOLS[protocol](model, dataset, modes, initial)
+    if protocol not in PROTOCOLS and not is_door(protocol):
+        raise SettingsError(f"`protocol` cannot be {protocol!r}; allowed: {', '.join(map(repr, PROTOCOLS))}")
+    return PROTOCOLS.find(protocol)(model, dataset, modes, initial)
 
 
 def completed(raw: dict[str, Any], said: Settings, model: str, modes: tuple[str, ...]) -> Groups:

@@ -2,19 +2,24 @@
 
 import copy
 import difflib
+import stat
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from shoal.errors import SettingsError
+from shoal.models.table import vet
 from shoal.settings.completing import listing
 from shoal.settings.groups import Settings
 from shoal.settings.kinds import described
+from shoal.settings.saying import SHORT, widen
 from shoal.sharing.contract import Sharing
+from shoal.trust import allow
 
+OF_DATA = ("agents", "tasks")  # settings that belong to a file's data, and go with it
+LARGEST = 64 * 2**20  # bytes of a settings file
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"  # settings files that come with shoal
-SHORT = {"network": "graph", "learner": "method"}  # what a group that is one word means
 
 
 def resolve(raw: dict[str, Any]) -> Settings:
@@ -27,20 +32,36 @@ def resolve(raw: dict[str, Any]) -> Settings:
     return Settings(**raw)
 
 
-def read(file: Path | str, overrides: Iterable[str] = ()) -> Settings:
-    """Settings from a TOML file, or the experiment of that name, and `key=value` words; what is said later wins.
+def read(file: Path | str, overrides: Iterable[str] = (), trust: bool = False) -> Settings:
+    """Settings from a TOML file, or the experiment of that name, and `key=value` words; what is said later wins. A file
+    that would load code, files outside its folder or a cluster needs `trust`, unless it was trusted before.
 
     >>> import shoal
     >>> settings = shoal.read("digits", ["agents=4", "sharing=recv"])
     >>> settings.agents, [mode.mode for mode in settings.sharing]
     (4, ['recv'])
     """
-    return resolve(override(parsed(Path(file)), overrides))
+    return resolve(said(Path(file), overrides, trust))
+
+
+def said(file: Path, overrides: Iterable[str] = (), trust: bool = False) -> dict[str, Any]:
+    """What a settings file and words say, if this user allows what they would load."""
+    overrides = tuple(overrides)
+    data = data_of(file)
+    raw = parsed(file)
+    found = override(raw, overrides)
+    own = overrides if data is None else (*overrides, data)  # data that the user names is no word of a stranger
+    allow(found, located(file), own, trust, raw)
+    vet(found)
+    return found
 
 
 def experiments() -> dict[str, Path]:
     """The settings files that come with shoal, by name."""
     return {file.stem: file for file in sorted(EXPERIMENTS.glob("*.toml"), key=lambda file: file.stem)}
+
+
+TABLES = (".csv", ".parquet")  # data in the place of a settings file
 
 
 def located(file: Path) -> Path:
@@ -61,16 +82,39 @@ def is_there(file: Path) -> bool:
         return False
 
 
+def data_of(file: Path) -> str | None:
+    """The data that stands in the place of a settings file; None if it is one."""
+    from shoal.data.sources import is_source
+
+    if is_source(str(file)):
+        return str(file)
+    return f"{file.suffix[1:].lower()}:{file}" if file.suffix.lower() in TABLES and is_there(file) else None
+
+
 def parsed(file: Path) -> dict[str, Any]:
     """What a settings file says; a name without a folder or an ending is that of an experiment."""
+    from shoal.data.sources import is_source
+
+    if (data := data_of(file)) is not None:
+        return {"dataset": data}
     file = located(file)
     try:
+        found = file.stat()
+        if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):  # it may never end
+            raise SettingsError(f"cannot read {file}: it is no regular file; give a settings file in TOML")
+        if found.st_size > LARGEST:
+            raise SettingsError(
+                f"cannot read {file}: it has {found.st_size:,} bytes, and settings have {LARGEST:,} at most; give a "
+                "settings file in TOML"
+            )
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         names = list(experiments())
         close = difflib.get_close_matches(file.stem, names, n=1)
         hint = f"did you mean `{close[0]}`? " if close else ""
         raise SettingsError(f"no settings file {file}; {hint}those that come with shoal: {', '.join(names)}") from None
+    except SettingsError:
+        raise
     except OSError as error:
         raise SettingsError(f"cannot read {file}: {error.strerror}; give a settings file in TOML") from None
     except RecursionError:
@@ -80,14 +124,14 @@ def parsed(file: Path) -> dict[str, Any]:
             f"cannot read {file} as TOML: {error}; `shoal list experiments` names files that can be read"
         ) from None
     network = raw.get("network", {})
-    said = {"graph": network} if isinstance(network, str) else network
+    linked = {"graph": network} if isinstance(network, str) else network
     from shoal.network.graphs import is_file
 
     # A graph file is named from where the settings are.
-    graph = said.get("graph") if isinstance(said, dict) else None
+    graph = linked.get("graph") if isinstance(linked, dict) else None
     if isinstance(graph, str) and is_file(graph) and is_there(file.parent / graph):
-        raw["network"] = said | {"graph": str(file.parent / graph)}
-    from shoal.data.sources import beside, is_source
+        raw["network"] = linked | {"graph": str(file.parent / graph)}
+    from shoal.data.sources import beside
 
     # And so is data.
     if isinstance(raw.get("dataset"), str) and is_source(raw["dataset"]):
@@ -95,21 +139,11 @@ def parsed(file: Path) -> dict[str, Any]:
     return raw
 
 
-def widen(raw: dict[str, Any]) -> None:
-    """Write out what is said in short."""
-    for name, last in SHORT.items():
-        if isinstance(raw.get(name), str):
-            raw[name] = {last: raw[name]}
-    kinds = raw.get("kinds")
-    for kind in kinds if isinstance(kinds, list) else ():
-        if isinstance(kind, dict):
-            widen(kind)
-
-
 def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
     """A copy of `raw` with `a.b=c` words applied. A value is read as TOML, or taken as a plain string."""
     result: dict[str, Any] = copy.deepcopy(raw)
-    for word in words:
+    # Data first: what it does not take over is the file's, never another word's.
+    for word in sorted(words, key=lambda one: not one.startswith("dataset=")):
         name, equals, text = word.partition("=")
         if not equals or not name:
             raise SettingsError(f"cannot read `{word}`; settings on the command line look like learner.epochs=50")
@@ -124,13 +158,19 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
                 f"cannot read `{name}`: its value has {len(text)} digits; say a smaller number"
             ) from None
         *groups, last = name.split(".")
-        if last in SHORT and not isinstance(value, dict) and (not groups or groups[0] == "kinds"):
+        short = isinstance(value, str) or (last in ("learner", "network") and not isinstance(value, dict))
+        if last in SHORT and short and (not groups or groups[0] == "kinds"):
             groups, last = [*groups, last], SHORT[last]
-        widen(result)
+        result = widen(result)
         if [*groups, last] == ["network", "graph"] and isinstance(result.get("network"), dict):
             result["network"].pop("edges", None)  # they are another graph's
         if [*groups, last] == ["learner", "method"] and isinstance(result.get("learner"), dict):
             result["learner"] = without(result["learner"], value)
+        if [*groups, last] == ["tasks", "scenario"] and isinstance(result.get("tasks"), dict):
+            result["tasks"] = unstaged(result["tasks"], value)
+        if name == "dataset" and is_other_source(result.get("dataset"), value):
+            for one in OF_DATA:
+                result.pop(one, None)
         at = result
         if groups[:1] == ["sharing"]:
             at, groups = shared(result, groups[1:], word), []
@@ -144,6 +184,38 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
     return result
 
 
+def not_taken(file: Path | str, words: Iterable[str]) -> str:
+    """A sentence that says what data of one's own, in the place of a file's, does not take over from that file; empty:
+    it takes over everything."""
+    raw = parsed(Path(file))
+    lost = []
+    for word in words:
+        if word.startswith("dataset=") and is_other_source(
+            raw.get("dataset"), word.removeprefix("dataset=").strip("'\"")
+        ):
+            lost = [shown(one, raw[one]) for one in OF_DATA if one in raw]
+    if not lost:
+        return ""
+    return (
+        f"of {file} this is not taken over, because it is about its data, {raw['dataset']}: {', '.join(lost)}; the "
+        "data itself says who has it and what the tasks are, and words such as agents=4 or tasks.count=3 say otherwise"
+    )
+
+
+def shown(name: str, value: Any) -> str:
+    """A setting, or those of a group, as words of the command line."""
+    if not isinstance(value, dict):
+        return f"{name}={value}"
+    return ", ".join(shown(f"{name}.{key}", one) for key, one in value.items())
+
+
+def is_other_source(before: Any, value: Any) -> bool:
+    """Does data of one's own take the place of other data? It says itself who has it and what the tasks are."""
+    from shoal.data.sources import is_source
+
+    return isinstance(value, str) and is_source(value) and before is not None and before != value
+
+
 def without(table: dict[str, Any], method: Any) -> dict[str, Any]:
     """What is said of a learner without the settings of that one alone, when another takes its place."""
     from shoal.learners.table import LEARNERS
@@ -152,6 +224,17 @@ def without(table: dict[str, Any], method: Any) -> dict[str, Any]:
     if not isinstance(before, str) or before not in LEARNERS or method not in LEARNERS:
         return table
     own = LEARNERS[before].model_fields.keys() - LEARNERS[method].model_fields.keys()
+    return {name: value for name, value in table.items() if name not in own}
+
+
+def unstaged(table: dict[str, Any], scenario: Any) -> dict[str, Any]:
+    """What is said of tasks without the settings of their scenario alone, when another takes its place."""
+    from shoal.data.scenarios import SCENARIOS, kind_of
+
+    before = table.get("scenario")
+    if before not in SCENARIOS or scenario not in SCENARIOS:
+        return table
+    own = kind_of(str(before)).model_fields.keys() - kind_of(str(scenario)).model_fields.keys()
     return {name: value for name, value in table.items() if name not in own}
 
 

@@ -15,8 +15,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.agents.evaluate import Trained, nets
 from shoal.data.tasks import Lane
-from shoal.fleet.evaluate import Trained, nets
 from shoal.learners.received import Arrived
 from shoal.mail.post import Post
 from shoal.settings.part import LATER

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.fleet.world import World
+from shoal.agents.world import World
 from shoal.learners.step import Tensors
 from shoal.mail.bundle import Bundle, Links
 from shoal.mail.mail import Mail, by_receiver

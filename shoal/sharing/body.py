@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from shoal.fleet.stack import Stack
+from shoal.agents.stack import Stack
 from shoal.learners.step import Tensors
 from shoal.settings.groups import Settings
 

@@ -1,18 +1,17 @@
 """Bounds that a receiver sets from its own state: what is far beyond it is not taken for a net."""
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from math import sqrt
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.data.bank import Bank
 from shoal.mail.bundle import Bundle
 from shoal.mail.mail import Mail, noted
 from shoal.mail.post import Post
 from shoal.models.contract import Model
+from shoal.weakly import weakly
 
 LARGEST = 8.0  # weights may be so many times as large as the receiver's own, by their root mean square
 GROWN = 8.0  # and a receiver's own count as at most so many times as large as fresh ones
@@ -27,7 +26,7 @@ def size(tensors: Mapping[str, Tensor]) -> Tensor:
     return found
 
 
-@lru_cache(maxsize=64)
+@weakly
 def fresh(model: Model) -> float:
     """The size of what agents have in common before anything is learned."""
     drawn = model.start(np.random.default_rng(0))
@@ -62,13 +61,3 @@ def sizes_of(bundle: Bundle, names: tuple[str, ...], count: int) -> Tensor:
 
     found = [noted(one, ("size", names, count), lambda one=one: find(one)) for one in bundle.contents]  # type: ignore[misc]
     return torch.cat(found)
-
-
-@lru_cache(maxsize=8)
-def pixels(bank: Bank) -> tuple[float, float]:
-    """The range of numbers in raw images: from 0 to the peak where they are bytes, else as far again beyond what there
-    is as that is wide."""
-    least, most = float(bank.images.min()), float(bank.images.max())
-    if bank.images.dtype == np.uint8:
-        return 0.0, max(most, float(bank.peak))
-    return least - (most - least), most + (most - least)

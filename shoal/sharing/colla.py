@@ -7,9 +7,9 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.world import World
 from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, numbers

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shoal.compiled.build import kernel
+from shoal.compiled.library import kernel
 from shoal.doors import Table
 
 CHUNK = 2**17  # numbers that are summed at once: they should stay in a core's cache

@@ -12,7 +12,7 @@ same again; mail says which copy it is to be added to, so that it may come twice
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from math import prod
 from typing import Annotated, Literal
 
@@ -22,10 +22,10 @@ from annotated_types import Gt, Le
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
 from shoal.learners.fisher import snapshot
 from shoal.learners.step import Tensors
 from shoal.mail.mail import Expected, Mail
@@ -38,6 +38,7 @@ from shoal.settings.part import LATER
 from shoal.sharing.codecs import BUILT_IN, CODECS, NONE, POWER, Codec
 from shoal.sharing.contract import Sharing
 from shoal.sharing.mixing import Gap, degree, told
+from shoal.weakly import weakly
 
 COPIES, DIFFERENCE = "copies", "difference"
 KEPT = ("version", "holds", "owes", "turn", "mine.", "theirs.", "out.", "in.")  # what copies are kept under
@@ -128,8 +129,8 @@ def matrices(model: Model) -> dict[str, tuple[int, int]]:
     return {name: (shape[0], prod(shape[1:])) for name, shape in shapes if len(shape) > 1}
 
 
-@lru_cache(maxsize=64)
-def suited(mode: Compressing, model: Model) -> dict[str, tuple[int, int]]:
+@weakly
+def suited(model: Model, mode: Compressing) -> dict[str, tuple[int, int]]:
     """`matrices` of a net that the mode can serve; or why it cannot."""
     found = matrices(model)
     if mode.compress != NONE and not found:
@@ -149,7 +150,7 @@ def suited(mode: Compressing, model: Model) -> dict[str, tuple[int, int]]:
 def layout(mode: Compressing, model: Model, prefix: str = "") -> dict[str, Expected]:
     """What coded modules look like."""
     found: dict[str, Expected] = {}
-    matrix = suited(mode, model)
+    matrix = suited(model, mode)
     for name, shape in body_shapes(model).items():
         if name in matrix:
             parts = codec_of(mode).layout(prod(shape), mode.ratio)
@@ -246,7 +247,7 @@ def as_sent(post: Post, mode: Compressing) -> Tensors:
 # Pairs of agents that both keep something of each other
 
 
-@lru_cache(maxsize=16)
+@weakly
 def slots(world: World, mode: Sharing) -> tuple[dict[Lane, dict[Lane, int]], int]:
     """The neighbours of every lane that is here, each with its place among them, and the most that any lane of the
     fleet has."""

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field, NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
 from shoal.errors import SettingsError
-from shoal.settings.part import Budget, Part
+from shoal.settings.part import Budget, Part, named
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from shoal.agents.stack import Stack
+    from shoal.agents.world import World
     from shoal.data.tasks import Lane
-    from shoal.fleet.stack import Stack
-    from shoal.fleet.world import World
+    from shoal.learners.additions import Addition
     from shoal.mail.bundle import Bundle
     from shoal.mail.mail import Expected, Mail
     from shoal.mail.post import Post
@@ -41,8 +42,10 @@ class Sharing(Part):
 
     between: ClassVar[str] = "any two agents"  # whom it connects, in words
     writes: ClassVar[tuple[str, ...]] = ()  # other owners of state that it writes, through their functions
+    writes_weights: ClassVar[bool] = True  # may it change weights of nets? Who does not say is taken to
     offers: ClassVar[bool] = False  # does it offer modules, each noted in its state `offers`?
     asking: ClassVar[tuple[str, ...]] = ("question",)  # the kinds of mail that `ask` sends
+    bounds_weights: ClassVar[bool] = False  # do receivers refuse weights far larger than their own (bounds.py)?
     both_ways: ClassVar[bool] = False  # does it need the edge back, because questions are answered?
     late: ClassVar[Mapping[str, Late]] = {}  # which mail that comes later is still of use, by its kind; else the newest
     example: ClassVar[Mapping[str, Any]] = {}  # settings with which it acts soon in a tiny fleet, for tests
@@ -60,6 +63,10 @@ class Sharing(Part):
     budget: Budget = Field(
         "unlimited", description="what this mode may send over a link, said like network.budget; that also counts"
     )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        named(cls, Sharing)
 
     @property
     def door(self) -> str:
@@ -85,6 +92,10 @@ class Sharing(Part):
     def begins(self, world: "World", stack: "Stack") -> dict[str, "Tensor"]:
         """What it keeps beside that, when agents begin as copies of one that has learned for all."""
         return {}
+
+    def additions(self) -> tuple["Addition", ...]:
+        """What it adds to every step (shoal/learners/additions.py): a term in the loss, say."""
+        return ()
 
     @property
     def room(self) -> int:
@@ -144,6 +155,20 @@ class Sharing(Part):
         """What a lane says of inputs x[n, ...] of a task that only others have met, logits [n, len(classes)], if what
         it was sent is enough to answer; else its own tasks are asked."""
         return None
+
+    # The verbs of a stack, which an exchange calls. A mode of one agent (shoal/sharing/mode.py) has others of its own.
+
+    def asks_of(self, post: "Post") -> Sequence["Mail"]:
+        """The questions of all lanes."""
+        return self.ask(post)
+
+    def answers_of(self, post: "Post", questions: Sequence["Mail"]) -> Sequence["Mail"]:
+        """What everybody sends."""
+        return self.answer(post, questions)
+
+    def absorbs_of(self, post: "Post", questions: Sequence["Mail"], answers: Sequence["Mail"]) -> None:
+        """Make use of what has come."""
+        self.absorb(post, questions, answers)
 
     def ask(self, post: "Post") -> Sequence["Mail"]:
         """The questions of all lanes; none, if everybody just sends."""

@@ -4,16 +4,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shoal.agents.clock import due
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.fleet.here import Here, Posted
 from shoal.fleet.members import Crew
 from shoal.fleet.workers import alike, merged, singled
-from shoal.fleet.world import World
 from shoal.mail.bundle import Lot
 from shoal.mail.mail import ACCEPTED, FORGED, NO_EDGE, NO_TENSORS, UNSENT, Mail, packable
 from shoal.mail.post import Observe
 from shoal.settings.groups import Settings
-from shoal.sharing.clock import due
 
 
 def meet(
@@ -30,7 +30,7 @@ def meet(
 
 
 def meet_some(crew: Crew, now: float, phase: str, observe: Observe | None = None) -> None:
-    """Let every mode act for the lanes for which it is due at a moment by their own clocks (shoal/fleet/events.py);
+    """Let every mode act for the lanes for which it is due at a moment by their own clocks (shoal/agents/events.py);
     others answer what they are asked."""
     for mode in sorted(set().union(*crew.every("dues", now, phase))):
         exchange(crew, crew.whole[0], mode, observe, now, phase)
@@ -41,11 +41,8 @@ def exchange(crew: Crew, here: World, mode: int, observe: Observe | None, *when:
     they also wait for the slowest link."""
     asked = deliver(crew, here, crew.every("ask", mode, *when), observe)
     legs = [asked, deliver(crew, here, crew.every("answer"), observe)]
-    silent: list[Posted] = []
-    for settled, failed in crew.every("absorb"):
+    for settled in crew.every("absorb"):
         crew.ledger.seen(settled)
-        silent += failed
-    crew.ledger.write(sorted(silent, key=lambda one: crew.place[one[0].sender]))
     for taken in legs:
         if taken:
             crew.every("spend", taken)

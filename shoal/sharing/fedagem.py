@@ -8,14 +8,16 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.utils import _pytree as tree
 
+from shoal.agents.engine import parted
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.engine import parted
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.learners.additions import Addition, bending, trains_body
 from shoal.learners.batches import generators, remembered
 from shoal.learners.fisher import snapshot
-from shoal.learners.step import Part, Tensors, objective, trains_body
+from shoal.learners.in_torch import objective
+from shoal.learners.step import Part, Step, Tensors
 from shoal.learners.usual import usage_of
 from shoal.mail.mail import ACCEPTED, Expected, Mail
 from shoal.mail.post import Post
@@ -92,6 +94,9 @@ class FedAGEM(Federated):
                 total[world.row[mail.receiver]] += mail.payload[name].to(world.device)
             own[heard] = found[name][heard]
 
+    def additions(self) -> tuple[Addition, ...]:
+        return (bending(self.bends),)
+
     def bends(self, world: World, stack: Stack, parts: Mapping[str, Part], found: Tensors) -> Tensors:
         """Every lane's gradients without what points against those of the neighbourhood's memories."""
         if not trains_body(world, parts):
@@ -146,7 +151,8 @@ def remembered_slopes(world: World, stack: Stack, samples: int) -> Tensors:
         fixed = {name: tensor[row].clone() for name, tensor in stack.params.items()}
         free = {name: fixed[name][part].clone().requires_grad_() for name, part in parts.items()}
         batch, used = tree.tree_map(torch.clone, (batch, used))  # running statistics are not to be written
-        loss = objective(world.model, parts, None, True, (), True, free, fixed, batch, used, [])
+        step = Step(batch, parts, None, used)
+        loss = objective(world.model, step, True, True, free, fixed, batch, used, [])
         slopes = torch.autograd.grad(loss, list(free.values()), allow_unused=True, materialize_grads=True)
         for name, slope in zip(free, slopes, strict=True):
             found[name].append(slope)

@@ -8,12 +8,13 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from shoal.agents.stack import Stack
+from shoal.agents.state import State
+from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.fleet.stack import Stack
-from shoal.fleet.state import State
-from shoal.fleet.world import World
+from shoal.learners.additions import Addition, penalised, tangent, trains_body
 from shoal.learners.fisher import fisher, snapshot
-from shoal.learners.step import Frame, Part, Tensors, tangent, trains_body
+from shoal.learners.step import Frame, Part, Tensors
 from shoal.mail.bundle import Bundle
 from shoal.mail.mail import Mail, by_receiver
 from shoal.mail.post import Post
@@ -93,6 +94,9 @@ class FedCurv(Federated):
                 total[rows] = 0
                 for turn in turns:
                     total[rows[turn]] += what[senders[turn]]
+
+    def additions(self) -> tuple[Addition, ...]:
+        return (penalised(self.owner, self.acts, self.penalty, self.pull),)
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return "on" in stack.of(self.mode) and trains_body(world, parts)

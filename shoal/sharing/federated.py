@@ -13,10 +13,10 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
 from shoal.learners.fisher import snapshot
 from shoal.learners.step import Tensors
 from shoal.mail.bundle import Bundle
@@ -59,6 +59,7 @@ class Federated(Compressing):
     between: ClassVar[str] = "agents of the same model, net.width, net.depth and net.basis"
     asking: ClassVar[tuple[str, ...]] = ("receipt",)
     example: ClassVar[Mapping[str, Any]] = {"every": 2}
+    bounds_weights: ClassVar[bool] = True
     copies: ClassVar[int] = 1  # numbers sent for each weight
     every: PositiveInt = Field(5, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
@@ -197,7 +198,7 @@ class Federated(Compressing):
         return found | degree
 
     def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        suited(self, world.model)
+        suited(world.model, self)
         look = self.expects(world, "model", world.lanes[0])
         if self.way == POWER:
             most = max(lengths(self, world.model))

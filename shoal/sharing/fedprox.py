@@ -7,9 +7,10 @@ import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
-from shoal.learners.step import Frame, Part, Tensors, trains_body
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
+from shoal.learners.additions import Addition, penalised, trains_body
+from shoal.learners.step import Frame, Part, Tensors
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
 from shoal.sharing.arrived import combined
@@ -36,6 +37,9 @@ class FedProx(Federated):
         state["on"][rows] = 1
         for name, value in mean.items():
             state[f"anchor.{name}"][rows] = value
+
+    def additions(self) -> tuple[Addition, ...]:
+        return (penalised(self.owner, self.acts, self.penalty, self.pull),)
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return "on" in stack.of(self.mode) and trains_body(world, parts)

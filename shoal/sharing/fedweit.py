@@ -9,10 +9,10 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from shoal.agents.stack import MODEL, Stack
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.stack import MODEL, Stack
-from shoal.fleet.world import World
 from shoal.learners.decomposed import hear
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver
 from shoal.mail.post import Post

@@ -10,10 +10,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
@@ -41,6 +41,7 @@ class Heads(Sharing):
 
     between: ClassVar[str] = "agents of model frozen-mlp with the same net.width and net.depth"
     example: ClassVar[Mapping[str, Any]] = {"begin": "any"}
+    fixed: ClassVar[str] = "what it files has room for just these tasks"  # why it cannot go on with more
     mode: Literal["heads"] = "heads"
     every: Literal["task"] = Field("task", description="once, after a task")
     when: Literal["after"] = Field("after", description="exchange after a task")

@@ -1,46 +1,26 @@
 """What data modes have in common: the images a lane can send, and the buffers for those it receives."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.agents.engine import THREADS, crew
+from shoal.agents.world import World, reader
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.engine import THREADS, crew
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World, reader
-from shoal.learners import memory, received
-from shoal.learners.batches import filled
-from shoal.mail.mail import Expected, Mail, by_receiver
+from shoal.learners import received
+from shoal.mail.letter import classes_of as classes_of
+from shoal.mail.letter import images_of as images_of
+from shoal.mail.mail import Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.sharing import bounds
+from shoal.sharing.agent import Held as Held
+from shoal.sharing.agent import held as held
 from shoal.sharing.contract import Sharing
-
-
-class Held(NamedTuple):
-    """A lane's own images: the training set of its current task and the replay memories of those before."""
-
-    x: Tensor  # [n, ...]: as its model reads them
-    rows: np.ndarray  # [n]: where they are in the bank
-    labels: np.ndarray  # [n]: global class ids
-    task: np.ndarray  # [n]
-
-
-def held(world: World, stack: Stack, row: int) -> Held:
-    """All that a lane can send. What it has received is not its own to send on."""
-    task, stream, kept = stack.task, world.streams[row], stack.of(memory.OWNER)
-    past, place = filled(kept["fill"][row, :task], kept["rows"].shape[2]).nonzero(as_tuple=True)
-    now = stream[task].train
-    rows = np.concatenate([kept["rows"][row, past, place].numpy(), now])
-    at = past.to(world.device), place.to(world.device)
-    x = torch.cat([kept["x"][row][at], world.inputs[world.train.rows[row, task, : len(now)]]])
-    origin = np.concatenate([past.numpy(), np.full(len(now), task)])
-    return Held(x, rows, world.bank.labels[world.bank.base(rows)], origin)
 
 
 def eyes(world: World, rows: np.ndarray) -> list[np.ndarray]:
@@ -80,19 +60,6 @@ def classes_only(mode: Sharing, settings: Settings, what: str = "images") -> Non
             f"mode `{mode.mode}` shares {what} of classes, and with tasks.classes = 1 numbers are predicted; share "
             "models or modules instead"
         )
-
-
-def images_of(world: World) -> Expected:
-    """What images in a message look like."""
-    shape, (least, most) = (None, *world.bank.images.shape[1:]), bounds.pixels(world.bank)
-    if world.bank.images.dtype == np.uint8:
-        return Expected(torch.uint8, shape, int(most) + 1)
-    return Expected(torch.float32, shape, least=least, most=most)
-
-
-def classes_of(world: World) -> Expected:
-    """What global class ids in a message look like."""
-    return Expected(torch.int32, (None,), len(world.bank.classes))
 
 
 def pixels(world: World) -> int:

@@ -9,25 +9,21 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from shoal.data.tasks import Lane
+from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.fleet.evaluate import Trained, nets
-from shoal.fleet.world import World
 from shoal.learners import received
 from shoal.learners.received import Arrived
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
-from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, fitting, numbers
-from shoal.rng import key
+from shoal.mail.letter import Letter
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected
 from shoal.settings.groups import Settings
-from shoal.sharing.contract import Carries, Sharing
-from shoal.sharing.images import classes_of, classes_only, ids, images_of, per_lane, replies, store
+from shoal.sharing.images import classes_only
+from shoal.sharing.mode import Draft, Mode, Present, Received
 from shoal.sharing.recv import score
 
-SCENARIOS = ("drawn", "split", "overlap")  # those that leave images that nobody has to learn from
+SCENARIOS = ("drawn", "split", "parity", "overlap")  # those that leave images that nobody has to learn from
 
 
-class Labels(Sharing):
+class Labels(Mode):
     """Asking for labels: images go out, and what comes back is a number for each.
 
     Beside its training images, a lane meets `pool` images per class of its task that have no label. It sends those that
@@ -37,6 +33,8 @@ class Labels(Sharing):
 
     both_ways: ClassVar[bool] = True
     writes: ClassVar[tuple[str, ...]] = (received.OWNER,)
+    writes_weights: ClassVar[bool] = False
+    parallel: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = {
         "every": 2, "queries": 6, "pool": 4, "memory": 12, "sure": 0.0, "cover": 0.1
     }  # fmt: skip
@@ -72,136 +70,83 @@ class Labels(Sharing):
         tasks = world.settings.tasks
         return {"known": torch.zeros(len(world.lanes), tasks.count, self.pool * tasks.classes, dtype=torch.bool)}
 
-    def carries(self, kind: str) -> Carries | None:
-        """Of which class an image without a label is nobody knows: it may be of any class of its task."""
-        return {"question": Carries(("images",), "classes"), "answer": Carries(("labels",), "labels")}.get(kind)
+    @property
+    def letters(self) -> Mapping[str, Letter]:
+        """Of which class an image without a label is nobody knows: it may be of any class of its task. A question
+        leaves room for the answer to one in the other direction."""
+        asked: dict[str, Any] = {"images": "rows", "classes": classes_of_a_task}
+        told: dict[str, Any] = {"queries": Expected(torch.int32, (None,), self.queries), "labels": "classes"}
+        return {
+            "question": Letter(asked, self.queries, ("images",), "classes", alike=True, leaves="answer", least=1),
+            "answer": Letter(told, self.queries, ("labels",), "labels", least=1),
+        }
 
-    def objects(self, post: Post, mail: Mail) -> str:
+    def judge(self, agent: Present, letter: Received) -> str:
         """An answer gives a label of the task to images that its receiver has asked about, each one once."""
-        if mail.kind == "question":
+        asked = letter.asked
+        if letter.kind == "question" or asked is None:  # it is late, and says nothing
             return ACCEPTED
-        asked, queries, labels = post.asked(mail), *(mail.payload[name].tolist() for name in ("queries", "labels"))
-        if asked is None:  # it is late, and says nothing
-            return ACCEPTED
-        fits = len(set(queries)) == len(queries) and max(queries, default=-1) < len(asked.payload["images"])
-        return ACCEPTED if fits and set(labels) <= set(asked.payload["classes"].tolist()) else OUT_OF_RANGE
+        queries, labels = letter["queries"].tolist(), letter["labels"].tolist()
+        fits = len(set(queries)) == len(queries) and max(queries, default=-1) < len(asked["images"])
+        return ACCEPTED if fits and set(labels) <= set(asked["classes"].tolist()) else OUT_OF_RANGE
 
-    def ask(self, post: Post) -> list[Mail]:
-        """The images without a label that everybody is least sure of."""
-        world, net, mails = post.world, nets(post.world, post.stack), []
-        found = per_lane(world, lambda lane: self.chosen(post, lane, net) if post.out(lane) else np.zeros(0, np.int64))
-        for row, lane in enumerate(world.lanes):
-            at = post.notes[lane] = found[lane]
-            classes = world.streams[row][post.stack.task].classes
-            if not len(at) or len(classes) != world.settings.tasks.classes:
-                continue
-            images = world.images(self.unlabelled(world, row, post.stack.task)[at])
-            for other in post.out(lane):
-                count = min(len(at), self.fits_in(world, post.left(lane, other), other))
-                payload = {"images": images[:count], "classes": ids(classes)}
-                mails.append(post.mail(lane, other, "question", payload, count))
-        return mails
-
-    def unlabelled(self, world: World, row: int, task: int) -> np.ndarray:
-        """The images without a label of a task, as rows of the bank: of its classes, none of which the lane learns from
-        or validates on. Nobody looks at their labels."""
-        bank, stream = world.bank, world.streams[row]
-        own = np.concatenate([getattr(one, name) for one in stream for name in ("train", "validation")])
-        free = np.flatnonzero(~bank.test & np.isin(bank.labels, stream[task].classes))
-        rows = np.setdiff1d(free, own)
-        found: np.ndarray = key(*world.lanes[row], "labels", "pool", task).permutation(rows)
-        return found[: self.pool * world.settings.tasks.classes]
-
-    def chosen(self, post: Post, lane: Lane, net: Sequence[Trained]) -> np.ndarray:
-        """Places in the pool of the current task, the least sure first."""
-        world, row, task = post.world, post.world.row[lane], post.stack.task
-        if task >= int(world.ends[row]):
-            return np.zeros(0, np.int64)
-        rows = self.unlabelled(world, row, task)
-        open_ = np.flatnonzero(~post.stack.of(self.owner)["known"][row, task, : len(rows)].numpy())
+    def ask(self, agent: Present) -> Draft | None:  # type: ignore[override]
+        """The images without a label that it is least sure of; where in the pool each is, it keeps to itself."""
+        task, known = agent.tasks[agent.task], agent.kept["known"][agent.task].numpy()
+        if len(task.classes) * self.pool != len(known):  # its stream has ended, or the task has fewer classes
+            return None
+        rows = agent.unlabelled(agent.task, len(known))
+        open_ = np.flatnonzero(~known[: len(rows)])
         if not len(open_):
-            return open_
-        logits = net[row].read(world.encode(world.images(rows[open_]), lane), task)
-        rng = key(*lane, "labels", task, post.stack.epoch)
-        hard = score(self.scorer, logits, torch.zeros(0), rng).cpu()
-        found: np.ndarray = open_[hard.argsort(descending=True, stable=True)[: self.queries].numpy()]
-        return found
+            return None
+        logits = agent.net.read(agent.read(agent.images(rows[open_])), agent.task)
+        hard = score(self.scorer, logits, torch.zeros(0), agent.rng()).cpu()
+        at = open_[hard.argsort(descending=True, stable=True)[: self.queries].numpy()]
+        return {"images": rows[at], "classes": np.array(task.classes), "at": at}
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        """What everybody is sure of."""
-        net = nets(post.world, post.stack)
-
-        def reply(lane: Lane, mine: Sequence[Mail]) -> list[Mail]:
-            mails = []
-            for question in mine:
-                at, labels = self.told(post, lane, net[post.world.row[lane]], question)
-                may = post.permitted(lane, [question.sender], "answer", labels)
-                at, labels = at[may], labels[may]
-                layout = self.expects(post.world, "answer", question.sender)
-                fits = fitting(len(at), layout, post.left(lane, question.sender))
-                if len(at):
-                    payload = {"queries": ids(at[:fits]), "labels": ids(labels[:fits])}
-                    mails.append(post.reply(question, "answer", payload, len(payload["labels"])))
-            return mails
-
-        return replies(post.world, questions, reply)
-
-    def told(self, post: Post, lane: Lane, net: Trained, question: Mail) -> tuple[np.ndarray, np.ndarray]:
-        """Which images a lane is sure about, and of which class it takes each for. What a class gets is the most that
-        any head that has it gives it."""
-        world, row, classes = post.world, post.world.row[lane], question.payload["classes"].tolist()
-        met = world.streams[row][: post.stack.task + 1]
-        know = [one for one in classes if any(one in task.classes for task in met)]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:  # type: ignore[override]
+        """Which images it is sure about, and of which class it takes each for. What a class gets is the most that any
+        head that has it gives it."""
+        assert question is not None
+        classes = question["classes"].tolist()
+        know = [one for one in classes if any(one in task.classes for task in agent.tasks)]
         if len(know) < self.cover * len(classes) or not know:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        x = world.encode(question.payload["images"], lane)
+            return None
+        x = agent.read(question["images"])
         gets = torch.zeros(len(x), len(classes))
-        for at, task in enumerate(met):
+        for at, task in enumerate(agent.tasks):
             here = [place for place, one in enumerate(classes) if one in task.classes]
             if here:
-                likely = net.read(x, at).softmax(1).cpu()
+                likely = agent.net.read(x, at).softmax(1).cpu()
                 own = likely[:, [task.outputs.index(classes[place]) for place in here]]
                 gets[:, here] = torch.maximum(gets[:, here], own)
         share, best = (gets / gets.sum(1, keepdim=True).clamp(min=1e-12)).max(1)
         sure = (share >= self.sure).nonzero().squeeze(1).numpy()
-        return sure, np.array(classes)[best.numpy()[sure]]
+        return {"queries": sure, "labels": np.array(classes)[best.numpy()[sure]]}
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """Learn with the label that most of those that answered say; a tie says nothing. Which images a late answer is
         about is not remembered."""
-        world, task, state = post.world, post.stack.task, post.stack.of(self.owner)
-        for lane, mails in by_receiver(answers).items():
-            row, at = world.row[lane], post.notes.get(lane, ())
-            outputs = world.streams[row][task].outputs
-            votes = np.zeros((len(at), len(outputs)), np.int64)
-            for mail in mails:
-                if post.asked(mail) is not None:
-                    for query, label in zip(
-                        *(mail.payload[name].tolist() for name in ("queries", "labels")), strict=True
-                    ):
-                        votes[query, outputs.index(label)] += 1
-            most = votes.max(1, initial=0)
-            clear = np.flatnonzero((most >= self.agree) & ((votes == most[:, None]).sum(1) == 1))
-            if not len(clear):
-                continue
-            images = world.images(self.unlabelled(world, row, task)[at[clear]])
-            said = votes[clear].argmax(1).tolist()
-            arrived = [Arrived(image, label, task) for image, label in zip(images, said, strict=True)]
-            store(post, lane, arrived, "reservoir", once=True)
-            state["known"][row, task, torch.from_numpy(at[clear])] = True
+        asked, outputs = agent.noted, agent.classes
+        if asked is None:
+            return
+        votes = np.zeros((len(asked["at"]), len(outputs)), np.int64)
+        for letter in letters:
+            if letter.asked is not None:
+                for query, label in zip(letter["queries"].tolist(), letter["labels"].tolist(), strict=True):
+                    votes[query, outputs.index(label)] += 1
+        most = votes.max(1, initial=0)
+        clear = np.flatnonzero((most >= self.agree) & ((votes == most[:, None]).sum(1) == 1))
+        if not len(clear):
+            return
+        images, said = agent.images(asked["images"][clear]), votes[clear].argmax(1).tolist()
+        arrived = [Arrived(image, label, agent.task) for image, label in zip(images, said, strict=True)]
+        agent.receive(arrived, "reservoir", once=True)
+        known = agent.kept["known"].clone()
+        known[agent.task, torch.from_numpy(asked["at"][clear])] = True
+        agent.keep(known=known)
 
-    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        if kind == "question":
-            classes = Expected(torch.int32, (world.settings.tasks.classes,), len(world.bank.classes))
-            return {"images": images_of(world), "classes": classes}
-        return {"queries": Expected(torch.int32, (None,), self.queries), "labels": classes_of(world)}
 
-    def fits_in(self, world: World, room: Room, other: Lane) -> int:
-        """How many images fit a question: the answer to one in the other direction must fit too."""
-        answer, question = (self.expects(world, kind, other) for kind in ("answer", "question"))
-        return fitting(self.queries, question, room if room == Room() else room.less(answer, self.queries))
-
-    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        question, answer = (self.expects(world, kind, world.lanes[0]) for kind in ("question", "answer"))
-        asked, told = self.fits_in(world, room, world.lanes[0]), fitting(self.queries, answer, room)
-        return [Quote("question", asked, numbers(question, asked)), Quote("answer", told, numbers(answer, told))]
+def classes_of_a_task(world: World) -> Expected:
+    """What all classes of a task look like in a message."""
+    return Expected(torch.int32, (world.settings.tasks.classes,), len(world.bank.classes))

@@ -9,11 +9,11 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from shoal.agents.evaluate import accuracy
+from shoal.agents.stack import MEAN, STEPS, VAR
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.evaluate import accuracy
-from shoal.fleet.stack import MEAN, STEPS, VAR
-from shoal.fleet.world import World
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, numbers

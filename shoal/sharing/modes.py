@@ -1,45 +1,27 @@
-"""The table of sharing modes."""
+"""The table of sharing modes, each imported when it is asked for: `shoal list sharing` does not wait for torch."""
 
 from shoal.doors import Table, is_a
-from shoal.sharing.colla import CoLLA
 from shoal.sharing.contract import Sharing
-from shoal.sharing.fedagem import FedAGEM
-from shoal.sharing.fedavg import FedAvg
-from shoal.sharing.fedcurv import FedCurv
-from shoal.sharing.fedfish import FedFish
-from shoal.sharing.fedprox import FedProx
-from shoal.sharing.fedweit import FedWeIT
-from shoal.sharing.heads import Heads
-from shoal.sharing.labels import Labels
-from shoal.sharing.masks import Masks
-from shoal.sharing.modmod import ModMod
-from shoal.sharing.personal import Ditto, FedRep
-from shoal.sharing.prototypes import Prototypes
-from shoal.sharing.push import Push
-from shoal.sharing.recv import Recv
-from shoal.sharing.simp import Simp
-from shoal.sharing.tracking import Tracking
-from shoal.sharing.uniform import Uniform
 
-BUILT_IN: dict[str, type[Sharing]] = {
-    "recv": Recv,
-    "simp": Simp,
-    "uniform": Uniform,
-    "fedavg": FedAvg,
-    "fedprox": FedProx,
-    "fedcurv": FedCurv,
-    "fedfish": FedFish,
-    "fedrep": FedRep,
-    "ditto": Ditto,
-    "tracking": Tracking,
-    "modmod": ModMod,
-    "push": Push,
-    "prototypes": Prototypes,
-    "labels": Labels,
-    "fedagem": FedAGEM,
-    "masks": Masks,
-    "heads": Heads,
-    "fedweit": FedWeIT,
-    "colla": CoLLA,
+BUILT_IN: dict[str, type[Sharing] | str] = {
+    "recv": "shoal.sharing.recv:Recv",
+    "simp": "shoal.sharing.simp:Simp",
+    "uniform": "shoal.sharing.uniform:Uniform",
+    "fedavg": "shoal.sharing.fedavg:FedAvg",
+    "fedprox": "shoal.sharing.fedprox:FedProx",
+    "fedcurv": "shoal.sharing.fedcurv:FedCurv",
+    "fedfish": "shoal.sharing.fedfish:FedFish",
+    "fedrep": "shoal.sharing.personal:FedRep",
+    "ditto": "shoal.sharing.personal:Ditto",
+    "tracking": "shoal.sharing.tracking:Tracking",
+    "modmod": "shoal.sharing.modmod:ModMod",
+    "push": "shoal.sharing.push:Push",
+    "prototypes": "shoal.sharing.prototypes:Prototypes",
+    "labels": "shoal.sharing.labels:Labels",
+    "fedagem": "shoal.sharing.fedagem:FedAGEM",
+    "masks": "shoal.sharing.masks:Masks",
+    "heads": "shoal.sharing.heads:Heads",
+    "fedweit": "shoal.sharing.fedweit:FedWeIT",
+    "colla": "shoal.sharing.colla:CoLLA",
 }
 MODES: Table[type[Sharing]] = Table("sharing mode", BUILT_IN, "shoal.modes", is_a(Sharing), also=("none",))

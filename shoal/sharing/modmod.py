@@ -16,11 +16,11 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.agents.evaluate import Trained, nets
+from shoal.agents.stack import MODEL, Stack
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError, UserError
-from shoal.fleet.evaluate import Trained, nets
-from shoal.fleet.stack import MODEL, Stack
-from shoal.fleet.world import World
 from shoal.learners.candidates import (
     ORIGIN,
     Offer,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from shoal.fleet.state import State
+from shoal.agents.state import State
 from shoal.learners.batches import Batch
 from shoal.mail.post import Post
 

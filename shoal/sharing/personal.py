@@ -7,12 +7,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from shoal.agents.stack import PARAMS, Stack
+from shoal.agents.state import State
+from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.fleet.stack import PARAMS, Stack
-from shoal.fleet.state import State
-from shoal.fleet.world import World
+from shoal.learners.additions import Addition, penalised, resting, trains_body
 from shoal.learners.fisher import snapshot
-from shoal.learners.step import Frame, Part, Tensors, trains_body
+from shoal.learners.step import Frame, Part, Tensors
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
 from shoal.settings.groups import Settings
@@ -52,6 +53,9 @@ class FedRep(FedAvg):
         super().absorb(post, questions, answers)
         rows = [post.world.row[lane] for lane in {mail.receiver for mail in answers}]
         remembered(post, ())["on"][rows] = 1
+
+    def additions(self) -> tuple[Addition, ...]:
+        return (resting(self.rests),)
 
     def rests(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> dict[str, Tensor]:
         """Which units stand still now, bool [L, units of the part]."""
@@ -118,6 +122,9 @@ class Ditto(Federated):
             made.epoch = epoch
             learner.epoch(world, made, epoch)
         return snapshot(world, made)
+
+    def additions(self) -> tuple[Addition, ...]:
+        return (penalised(self.owner, self.acts, self.penalty),)
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return "on" in stack.of(self.owner) and trains_body(world, parts)

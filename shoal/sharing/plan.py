@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from shoal.agents.clock import due
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.world import World
 from shoal.mail.filters import Way, left, stopped
 from shoal.mail.ledger import Use
 from shoal.mail.mail import AT_REST, OVER_BUDGET, POLICY, weight
 from shoal.mail.quote import Quote, Room
 from shoal.settings.groups import Settings
 from shoal.sharing import sites
-from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
 from shoal.units import Limit, limit, shown
 

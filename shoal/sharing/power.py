@@ -26,7 +26,7 @@ LEAST = 1e-12  # a direction that is shorter is none
 
 def lengths(mode: Compressing, model: Model) -> tuple[int, int]:
     """How many numbers a mail of an even and of an odd step has."""
-    units, matrix = body_units(model), suited(mode, model)
+    units, matrix = body_units(model), suited(model, mode)
     vectors = sum(shape[0] if shape else 1 for name, shape in body_shapes(model).items() if name not in matrix)
     return (
         units * (vectors + sum(rows * mode.rank for rows, _ in matrix.values())),
@@ -57,7 +57,7 @@ class Pair:
         self.post, self.mode, self.lane, self.other = post, mode, lane, other
         at = post.world.row[lane], slots(post.world, mode)[0][lane][other]
         self.kept = {name: tensor[at] for name, tensor in kept.items() if name.startswith(KEPT)}
-        self.matrix = suited(mode, post.world.model)
+        self.matrix = suited(post.world.model, mode)
 
     @property
     def step(self) -> int:
@@ -170,7 +170,7 @@ def directions(post: Post, mode: Compressing) -> dict[str, Tensor]:
         "now": torch.zeros(lanes, most, most_numbers),
         "before": torch.zeros(lanes, most, most_numbers),
     }
-    for name, shape in suited(mode, model).items():
+    for name, shape in suited(model, mode).items():
         found[f"way.{name}"] = torch.zeros(lanes, most, body_units(model), max(shape), mode.rank)
     return found
 

@@ -9,21 +9,19 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from shoal.data.tasks import Lane
-from shoal.fleet.evaluate import Trained, nets
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
+from shoal.learners.additions import Addition, penalised
 from shoal.learners.step import Frame, Part
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver
-from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, fitting, numbers
+from shoal.mail.letter import Letter
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
 from shoal.settings.groups import Settings
 from shoal.sharing.bounds import LARGEST, size
-from shoal.sharing.contract import Carries, Sharing
-from shoal.sharing.images import classes_of, classes_only, held, ids, per_lane
+from shoal.sharing.images import classes_only
+from shoal.sharing.mode import Draft, Mode, Present, Received
 
 
-class Prototypes(Sharing):
+class Prototypes(Mode):
     """Sharing of mean features, one for each class and exchange: cheap if exchanges are rare; also between other nets.
 
     Everybody sends, for each of its classes, the mean of what its head reads, and adds to its loss
@@ -31,6 +29,8 @@ class Prototypes(Sharing):
     """
 
     between: ClassVar[str] = "agents of the same blocks, net.width and net.depth, modular or not"
+    writes_weights: ClassVar[bool] = False
+    parallel: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = {"every": 2}
     mode: Literal["prototypes"] = "prototypes"
     every: PositiveInt = Field(5, description="epochs between exchanges")
@@ -58,46 +58,44 @@ class Prototypes(Sharing):
             "stands": stands.to(world.device),
         }
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        """The prototypes of all classes of a lane, those of its current task first."""
-        world, mails = post.world, []
-        for lane, (classes, means) in own_prototypes(post).items():
-            for other in post.out(lane):
-                may = np.flatnonzero(post.permitted(lane, [other], "prototypes", np.array(classes, np.int64)))
-                at = may[: fitting(len(may), self.expects(world, "prototypes", other), post.left(lane, other))]
-                if len(at) or not len(classes):
-                    payload = {"classes": ids(np.array(classes, np.int64)[at]), "mean": means[torch.from_numpy(at)]}
-                    mails.append(post.mail(lane, other, "prototypes", payload, len(at)))
-        return mails
+    @property
+    def letters(self) -> Mapping[str, Letter]:
+        fields: dict[str, Any] = {
+            "classes": "classes",
+            "mean": lambda world: Expected(torch.float32, (None, world.model.read)),
+        }
+        return {"prototypes": Letter(fields, classes_in, ("prototypes",), "classes", least=1)}
 
-    def carries(self, kind: str) -> Carries | None:
-        return Carries(("prototypes",), "classes") if kind == "prototypes" else None
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+        """The prototypes of all its classes, those of its current task first."""
+        classes, means = own_prototypes(agent)
+        return {"classes": classes, "mean": means}
 
-    def objects(self, post: Post, mail: Mail) -> str:
+    def judge(self, agent: Present, letter: Received) -> str:
         """Nobody sends a class twice, or features far larger than the receiver's own."""
-        classes, means = mail.payload["classes"], mail.payload["mean"]
-        if not 0 < len(classes) == len(classes.unique()):
+        if not 0 < len(letter["classes"]) == len(letter["classes"].unique()):
             return OUT_OF_RANGE
-        mine = own_prototypes(post).get(mail.receiver)
-        most = LARGEST * max(1.0, float(size({"": mine[1][None]})) if mine is not None else 1.0)
-        return TOO_LARGE if float(size({"": means[None]})) > most else ACCEPTED
+        most = LARGEST * max(1.0, float(size({"": own_prototypes(agent)[1][None]})))
+        return TOO_LARGE if float(size({"": letter["mean"][None]})) > most else ACCEPTED
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """For every class that somebody has told of, the mean over oneself and all that have."""
-        state = post.stack.of(self.owner)
-        for lane, mails in by_receiver(answers).items():
-            row, classes = post.world.row[lane], len(post.world.bank.classes)
-            total, heard = torch.zeros(classes, post.world.model.read, dtype=torch.float64), torch.zeros(classes)
-            for mail in sorted(mails, key=lambda one: one.sender):
-                at = mail.payload["classes"].long()
-                total[at] += mail.payload["mean"]
-                heard[at] += 1
-            theirs = heard > 0
-            mine, means = own_prototypes(post)[lane]
-            total[mine] += means
-            heard[mine] += 1
-            state["mean"][row] = (total / heard.clamp(min=1)[:, None]).float().to(post.world.device)
-            state["on"][row] = theirs.float().to(post.world.device)
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+        """For every class that somebody has told of, the mean over itself and all that have."""
+        if not letters:
+            return
+        total = torch.zeros(agent.kept["mean"].shape, dtype=torch.float64)
+        heard = torch.zeros(len(total))
+        for letter in sorted(letters, key=lambda one: one.sender):
+            at = letter["classes"].long()
+            total[at] += letter["mean"]
+            heard[at] += 1
+        theirs = heard > 0
+        mine, means = own_prototypes(agent)
+        total[mine] += means
+        heard[mine] += 1
+        agent.keep(mean=(total / heard.clamp(min=1)[:, None]).float(), on=theirs.float())
+
+    def additions(self) -> tuple[Addition, ...]:
+        return (penalised(self.owner, self.acts, self.penalty),)
 
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return bool(stack.of(self.owner)["on"].any())
@@ -112,13 +110,11 @@ class Prototypes(Sharing):
         found: Tensor = self.strength * (far * counts).sum() / batch.weight.sum().clamp(min=1)
         return found
 
-    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        return {"classes": classes_of(world), "mean": Expected(torch.float32, (None, world.model.read))}
 
-    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        tasks, layout = world.settings.tasks, self.expects(world, "prototypes", world.lanes[0])
-        count = fitting(min(tasks.classes * tasks.count, len(world.bank.classes)), layout, room)
-        return [Quote("prototypes", count, numbers(layout, count))]
+def classes_in(world: World) -> int:
+    """How many classes an agent can know at most."""
+    tasks = world.settings.tasks
+    return min(tasks.classes * tasks.count, len(world.bank.classes))
 
 
 def read_by(settings: Settings) -> tuple[str, int, int]:
@@ -126,24 +122,20 @@ def read_by(settings: Settings) -> tuple[str, int, int]:
     return settings.block, settings.net.width, settings.net.depth
 
 
-def own_prototypes(post: Post) -> dict[Lane, tuple[list[int], Tensor]]:
-    """The classes of every lane that can send or receive, those of its current task first, and the mean features of
-    its own images of each, [n, F]."""
+def own_prototypes(agent: Present) -> tuple[np.ndarray, Tensor]:
+    """The classes of an agent, those of its current task first, and the mean features of its own images of each,
+    [n, F]."""
 
-    def find() -> dict[Lane, tuple[list[int], Tensor]]:
-        trained = nets(post.world, post.stack)
-        return per_lane(post.world, lambda lane: means_of(post, lane, trained[post.world.row[lane]]))
+    @torch.inference_mode()
+    def find() -> tuple[np.ndarray, Tensor]:
+        own = agent.held
+        features = torch.zeros(len(own.rows), agent.kept["mean"].shape[1])
+        for task in np.unique(own.task).tolist():
+            here = np.flatnonzero(own.task == task)
+            features[here] = agent.net.features(own.x[here], task).cpu()
+        now = set(own.labels[own.task == agent.task].tolist())
+        classes = sorted(set(own.labels.tolist()), key=lambda one: (one not in now, one))
+        means = [features[own.labels == one].mean(0) for one in classes]
+        return np.array(classes, np.int64), torch.stack(means) if means else features[:0]
 
-    return post.once(("prototypes",), post.stack, find)
-
-
-def means_of(post: Post, lane: Lane, net: Trained) -> tuple[list[int], Tensor]:
-    own = held(post.world, post.stack, post.world.row[lane])
-    features = torch.zeros(len(own.rows), post.world.model.read)
-    for task in np.unique(own.task).tolist():
-        here = np.flatnonzero(own.task == task)
-        features[here] = net.features(own.x[here], task).cpu()
-    now = set(own.labels[own.task == post.stack.task].tolist())
-    classes = sorted(set(own.labels.tolist()), key=lambda one: (one not in now, one))
-    means = [features[own.labels == one].mean(0) for one in classes]
-    return classes, torch.stack(means) if means else features[:0]
+    return agent.once("prototypes", find)

@@ -10,9 +10,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.agents.evaluate import Trained, nets
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.fleet.evaluate import Trained, nets
-from shoal.fleet.world import World
 from shoal.learners import received
 from shoal.learners.received import digest
 from shoal.mail.mail import Expected, Mail, by_receiver, identify
@@ -20,11 +20,11 @@ from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.sharing.accept import Accept, accepting
+from shoal.sharing.accept import NO_HELP, Accept, accepting, helps
+from shoal.sharing.by_class import sorted_in
 from shoal.sharing.choices import greedy, herd, in_turn, levelled, spread
 from shoal.sharing.contract import Carries, Late, Sharing
 from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, store
-from shoal.sharing.simp import sorted_in, unhelpful
 from shoal.sharing.slots import slots
 
 HIGHEST = 5.0  # a loss counts no more than this
@@ -60,6 +60,7 @@ class Push(Sharing):
     late: ClassVar[Mapping[str, Late]] = {"images": "all"}
     writes: ClassVar[tuple[str, ...]] = (received.OWNER,)
     asking: ClassVar[tuple[str, ...]] = ("votes", "histogram")
+    writes_weights: ClassVar[bool] = False
     example: ClassVar[Mapping[str, Any]] = {"every": 1, "images": 3, "memory": 12}
     mode: Literal["push"] = "push"
     every: PositiveInt = Field(16, description="epochs between exchanges")
@@ -92,7 +93,15 @@ class Push(Sharing):
 
     def objects(self, post: Post, mail: Mail) -> str:
         """Images may have to help."""
-        return unhelpful(self.accept, post, mail) if mail.kind == "images" else ""
+        if self.accept == "all" or mail.kind != "images":
+            return ""
+        return "" if helps(post, mail.receiver, self.sorted_in(post, mail.receiver, [mail])) else NO_HELP
+
+    def sorted_in(self, post: Post, lane: Lane, mails: Sequence[Mail]) -> list[received.Arrived]:
+        """Received images with each of the lane's tasks so far that has their class."""
+        return sorted_in(
+            post.world.streams[post.world.row[lane]][: post.stack.task + 1], [one.payload for one in mails]
+        )
 
     def carries(self, kind: str) -> Carries | None:
         """How many images of each class there are says what an agent has: it is as good as labels."""
@@ -231,7 +240,7 @@ class Push(Sharing):
             before = marks(post, lane)
             with torch.inference_mode():
                 votes = [surprise(post, lane, net[post.world.row[lane]], mail) for mail in mails]
-            store(post, lane, sorted_in(post, lane, mails), self.buffer, once=True)
+            store(post, lane, self.sorted_in(post, lane, mails), self.buffer, once=True)
             after = marks(post, lane)
             for mail, surprised in zip(mails, votes, strict=True):
                 if self.choose == "votes":

@@ -1,8 +1,5 @@
-"""Recv's search for many lanes at once, where their nets can be read together: the hardest validation images of each,
-and the nearest to what each is asked about.
-
-`hardest` and `nearest_to` in shoal/sharing/recv.py do the same lane by lane, and say what is right.
-"""
+"""Recv's search: the hardest validation images of agents, and the nearest to what each is asked about; for many agents
+at once where their nets can be read together, else (`nearest_to`) for one, by torch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -11,15 +8,18 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from shoal.agents.engine import THREADS, crew
+from shoal.agents.evaluate import Trained, read_all, together
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.compiled.many import Asks, Searches, nearest
-from shoal.fleet.engine import THREADS, crew
-from shoal.fleet.evaluate import read_all, together
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
 from shoal.learners import memory
 from shoal.learners.batches import filled
+from shoal.sharing.agent import Held
 from shoal.sharing.images import seen
+from shoal.sharing.mode import Present
 
 AT_ONCE = 16384  # queries: what a thread computes with at a time stays small
 
@@ -199,3 +199,54 @@ def compared(
     number = np.concatenate([some, np.arange(len(own.rows))])
     task = np.concatenate([np.zeros(len(some), np.int64), own.task])
     return nearest(searches, features, number, task, wanted[:, :tasks], most)
+
+
+# Lane by lane
+
+
+def nearest_to(agent: Present, asked: Mapping[str, Tensor], counts: np.ndarray, oldest: int, most: int) -> Near:
+    """One agent's own images that are nearest to what questions with so many images ask for, one after the other: the
+    `most` nearest to each image, of tasks from the `oldest` on."""
+    if at_once(agent._world):
+        mine = Queries(np.full(len(counts), agent._row), counts.cumsum() - counts, counts)
+        return closest(agent._world, agent._stack, asked, mine, oldest, most)
+    own, x = agent.held, agent.read(asked["images"])
+    near, place = nearness(agent.net, most, x, own, admissible(agent, len(x), asked.get("labels"), oldest))
+    query, rank = (one.numpy() for one in near.isfinite().nonzero(as_tuple=True))
+    whose = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(whose)) - np.repeat(counts.cumsum() - counts, counts)
+    order = np.lexsort([number[query], rank, whose[query]])
+    query, rank = query[order], rank[order]
+    at = place.numpy()[query, rank]
+    return Near(own.rows[at], own.labels[at], number[query], np.bincount(whose[query], minlength=len(counts)))
+
+
+def admissible(agent: Present, count: int, labels: Tensor | None, oldest: int) -> Tensor:
+    """Which of an agent's tasks are searched for which of so many queries: bool [queries, task + 1]."""
+    searched = (torch.arange(agent.task + 1) >= oldest).expand(count, -1)
+    if labels is None:
+        return searched
+    has = torch.zeros(len(agent._world.bank.classes), agent.task + 1, dtype=torch.bool)
+    for own, task in enumerate(agent.tasks):
+        has[list(task.classes), own] = True
+    return searched & has[labels.long()]
+
+
+def nearness(net: Trained, count: int, x: Tensor, own: Held, admissible: Tensor) -> tuple[Tensor, Tensor]:
+    """For each query x[n] the `count` nearest of an agent's own images by the cosine of features, each task with its
+    own: similarities [n, count], -inf where there is no admissible image, and places in `held` [n, count] (or
+    fewer)."""
+    similar = torch.full((len(x), len(own.rows)), -torch.inf)
+    for tasks in net.alike(range(admissible.shape[1])):
+        wanted = admissible[:, tasks]
+        asked, here = wanted.any(1).nonzero().squeeze(1), np.flatnonzero(np.isin(own.task, tasks))
+        if not len(asked) or not len(here):
+            continue
+        theirs, mine = (F.normalize(net.features(one, tasks[0])) for one in (x[asked], own.x[here]))
+        found = (theirs @ mine.T).cpu()
+        if len(tasks) > 1:
+            column = torch.from_numpy(np.searchsorted(tasks, own.task[here]))
+            found.masked_fill_(~wanted[asked][:, column], -torch.inf)
+        similar[asked[:, None], torch.from_numpy(here)] = found
+    best = similar.sort(dim=1, descending=True, stable=True)  # of images that are as near, the first
+    return best.values[:, :count], best.indices[:, :count]

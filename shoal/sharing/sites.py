@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.world import World
 from shoal.mail.mail import NOT_CLIPPED
 from shoal.mail.privacy import affordable, needs_account, unclipped
 from shoal.mail.quote import Room
 from shoal.settings.policies import CONTENTS
+from shoal.sharing.bounds import LARGEST, fresh
 from shoal.sharing.contract import Sharing
 
 
@@ -52,6 +53,8 @@ def check(worlds: Sequence[World]) -> None:
     if not fleet.policy:
         return
     needs_account(fleet)
+    for world in worlds:
+        takes_noise(world)
     for mode in fleet.sharing:
         found, used = dead(worlds, mode), sum(mode.uses(worlds[0], *ends) for ends in worlds[0].edges)
         if not used or len(found) < used:
@@ -64,6 +67,24 @@ def check(worlds: Sequence[World]) -> None:
             f"`policy` forbids mode `{mode.mode}` on every link: its mail of kind `{kind}`, {holds}, never leaves "
             f"({why}); {advice}"
         )
+
+
+def takes_noise(world: World) -> None:
+    """Raise where noise is so much larger than weights that receivers would refuse every model: privacy would be spent
+    for nothing."""
+    modes = [mode for mode in world.settings.sharing if "models" in contents(world, mode)]
+    if not modes or not all(mode.bounds_weights for mode in modes):
+        return
+    most = LARGEST * fresh(world.model)
+    for policy in dict.fromkeys(world.fleet.privacy.values()):
+        assert policy.clip is not None
+        if policy.noise * policy.clip > most:
+            raise SettingsError(
+                f"policy.noise = {policy.noise:g} times policy.clip = {policy.clip:g} is noise of "
+                f"{policy.noise * policy.clip:.3g} on every weight, and agents refuse weights that are larger than "
+                f"{most:.3g}, {LARGEST:g} times their own: no model would be accepted, and privacy be spent for "
+                f"nothing; set policy.clip to {most / policy.noise / 4:.1g} or less"
+            )
 
 
 def said(worlds: Sequence[World]) -> list[str]:

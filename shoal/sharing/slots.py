@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.fleet.world import World
 from shoal.network.edges import edges, moves
 from shoal.settings.groups import Network
 

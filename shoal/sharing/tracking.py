@@ -8,14 +8,16 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from shoal.agents.engine import crew
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.engine import crew
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.batches import Batch, batch_size, batches, generators, pool
 from shoal.learners.fisher import errors, frame, snapshot
-from shoal.learners.step import Frame, Part, Tensors, gradients, trains_body
+from shoal.learners.in_torch import autograd
+from shoal.learners.step import Frame, Part, Tensors
 from shoal.mail.mail import Expected, Mail
 from shoal.mail.post import Post
 from shoal.models.contract import Model, Usage, body_shapes
@@ -100,6 +102,9 @@ class Tracking(Federated):
         tracks = {f"{TRACK}.{name}": far._replace(shape=(None, *shape)) for name, shape in shapes}
         return {name: one for name, one in found.items() if not name.startswith("fisher.")} | tracks
 
+    def additions(self) -> tuple[Addition, ...]:
+        return (penalised(self.owner, self.acts, self.penalty),)
+
     def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
         return "on" in stack.of(self.owner) and trains_body(world, parts)
 
@@ -121,7 +126,7 @@ def slope(world: World, stack: Stack, samples: int) -> Tensors:
         return {name: torch.zeros_like(tensor) for name, tensor in snapshot(world, stack).items()}
     parts, usage, shown = frame(world, stack)
     function = partial(mean_loss, world.model, parts, world.engine == "loop")
-    return gradients(world, stack, function, (batch, usage), parts, shown)
+    return autograd(world, stack, function, (batch, usage), parts, shown)
 
 
 def mean_loss(

@@ -1,9 +1,10 @@
 """What should agents share for a budget? Candidates race over seeds, and the answer says no more than the seeds show.
 
-What costs more than the budget is left out before anything runs. The others meet the same seeds, which mean the same
-tasks and the same first weights for all: all candidates some seeds, the better half more, and so on (successive
-halving). A candidate is shown to help if it beats no sharing in a paired t-test whose p-value is corrected for the
-number of candidates and of looks at the data. Runs are cells, blocks of seeds: those that are finished are found again.
+What costs more than the budget has a smaller dose, or is left out if none fits. The others meet the same seeds, which
+mean the same tasks and the same first weights for all: all candidates some seeds, the better half more, and so on
+(successive halving), ranked by validation rows. What is best there is measured on the test rows of other seeds, and it
+is shown to help if it beats no sharing there in a paired t-test: neither its figure nor its interval owes anything to
+the choice. Runs are cells, blocks of seeds: those that are finished are found again.
 """
 
 import json
@@ -21,15 +22,16 @@ from shoal.files import save
 from shoal.mail.mail import UNSENT
 from shoal.report import needs
 from shoal.report.read import table_of
-from shoal.runs.cells import Row, effort, finish, missing, scores, write_csv
+from shoal.runs.cells import Row, effort, finish, missing, scores, validations, write_csv
 from shoal.runs.record import reopen
 from shoal.settings.groups import Settings
-from shoal.settings.reading import override, parsed
-from shoal.sharing.contract import Sharing
+from shoal.settings.reading import not_taken, said
 from shoal.study.answer import level, sentence
-from shoal.study.candidates import Candidate, Field, field_of, with_seeds
+from shoal.study.candidates import Candidate, Field, Said, bank_of, field_of, with_seeds
+from shoal.study.fit import changed, fitted
 from shoal.study.paired import Gain, Scores
-from shoal.study.race import FIRST, NONE, SCORE, Race, race
+from shoal.study.race import CHOICE, EFFECT, FIRST, NONE, SCORE, Measure, Race, answered
+from shoal.study.winners import Winners, winners
 from shoal.units import limit as limit_of
 
 if TYPE_CHECKING:
@@ -74,6 +76,11 @@ class Advice:
     budget: int | None  # bytes per link and task
     spent: int  # epochs of lanes that it took, counted as `shoal.runs.cells.effort` does
     whole: int  # that all candidates would have taken with all seeds
+    changes: tuple[str, ...] = ()  # of the settings, without which agents alone are not fitted
+    sites: tuple[
+        Row, ...
+    ] = ()  # what the best brings to each site on test rows, the most first, where sites have names
+    notes: tuple[str, ...] = ()  # what data of one's own means, and what looks wrong with it
 
     def __str__(self) -> str:
         return self.sentence
@@ -93,12 +100,18 @@ class Advice:
 
     def content(self) -> dict[str, Any]:
         """All of it, as JSON can say it."""
-        numbers = {"pick": self.pick, "budget": self.budget, "lane_epochs": self.spent, "of_lane_epochs": self.whole}
-        return {"sentence": self.sentence, **numbers, "candidates": list(self.rows)}
+        numbers: dict[str, Any] = {
+            "pick": self.pick,
+            "budget": self.budget,
+            "lane_epochs": self.spent,
+            "of_lane_epochs": self.whole,
+        }
+        numbers |= {"changes": list(self.changes), "notes": list(self.notes)}
+        return {"sentence": self.sentence, **numbers, "candidates": list(self.rows), "sites": list(self.sites)}
 
     def write(self, folder: Path) -> list[Path]:
         """Put it into a folder: advise.txt, .json and .csv, and the chart, if what draws it is installed."""
-        texts = {"txt": self.sentence, "json": json.dumps(self.content(), indent=2)}
+        texts = {"txt": "\n".join([self.sentence, *self.notes]), "json": json.dumps(self.content(), indent=2)}
         written = [write_csv(folder / "advise.csv", self.rows)]
         for ending, text in texts.items():
             written.append(save(folder / f"advise.{ending}", f"{text}\n", "give --out another place"))
@@ -114,21 +127,28 @@ class Advice:
 def advise(
     fleet: Fleet | Settings | Path | str,
     budget: str | None = None,
-    candidates: str | Iterable[str | Sharing] | None = None,
+    candidates: str | Iterable[Said] | None = None,
     seeds: int = 8,
     out: Path | str | None = None,
     words: Sequence[str] = (),
     data: Path | None = None,
     train: Train | None = None,
     yes: bool = False,
+    effect: float = EFFECT,
+    fit: bool = True,
+    tell: Callable[[str], None] = lambda sentence: None,
 ) -> Advice:
     """Say what the agents of a fleet should share, if a link may carry so much in a task.
 
     `fleet` is a fleet, its settings, a settings file or the name of an experiment (`words` like `agents=4` win over
     those); `budget` an amount such as `"20 kB/task"`, per link; `candidates` are modes, joined by `+` for hybrids: all
-    that suit the fleet, if none are named. At most so many `seeds` are used, and fewer if the answer is sure before.
-    Runs are kept in `out` and found again, so that the same call goes on where it was stopped. A fleet that is too
-    large for this machine is an error, unless `yes`.
+    that suit the fleet, if none are named; one with settings is a table, `{"mode": "simp", "images": 10}`. Of at most
+    so many `seeds`, half choose by validation rows, and the others measure what was chosen on test rows; a gain below
+    `effect` points is of no interest to you. First it looks whether agents alone are fitted, and if a plain change of
+    their settings makes them better, compares sharing with that; without `fit` it takes them as they are. Runs are kept
+    in `out` and found again, so that the same call goes on where it was stopped. A fleet that is too large for this
+    machine is an error, unless `yes`. What data of one's own means, and what looks wrong with it, is told before
+    anything runs (`tell`), and is among the `notes` of the advice.
 
     >>> advice = shoal.advise("digits", budget="20 kB/task", seeds=2)  # doctest: +SKIP
     >>> advice.table  # doctest: +SKIP
@@ -139,18 +159,42 @@ def advise(
     raw, name = described(fleet, words)
     folder = Path(out) if out is not None else Path("runs") / f"advise-{name}"
     field = field_of(raw, candidates, limit, data, yes)
+    notes = (not_taken(fleet, words) if isinstance(fleet, str | Path) else "", *field.notes)
+    notes = tuple(note for note in notes if note)
+    for note in notes:
+        tell(note)
+    trains = train or partial(trained, data=data, yes=yes)
+    found = None
+    if fit and field.within and not field.base.settings.kinds:
+        bank = bank_of(field.base.settings, data)
+
+        def measure_of(racers: dict[str, Candidate]) -> Measure:
+            return partial(measured, racers, folder, trains)
+
+        found = fitted(field.base, bank, max(1, seeds // 2), effect, measure_of)
+        if found.changes:
+            better = changed(field.base.settings, found.changes)
+            raw = {**raw, "net": better.net, "learner": better.learner}
+            field = field_of(raw, candidates, limit, data, yes)
     racers = {one.name: one for one in [field.base, *field.within]}
-    measure = partial(measured, racers, folder, train or partial(trained, data=data, yes=yes))
-    ended = race([one.name for one in field.within], seeds, measure) if field.within else None
+    measure = partial(measured, racers, folder, trains)
+    ended = answered([one.name for one in field.within], seeds, measure) if field.within else None
     crossed = sent(racers, folder) if ended else {}
     known = ended.scores if ended else {}
+    who = gainers(ended, racers, folder, field.sites)
+    said = sentence(field, ended, limit, crossed, effect, who.said())
+    if found is not None and found.good and ended is not None and ended.pick is None:
+        said = f"Learning alone is good here, and sharing nothing is best. {said}"
     advice = Advice(
-        sentence(field, ended, limit, crossed),
-        ended.verdict.pick if ended else None,
+        said if found is None else f"{found.said()} {said}",
+        ended.pick if ended else None,
         tuple(rows_of(field, ended, crossed)),
         limit,
         sum(load(racers[name], len(own)) for name, own in known.items()),
         sum(load(one, seeds) for one in [field.base, *field.within, *field.over]),
+        tuple(found.words.split()) if found is not None else (),
+        tuple(one.row() for one in who.sites),
+        notes,
     )
     advice.write(folder)
     return advice
@@ -169,7 +213,7 @@ def allowance(said: str) -> int:
 def described(fleet: Fleet | Settings | Path | str, words: Sequence[str]) -> tuple[dict[str, Any], str]:
     """What is said of a fleet, and a name for it."""
     if isinstance(fleet, (str, Path)):
-        return override(parsed(Path(fleet)), words), Path(fleet).stem
+        return said(Path(fleet), words), Path(fleet).stem
     settings = fleet if isinstance(fleet, Settings) else getattr(fleet, "settings", None)
     if not isinstance(settings, Settings):
         raise SettingsError(f"cannot advise {fleet!r}; give a fleet, its settings, or a settings file")
@@ -202,7 +246,8 @@ def measured(
     for name, seeds in wanted.items():
         own: Scores = {}
         for place in {there[name][seed] for seed in seeds}:
-            own |= scores(place)
+            chosen_by = validations(place)
+            own |= {seed: one | {CHOICE: chosen_by[seed]} for seed, one in scores(place).items()}
         found[name] = {seed: own[seed] for seed in seeds if seed in own}  # agents of a seed may all have diverged
     return found
 
@@ -213,7 +258,7 @@ def runs_of(racers: Mapping[str, Candidate], folder: Path) -> dict[str, dict[int
     names = {alike(one.settings): name for name, one in racers.items()}
     found: dict[str, dict[int, Path]] = {name: {} for name in racers}
     for place in sorted(one.parent for one in folder.glob("*/summary.json")):
-        settings = reopen(place).settings
+        settings = reopen(place, own=next(iter(racers.values())).settings).settings
         if name := names.get(alike(settings)):
             found[name] |= dict.fromkeys(range(settings.seed, settings.seed + settings.seeds), place)
     return found
@@ -254,8 +299,17 @@ def sent(racers: Mapping[str, Candidate], folder: Path) -> dict[str, float]:
     return found
 
 
+def gainers(ended: Race | None, racers: Mapping[str, Candidate], folder: Path, sites: Sequence[str]) -> Winners:
+    """Who gains and who loses by the best, in the seeds that did not choose it."""
+    if ended is None or ended.verdict.best is None:
+        return Winners((), ())
+    there = runs_of(racers, folder)
+    return winners(there[ended.verdict.best], there[NONE], ended.fresh, sites)
+
+
 def rows_of(field: Field, ended: Race | None, sent: Mapping[str, float]) -> list[Row]:
-    """A row per candidate: those that raced and no sharing, the best first, then those over the budget."""
+    """A row per candidate: those that raced and no sharing, the best first, then those over the budget. Gains and
+    p-values are those by which it was chosen, on validation rows; what begins with `test_` was measured afterwards."""
     known = ended.scores if ended else {}
     gains = ended.verdict.gains if ended else {}
     base = level(known)
@@ -263,6 +317,8 @@ def rows_of(field: Field, ended: Race | None, sent: Mapping[str, float]) -> list
     for one in [field.base, *field.within, *field.over]:
         gain = Gain(0.0, None, len(known.get(NONE, ()))) if one.name == NONE and ended else gains.get(one.name)
         inside = gain.interval if gain else None
+        test = ended.measured if ended and one.name == ended.verdict.best else None
+        final = ended.level if ended and one.name == NONE else None
         rows.append(
             {
                 "rank": None,
@@ -271,12 +327,18 @@ def rows_of(field: Field, ended: Race | None, sent: Mapping[str, float]) -> list
                 "price": one.price,
                 "sent": 0.0 if one.name == NONE else sent.get(one.name),
                 "seeds": len(known.get(one.name, ())),
-                SCORE: base + gain.mean if gain else None,
+                CHOICE: base + gain.mean if gain else None,
                 "gain": gain.mean if gain else None,
                 "gain_low": inside[0] if inside else None,
                 "gain_high": inside[1] if inside else None,
                 "p": ended.verdict.chances.get(one.name) if ended else None,
                 "p_against_best": ended.verdict.doubts.get(one.name) if ended else None,
+                SCORE: ended.level + test.mean if test and ended and ended.level is not None else final,
+                "test_gain": test.mean if test else None,
+                "test_low": test.interval[0] if test and test.interval else None,
+                "test_high": test.interval[1] if test and test.interval else None,
+                "test_p": test.p if test else None,
+                "test_seeds": test.seeds if test else None,
             }
         )
     rows.sort(key=lambda row: (row["over_budget"], -(row["gain"] or 0.0) if row["gain"] is not None else row["price"]))

@@ -1,25 +1,33 @@
 """The answer to what agents should share, in sentences that say no more than the seeds show."""
 
 from collections.abc import Mapping, Sequence
-from math import comb, sqrt
+from math import sqrt
 
 from shoal.study.candidates import Field
 from shoal.study.paired import SURE, Gain, Scores
 from shoal.study.power import MOST, needed
-from shoal.study.race import NONE, SCORE, Race
-from shoal.units import shown
+from shoal.study.race import CHOICE, EFFECT, NONE, Race
+from shoal.units import plural, shown
 
 NAMED = 4  # candidates that a sentence names before it counts the rest
 
 
-def level(known: Mapping[str, Scores]) -> float:
+def level(known: Mapping[str, Scores], score: str = CHOICE) -> float:
     """The mean score of no sharing."""
-    own = [one[SCORE] for one in known.get(NONE, {}).values()]
+    own = [one[score] for one in known.get(NONE, {}).values()]
     return sum(own) / len(own) if own else 0.0
 
 
-def sentence(field: Field, ended: Race | None, limit: int | None, sent: Mapping[str, float]) -> str:
-    """The answer, and no more than the seeds show."""
+def sentence(
+    field: Field,
+    ended: Race | None,
+    limit: int | None,
+    sent: Mapping[str, float],
+    effect: float = EFFECT,
+    who: str = "",
+) -> str:
+    """The answer, and no more than the seeds show; gains below `effect` are of no interest. `who` gains and loses is
+    said where there is an answer."""
     within = "without a limit" if limit is None else f"within {shown(limit)} per link and task"
     over = sorted(field.over, key=lambda one: one.price)
     priced = [f"{one.name} {shown(one.price)}" for one in over]
@@ -29,63 +37,60 @@ def sentence(field: Field, ended: Race | None, limit: int | None, sent: Mapping[
             f"; the cheapest is {priced[0]}, so raise the budget, or lower its price" if priced else "".join(why[:1])
         )
         return f"Nothing can be shared {within}; share nothing{cheapest}."
-    verdict, best = ended.verdict, ended.verdict.best
-    assert best is not None
-    gain = verdict.gains[best]
-    cost = shown(sent.get(best, 0.0))
+    verdict, best, gain = ended.verdict, ended.verdict.best, ended.measured
+    count = len(verdict.gains)
+    if best is None or gain is None or ended.level is None:
+        return f"Nothing is shown to help {within}; share nothing. No candidate could be measured; use more seeds."
     reach = "" if gain.interval is None else f" ± {gain.interval[1] - gain.mean:.1f}"
-    won = f"{best}, {level(ended.scores) + gain.mean:.1f} % ({gain.mean:+.1f}{reach} over no sharing, {cost})"
-    tests = ended.looks * len(verdict.gains)
+    sure = "" if gain.p is None else f", p = {gain.p:.2g}"
+    cost = shown(sent.get(best, 0.0))
+    won = f"{best}, {ended.level + gain.mean:.1f} % ({gain.mean:+.1f}{reach} over no sharing{sure}, {cost})"
     parts = []
-    if verdict.pick:
+    if ended.pick:
         parts.append(f"{within[0].upper()}{within[1:]}: {won}.")
         parts += rivalry(ended)
     else:
         parts.append(f"Nothing is shown to help {within}; share nothing.")
-        more = f": {seeds_more(gain, tests)} would decide" if gain.mean > 0 else ", no better than no sharing so far"
-        parts.append(f"The best so far is {won[:-1]}, p = {verdict.chances[best]:.2g}){more}.")
+        parts.append(f"The best on validation rows is {won}{undecided(gain, effect)}.")
+    if who:
+        parts.append(who)
     if priced:
         parts.append(f"Over budget: {some(priced)}.")
-    if raced := [one for one in field.sooner if one in verdict.gains]:
+    if raced := [one for one in field.sooner if any(name.partition(" (")[0] == one for name in verdict.gains)]:
         every = field.base.settings.learner.epochs
         parts.append(f"Once in a task (every = {every}, the epochs of a task), not as rarely as usual: {some(raced)}.")
-    count = len(verdict.gains)
-    looks = f" and {ended.looks} looks" * (ended.looks > 1)
+    chose = len(ended.scores[NONE]) - gain.seeds
     parts.append(
-        f"(± is the 95 % interval over {gain.seeds} seeds; p of paired t-tests, corrected by Holm's rule for {count} "
-        f"candidate{'s' * (count > 1)}{looks}.)"
+        f"(Chosen among {plural(count, 'candidate')} by the validation rows of {plural(chose, 'seed')}; ± is the 95 % "
+        f"interval, and p of a paired t-test, on the test rows of {plural(gain.seeds, 'other seed')}.)"
     )
     return " ".join(parts)
 
 
 def rivalry(ended: Race) -> list[str]:
-    """How sure it is that the pick is better than the others."""
+    """Which others validation rows tell from the pick."""
     verdict = ended.verdict
-    doubtful = [name for name in verdict.gains if verdict.doubts.get(name, 0.0) >= SURE]
-    beaten = len(verdict.leads) - len(doubtful)
-    parts = []
-    if doubtful:
-        tests = ended.looks * comb(len(verdict.gains), 2)
-        told = [
-            f"{name} (p = {verdict.doubts[name]:.2g}): {seeds_more(verdict.leads[name], tests)} would decide"
-            for name in doubtful
-        ]
-        parts.append(f"Not yet certain against {some(told, '; ')}.")
+    alike = [name for name in verdict.gains if verdict.doubts.get(name, 0.0) >= SURE]
+    beaten = len(verdict.leads) - len(alike)
+    parts = [f"Validation rows do not tell it from {some(alike)}."] if alike else []
     if beaten:
-        others = "other" if beaten > 1 or doubtful else "only other"
+        others = "other" if beaten > 1 or alike else "only other"
         parts.append(f"Better than {beaten} {others} candidate{'s' * (beaten > 1)}.")
     return parts
 
 
-def seeds_more(gain: Gain, tests: int) -> str:
-    """How many more seeds would show a gain of this size and spread, among so many tests."""
-    if gain.error is None:
-        return "more seeds"
-    wanted = needed(abs(gain.mean), gain.error * sqrt(gain.seeds), SURE / tests)
+def undecided(gain: Gain, effect: float) -> str:
+    """What can be said of a gain that is not shown: that there is none of interest, or how many seeds would show the
+    smallest one that is. It is not the gain that was seen, which would promise too much."""
+    points = f"{effect:g} point{'s' * (effect != 1)}"
+    if gain.interval is None or gain.error is None:
+        return f", and more seeds are needed to show a gain of {points}"
+    if gain.interval[1] < effect:
+        return f": it gains less than {points}, the smallest gain of interest"
+    wanted = needed(effect, gain.error * sqrt(gain.seeds))
     if wanted is None:
-        return f"not even {MOST:,} seeds"
-    more = max(1, wanted - gain.seeds)
-    return f"{more:,} more seed{'s' * (more > 1)}"
+        return f": not even {MOST:,} seeds would show a gain of {points}, the smallest of interest"
+    return f": --seeds {2 * max(wanted, gain.seeds + 1)} would show a gain of {points}, the smallest of interest"
 
 
 def some(words: Sequence[str], mark: str = ", ") -> str:

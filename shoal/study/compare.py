@@ -1,17 +1,21 @@
 """Runs side by side, and what each has more than the first."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shoal.data.sources import is_source
 from shoal.errors import SettingsError, UserError
-from shoal.report.read import inside
+from shoal.network.graphs import is_file
+from shoal.report.read import Unusable, inside, settings_of
+from shoal.runs.about import FORMAT
 from shoal.runs.cells import COSTS, SCORED, Row, checked, place_of, scores, summary_of
-from shoal.runs.record import reopen
-from shoal.settings.groups import Settings
+from shoal.runs.record import content, reopen
+from shoal.settings.groups import REST, Settings
 from shoal.settings.reading import read
 from shoal.study.paired import Scores, paired, problem
+from shoal.trust import loads
 
 NAMES = ("final_accuracy", "auc", "auc_normalised")
 
@@ -22,12 +26,32 @@ class Entry:
 
     label: str  # as short as it can be
     name: str
-    settings: Settings
+    said: Mapping[str, Any]  # all settings, as words: nothing that they name is loaded
+    asked: Settings | None = None  # to be carried out
     done: Path | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """What is to be carried out."""
+        if self.asked is None:
+            raise UserError(f"{self.label} is finished, and is not carried out again")
+        return self.asked
 
     def place(self, folder: Path) -> Path:
         """Its run directory."""
         return self.done or place_of(self, folder)
+
+    def kinds(self) -> dict[str, tuple[int, ...]]:
+        """The agents of each kind; those of none come first, as `rest`."""
+        named = {str(kind["name"]): tuple(kind["agents"]) for kind in self.said.get("kinds", ())}
+        taken = {agent for agents in named.values() for agent in agents}
+        rest = tuple(agent for agent in range(self.said["agents"]) if agent not in taken)
+        return ({REST: rest} if rest else {}) | named
+
+    def model(self, kind: str) -> str:
+        """The model of a kind of agents, by its name."""
+        own = {str(one["name"]): one["model"] for one in self.said.get("kinds", ())}
+        return str(own.get(kind, self.said["model"]))
 
 
 def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
@@ -36,26 +60,44 @@ def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
     found = []
     for path in [one for place in said for one in (inside(place) if place.is_dir() else [place])]:
         if path.is_dir():
-            record = reopen(path)
-            if not record.finished:
-                raise UserError(f"{path} is not finished; `shoal resume {path}` goes on with it")
-            if (said := summary_of(path)["identity"]) != (own := record.settings.identity()) and record.current:
-                raise UserError(
-                    f"{path / 'summary.json'} is of the run {said}, settings.toml of {own}: one of them belongs to "
-                    "another run; restore it, or leave the folder out"
-                )
-            found.append(Entry(str(path), path.resolve().name, record.settings, path))
+            found.append(Entry(str(path), path.resolve().name, finished(path), done=path))
         else:
-            found.append(Entry(str(path), path.stem, read(path, words)))
+            settings = read(path, words)
+            found.append(Entry(str(path), path.stem, settings.model_dump(), settings))
     names = [one.name for one in found]
     short = len(set(names)) == len(names)
-    found = [Entry(one.name if short else one.label, one.name, one.settings, one.done) for one in found]
+    found = [replace(one, label=one.name if short else one.label) for one in found]
     labels = [one.label for one in found]
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"{label} is named {labels.count(label)} times; name each run once")
-    alike([(one.label, one.settings.model_dump()) for one in found])
+    alike([(one.label, one.said) for one in found])
     return found
+
+
+def finished(path: Path) -> Mapping[str, Any]:
+    """The settings of a finished run as words. Those that name code, data or a cluster are not made into settings,
+    which would load it; then about.json says whose they are."""
+    try:
+        said = settings_of(path)
+    except Unusable as why:
+        reopen(path)  # says more
+        raise UserError(f"cannot use {path}: {why}; restore it, or leave the folder out") from None
+    made = content(path / "about.json")
+    own = made.get("identity")
+    graph = said["network"].get("graph")
+    held = not isinstance(graph, str) or not is_file(graph)  # a run directory names no graph file, which is said
+    if not held or not (loads(said, path) or is_source(said["dataset"])):
+        settings = reopen(path).settings
+        said, own = settings.model_dump(), settings.identity()
+    if not (path / "summary.json").exists():
+        raise UserError(f"{path} is not finished; `shoal resume {path}` goes on with it")
+    if (told := summary_of(path)["identity"]) != own and made.get("format") == FORMAT:
+        raise UserError(
+            f"{path / 'summary.json'} is of the run {told}, settings.toml of {own}: one of them belongs to another "
+            "run; restore it, or leave the folder out"
+        )
+    return said
 
 
 def alike(named: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
@@ -88,8 +130,8 @@ def base_of(found: Sequence[Entry], baseline: Path | None) -> Entry:
 def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
     """A row per run: its numbers, what it has more than the base, and what it cost; and one per kind of agents, where
     all fleets have the same."""
-    kinds = base.settings.members()
-    if len(kinds) == 1 or any(one.settings.members() != kinds for one in found):
+    kinds = base.kinds()
+    if len(kinds) == 1 or any(one.kinds() != kinds for one in found):
         kinds = {}
     there = {kind: scores(base.place(folder), agents) for kind, agents in [(None, None), *kinds.items()]}
     rows = []
@@ -103,7 +145,7 @@ def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
         costs = {name: summary.get(name) for name in COSTS}
         rows.append(row | difference(summary, scores(place), there[None], one is base) | costs | end)
         for kind, agents in kinds.items():
-            own = {"kind": kind, "model": one.settings.of(kind).model, "agents": len(agents)}
+            own = {"kind": kind, "model": one.model(kind), "agents": len(agents)}
             # Of a kind whose agents have all diverged there are no numbers.
             part = checked(summary.get("kinds", {}).get(kind), dict.fromkeys(SCORED, int | float | None), place)
             numbers = difference(part, scores(place, agents), there[kind], one is base)

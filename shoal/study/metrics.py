@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.doors import Table
+from shoal.own_code import running
 
 Array = npt.NDArray[np.float64]
 
@@ -316,7 +317,8 @@ def summary(
     `forward_transfer` is the zero-shot accuracy; `forward_transfer_over_chance` needs `classes`, and `zero_shot_others`
     needs `others`. The keys are always the same; what is undefined or not given is None.
     """
-    dense = _dense(accuracy)
+    dense = _dense(accuracy).copy()
+    dense.flags.writeable = False  # one metric cannot change what another reads
     missing = np.full(len(dense), np.nan)
     run = Run(
         dense,
@@ -327,8 +329,13 @@ def summary(
     )
     table: dict[str, float | None] = {}
     for name, metric in METRICS.items():
-        values = metric(run)
-        values = missing if values is None else values
+        with running(metric, f"the metric `{name}`"):
+            values = metric(run)
+            values = missing if values is None else np.asarray(values, dtype=np.float64)
+            if values.shape != missing.shape:
+                raise TypeError(
+                    f"it returns shape {list(values.shape)}, and a number for each of {len(dense)} lanes is needed"
+                )
         table[name] = _number(mean(values))
         table[f"{name}_se"] = _number(error(values))
         table[f"{name}_se_seeds"] = _number(error(values, seeds))

@@ -34,7 +34,7 @@ class Gain(NamedTuple):
             return None
         # Equal differences have an error of zero, or of what rounding leaves of it.
         if self.error <= 1e-12 * max(1.0, abs(self.mean)):
-            return 0.0 if self.mean else 1.0
+            return 1.0 if abs(self.mean) <= 1e-12 else 0.0
         return student(self.mean / self.error, self.seeds - 1)
 
     @property

@@ -1,4 +1,9 @@
-"""Candidates race over seeds: successive halving, and what the seeds show."""
+"""Candidates race over seeds: successive halving by validation rows, then a measurement on test rows.
+
+Half of the seeds choose: candidates are ranked and left behind by their accuracy on validation rows. The other half
+measure: what the one that was chosen brings on test rows, in a single test, with an interval that owes nothing to the
+choice because these seeds had no part in it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
@@ -9,7 +14,9 @@ from shoal.study.paired import SURE, Gain, Scores, holm, paired
 
 K = TypeVar("K")
 NONE = "none"
-SCORE = "final_accuracy"
+SCORE = "final_accuracy"  # on test rows, which choose nothing
+CHOICE = "validation_accuracy"
+EFFECT = 1.0  # points: the smallest gain that is of interest, where nobody says another
 FIRST = 2  # seeds of the first look: with one there is no spread
 LAST = 2  # candidates that go on to the end, so that the best can be told from the second
 
@@ -31,9 +38,34 @@ class Race(NamedTuple):
     """A race that has ended."""
 
     scores: dict[str, Scores]
-    verdict: Verdict
+    verdict: Verdict  # by validation rows
     looks: int  # at most
     racing: list[str]  # those that went on to the end
+    measured: Gain | None = None  # of the best over no sharing, on test rows of seeds that did not choose
+    level: float | None = None  # of no sharing in these seeds, on test rows
+    fresh: tuple[int, ...] = ()  # these seeds
+
+    @property
+    def pick(self) -> str | None:
+        """The best, if it is shown to help by the seeds that did not choose it."""
+        shown = self.measured is not None and self.measured.sign > 0
+        return self.verdict.best if shown else None
+
+
+def answered(names: Sequence[str], seeds: int, measure: Measure) -> Race:
+    """A race in half of the seeds, and a measurement of its best in the others."""
+    choosing = max(1, seeds // 2)
+    ended = race(names, choosing, measure)
+    best = ended.verdict.best
+    if best is None:
+        return ended
+    chose = {seed for own in ended.scores.values() for seed in own}
+    known = ended.scores | dict(measure([NONE, best], seeds))
+    fresh = {name: {seed: one for seed, one in known[name].items() if seed not in chose} for name in (NONE, best)}
+    base = [one[SCORE] for one in fresh[NONE].values()]
+    level = sum(base) / len(base) if base else None
+    seen = tuple(sorted(fresh[best].keys() & fresh[NONE].keys()))
+    return ended._replace(scores=known, measured=paired(fresh[best], fresh[NONE], SCORE), level=level, fresh=seen)
 
 
 def race(names: Sequence[str], seeds: int, measure: Measure) -> Race:
@@ -42,7 +74,7 @@ def race(names: Sequence[str], seeds: int, measure: Measure) -> Race:
     It ends when all seeds are used, or one is shown to beat no sharing and all that are still in the race. Who was left
     behind comes back if the others fall behind it.
     """
-    marks = [FIRST]
+    marks = [min(FIRST, seeds)]
     while marks[-1] < seeds:
         marks.append(min(seeds, 2 * marks[-1]))
     known: dict[str, Scores] = {}
@@ -62,19 +94,19 @@ def race(names: Sequence[str], seeds: int, measure: Measure) -> Race:
 def judge(known: Mapping[str, Scores], looks: int) -> Verdict:
     """What scores show, if they are looked at so often: whatever stops the race, one in twenty races of candidates that
     bring nothing ends in a pick, at most."""
-    found = {name: paired(own, known[NONE], SCORE) for name, own in known.items() if name != NONE}
+    found = {name: paired(own, known[NONE], CHOICE) for name, own in known.items() if name != NONE}
     ordered = sorted(((name, gain) for name, gain in found.items() if gain), key=lambda one: -one[1].mean)
     gains = dict(ordered)
     chances = corrected(gains, looks)
     helps = [name for name, gain in gains.items() if gain.mean > 0 and chances[name] < SURE]
     best = helps[0] if helps else next(iter(gains), None)
     # The scores say who is best, so that any two could have been compared: all pairs are corrected for.
-    couples = {frozenset(two): paired(known[two[0]], known[two[1]], SCORE) for two in combinations(gains, 2)}
+    couples = {frozenset(two): paired(known[two[0]], known[two[1]], CHOICE) for two in combinations(gains, 2)}
     sure = corrected({two: gap for two, gap in couples.items() if gap}, looks)
     leads: dict[str, Gain] = {}
     doubts: dict[str, float] = {}
     for name in gains:
-        if best is not None and name != best and (lead := paired(known[best], known[name], SCORE)):
+        if best is not None and name != best and (lead := paired(known[best], known[name], CHOICE)):
             p = sure[frozenset((best, name))]
             # A lead below zero is none: the other one has not been shown to help, and may yet be.
             leads[name], doubts[name] = lead, p if lead.mean > 0 else max(p, SURE)

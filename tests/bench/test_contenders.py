@@ -9,9 +9,9 @@ from torch import Tensor
 
 from bench import by_hand, cases, in_jax, tight
 from bench.problem import Learns, Masks, Problem, problem
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.fleet.lessons import learn_epoch
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
 from shoal.learners.batches import generators
 from shoal.models import dropout
 

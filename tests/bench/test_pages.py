@@ -13,5 +13,5 @@ def test_speed_and_safety_have_the_tables_of_their_csvs() -> None:
         ("safety", "attacks.csv", attacks.table),
     ):
         text = (docs / f"{page}.md").read_text()
-        for line in table(results.read(docs / file)).strip().splitlines():
-            assert line in text, f"docs/{page}.md lacks a line of docs/{file}; write the table anew"
+        for line in table(results.read(docs / "results" / file)).strip().splitlines():
+            assert line in text, f"docs/{page}.md lacks a line of docs/results/{file}; write the table anew"

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
-from shoal.compiled.build import kernel as built
-from shoal.fleet.evaluate import Trained, accuracy, nets
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.evaluate import Trained, accuracy, nets
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
+from shoal.compiled.library import kernel as built
 from shoal.models.params import MODULE
 from tests.compiled.test_steps import ODD, TASK, midway, with_kernel
 from tests.fleets import fleet

@@ -1,110 +1,154 @@
-"""The kernel is compiled once and kept where only its user can write; without a compiler torch does the work."""
+"""The kernel is built when shoal is installed, and loaded for the instructions of the machine; without it torch does
+the work."""
 
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shoal.compiled import build
+from shoal.agents.world import World
+from shoal.compiled import build, layout, library
 from shoal.errors import SettingsError
-from shoal.fleet.world import World
 from shoal.settings.reading import read
 from tests.command import DIGITS, TINY, call, refused
 from tests.fleets import fleet
 
-COMPILED = build.kernel().library is not None
-compiles = pytest.mark.skipif(not COMPILED, reason=build.kernel().about)
+BUILT = library.kernel().library is not None
+built = pytest.mark.skipif(not BUILT, reason=library.kernel().about)
+compiles = pytest.mark.skipif(not build.compiler(), reason="there is no C compiler")
 
 
 @pytest.fixture(autouse=True)
-def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of one's own for what is compiled, and nothing remembered."""
-    monkeypatch.setenv(build.CACHE, str(tmp_path / "cache"))
-    build.kernel.cache_clear()
-    yield tmp_path / "cache"
-    build.kernel.cache_clear()
+def anew() -> Iterator[None]:
+    """Nothing is remembered."""
+    library.kernel.cache_clear()
+    yield
+    library.kernel.cache_clear()
 
 
 @pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without a compiler."""
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(build, "COMPILERS", ("no-such-compiler",))
-
-
-def count(folder: Path) -> int:
-    return len(list(folder.glob("*.so")))
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of one's own for what is built."""
+    monkeypatch.setattr(build, "BUILT", tmp_path / "built")
+    return tmp_path / "built"
 
 
 @compiles
-def test_the_kernel_is_compiled_once_for_a_machine(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert build.kernel().library is not None
-    assert count(anew) == 1
-    assert not list(anew.glob("tmp*")), "nothing is left behind"
-    assert not anew.stat().st_mode & 0o077
-    build.kernel.cache_clear()
-    monkeypatch.setattr(build, "compile_to", lambda *given: pytest.fail("it was compiled again"))
-    assert build.kernel().library is not None
-    monkeypatch.undo()
-    monkeypatch.setenv(build.CACHE, str(anew))
-    monkeypatch.setattr(build, "processor", lambda: "another one")
-    build.kernel.cache_clear()
-    assert build.kernel().library is not None
-    assert count(anew) == 2, "another processor has a file of its own"
+def test_where_there_is_a_compiler_the_kernel_is_built() -> None:
+    """Or else all other tests of it would be skipped."""
+    assert build.fresh()
+    assert BUILT, library.kernel().about
+
+
+@built
+def test_the_best_instructions_are_used_or_less_and_the_name_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = list(build.instruction_sets())
+    best = names[library.opened(names[0]).shoal_level()]
+    assert fleet("mlp").kernel.endswith(f" for {best}")
+    said = set()
+    for name in names[: names.index(best) + 1]:
+        monkeypatch.setenv(library.MOST, name)
+        library.kernel.cache_clear()
+        world = fleet("mlp")
+        assert world.compiled
+        assert world.kernel == f"compiled by {library.kernel().about}"
+        assert world.kernel.endswith(f" for {name}")
+        said.add(world.kernel)
+    assert len(said) == names.index(best) + 1, "what gives other bits has another name"
+    monkeypatch.setenv(library.MOST, "quantum")
+    library.kernel.cache_clear()
+    assert library.kernel() == (None, f"SHOAL_INSTRUCTIONS is `quantum`, which is none of {', '.join(names)}")
+
+
+@built
+def test_every_set_of_instructions_learns_the_same_up_to_rounding(tmp_path: Path) -> None:
+    """Each in a process of its own: what is loaded stays loaded."""
+    program = (
+        "from tests import golden; from shoal.compiled.library import kernel;"
+        "found = golden.measured(golden.cases()['modular-mlp alone'], 'compiled');"
+        "print(kernel().about.rpartition(' ')[2], found['accuracy'], found['weights'])"
+    )
+    names = list(build.instruction_sets())
+    names = names[: library.opened(names[0]).shoal_level() + 1]
+    told = []
+    for name in names:
+        environment = {**os.environ, library.MOST: name, "PYTHONPATH": os.pathsep.join(sys.path)}
+        words = [sys.executable, "-c", program]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout.split())
+    assert [one[0] for one in told] == names
+    for _, accuracy, weights in told:
+        assert float(accuracy) == pytest.approx(float(told[0][1]), abs=0.01)
+        assert float(weights) == pytest.approx(float(told[0][2]), rel=0.002)
 
 
 @compiles
-def test_a_damaged_or_foreign_file_is_never_loaded(anew: Path) -> None:
-    build.kernel()
-    (file,) = anew.glob("*.so")
-    whole = file.read_bytes()
-    file.unlink()  # what is loaded stays as it is
-    file.write_bytes(whole[:-100] + bytes(100))
-    assert not build.trusted(file)
-    file.write_bytes(whole)
-    file.chmod(0o700)
-    assert build.trusted(file)
-    file.chmod(0o722)
-    assert not build.trusted(file), "others could have written it"
-    file.unlink()
-    real = file.with_name("elsewhere")
-    real.write_bytes(whole)
-    file.symlink_to(real)
-    assert not build.trusted(file)
+def test_it_is_built_for_every_set_and_nothing_else_is_left(elsewhere: Path) -> None:
+    assert not build.fresh()
+    files = build.build()
+    assert sorted(elsewhere.iterdir()) == sorted(files)
+    assert [file.name for file in files] == [f"steps-{name}.so" for name in build.instruction_sets()]
+    assert build.fresh()
+    assert library.kernel().library is not None
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="a system without owners of files")
-def test_a_folder_that_others_may_write_is_not_used(anew: Path) -> None:
-    anew.mkdir()
-    anew.chmod(0o777)
-    there = build.kernel()
-    assert there.library is None
-    assert not COMPILED or f"{anew} is no folder that this user alone may write" in there.about
-
-
-def test_without_a_compiler_torch_takes_the_steps_and_says_so(without: None, tmp_path: Path) -> None:
+def test_without_what_was_built_torch_takes_the_steps_and_says_so(elsewhere: Path) -> None:
     world = fleet("mlp")
+    why = "the kernel is not built here; with a C compiler, `python -m shoal.compiled.build` builds it"
     assert (world.compiled, world.kernel) == (False, "torch")
-    assert world.about.endswith("; its steps go through torch: there is no C compiler (cc, gcc or clang)")
-    with pytest.raises(SettingsError, match=r'machine.kernel = "compiled" cannot be, because there is no C compiler'):
+    assert world.about.endswith(f"; its steps go through torch: {why}")
+    with pytest.raises(SettingsError, match=r'machine.kernel = "compiled" cannot be, because the kernel is not built'):
         fleet("mlp", machine={"kernel": "compiled"})
 
 
-def test_a_compiler_that_fails_is_said_and_torch_takes_the_steps(
-    anew: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@built
+def test_a_kernel_of_another_source_or_with_other_structures_is_not_used(
+    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    name = next(iter(build.instruction_sets()))
+    file = Path(__file__).parents[2] / "shoal" / "compiled" / "built" / f"steps-{name}.so"
+    elsewhere.mkdir()
+    build.file_of(name).write_bytes(file.read_bytes())
+    library.opened(name)
+    with monkeypatch.context() as other:
+        other.setitem(layout.STRUCTURES, "Step", 8)
+        with pytest.raises(ValueError, match=r"structures of the kernel in .* have .* bytes, and not those of"):
+            library.opened(name)
+    with monkeypatch.context() as other:
+        other.setattr(build, "SOURCE", tmp_path / "steps.c")
+        (tmp_path / "steps.c").write_text("int shoal_version(void) { return 2; }\n")
+        with pytest.raises(ValueError, match="is of another source"):
+            library.opened(name)
+        assert not fleet("mlp").compiled
+    monkeypatch.setattr(build, "BUILT", tmp_path)  # another path: what is loaded stays loaded
+    build.file_of(name).write_bytes(b"no library")
+    library.kernel.cache_clear()
+    assert "cannot be loaded" in library.kernel().about
+
+
+def test_without_a_compiler_or_with_one_that_fails_building_is_one_sentence(
+    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    with monkeypatch.context() as none:
+        none.setattr(build, "COMPILERS", ("no-such-compiler",))
+        with pytest.raises(SystemExit, match=r"not built: there is no C compiler \(cc, gcc or clang\); without"):
+            build.main()
     bad = tmp_path / "cc"
-    bad.write_text('#!/bin/sh\n[ "$1" = --version ] && echo bad 1.0 && exit\necho no space >&2\nexit 1\n')
+    bad.write_text("#!/bin/sh\necho no space >&2\nexit 1\n")
     bad.chmod(0o755)
     monkeypatch.setenv("CC", str(bad))
-    assert build.kernel() == (None, "cc could not compile it: no space")
-    assert not fleet("mlp").compiled
+    with pytest.raises(SystemExit, match="not built: cc could not compile it: no space"):
+        build.main()
+    assert not list(elsewhere.iterdir())
 
 
-@compiles
+@built
 def test_what_the_kernel_does_not_know_goes_through_torch() -> None:
     def said(world: World) -> str:
         assert not world.compiled
@@ -133,6 +177,8 @@ def test_what_takes_the_steps_is_in_the_record_but_not_in_the_name_of_a_run(tmp_
 def test_the_source_compiles_without_a_warning(tmp_path: Path) -> None:
     flags = [*build.FLAGS, *build.SHARED, "-Wall", "-Wextra", "-Werror"]
     done = subprocess.run(
-        ["cc", *flags, str(build.SOURCE), "-o", str(tmp_path / "steps.so"), "-lm"], capture_output=True, text=True
+        [build.compiler(), *flags, str(build.SOURCE), "-o", str(tmp_path / "steps.so"), "-lm"],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.compiled.build import kernel
+from shoal.agents import engine
+from shoal.compiled.library import kernel
 from shoal.compiled.orders import as_numpy, shuffled
-from shoal.fleet import engine
 from shoal.fleet.lessons import learn_epoch
 from shoal.learners.batches import Images, Pool, deal, generators, picked, pool, source
 from shoal.models.dropout import Source

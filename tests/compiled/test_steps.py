@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as tree
 
+from shoal.agents.stack import MODEL, PARAMS, Stack, start
+from shoal.agents.world import World
 from shoal.compiled import steps as kernel
-from shoal.compiled.build import kernel as built
+from shoal.compiled.library import kernel as built
 from shoal.fleet.lessons import learn_piece
-from shoal.fleet.stack import MODEL, PARAMS, Stack, start
-from shoal.fleet.world import World
-from shoal.learners import step as torch_step
 from shoal.learners.batches import Batch, deal, generators, pool, source
 from shoal.learners.growth import cuts, slots
+from shoal.learners.in_kernel import InKernel, backend
+from shoal.learners.in_torch import autograd, moved, objective
 from shoal.learners.memory import remember
-from shoal.learners.step import Part, Steps, objective
+from shoal.learners.step import Part, Step, view
 from shoal.learners.usual import dropped, masks, usage_of
 from shoal.models import dropout
 from shoal.models.heads import NAMES as HEADS
@@ -92,9 +93,9 @@ def truth(
     )
 
     def function(*given: Any) -> Tensor:
-        return objective(world.model, parts, task, False, (), True, *given)
+        return objective(world.model, Step(batch, parts, task, usage), False, True, *given)
 
-    return torch_step.gradients(looped, exact, function, arguments, parts, read)
+    return autograd(looped, exact, function, arguments, parts, read)
 
 
 Case = Callable[[World, Stack], tuple[Batch, dict[str, Part], int | None, dict[str, Any], dict[str, Part]]]
@@ -188,7 +189,7 @@ def test_the_gradients_of_the_kernel_are_those_of_autograd(model: str, case: Cas
     world = fleet(model, **changes)
     stack = midway(world)
     batch, parts, task, usage, read = case(world, stack)
-    told = kernel.described(world, stack, batch, parts, task, usage, read)
+    told = kernel.described(world, stack, Step(batch, parts, task, usage, read))
     assert told is not None
     found, want = kernel.gradients(world, stack, told, parts), truth(world, stack, batch, parts, task, usage, read)
     assert found.keys() == want.keys() == parts.keys()
@@ -209,7 +210,7 @@ def test_outputs_that_do_not_count_and_numbers_to_predict() -> None:
         np.random.default_rng(0).normal(size=(*batch.y.shape, known.shape[2])).astype(np.float32)
     )
     for one, how in ((batch._replace(y=batch.y * 0), with_closed), (batch._replace(y=numbers), usage)):
-        told = kernel.described(world, stack, one, parts, task, how, read)
+        told = kernel.described(world, stack, Step(one, parts, task, how, read))
         assert told is not None
         found, want = kernel.gradients(world, stack, told, parts), truth(world, stack, one, parts, task, how, read)
         for name, tensor in want.items():
@@ -244,7 +245,7 @@ def test_masks_that_the_kernel_draws_are_those_that_are_drawn(rate: float, spare
     )
     found = []
     for masked in (undrawn, undrawn.drawn()):
-        told = kernel.described(world, stack, batch, parts, task, usage | {"masks": masked}, read)
+        told = kernel.described(world, stack, Step(batch, parts, task, usage | {"masks": masked}, read))
         assert told is not None
         found.append(kernel.gradients(world, stack, told, parts))
     for name in parts:
@@ -261,11 +262,12 @@ def test_adam_leaves_alone_what_is_frozen_and_moves_the_rest_as_torch_does() -> 
     before = {name: tensor.clone() for name, tensor in stacks[0].tensors.items()}
     for _ in range(3):
         gradient = {
-            name: torch.from_numpy(rng.normal(size=torch_step.view(stacks[0].params[name], part).shape)).float()
+            name: torch.from_numpy(rng.normal(size=view(stacks[0].params[name], part).shape)).float()
             for name, part in parts.items()
         }
         for stack, name in zip(stacks, ("auto", "torch"), strict=True):
-            torch_step.adam(with_kernel(world, name), stack, parts, gradient, active)
+            step = Step(a_batch(world, stack, past=True), parts, None, {}, active=active)
+            backend(with_kernel(world, name), stack).adam(step, gradient)
     on = active[MODULE[0]]
     for name, tensor in stacks[0].tensors.items():
         torch.testing.assert_close(tensor, stacks[1].tensors[name], rtol=1e-5, atol=1e-6, equal_nan=True)
@@ -298,20 +300,16 @@ def test_steps_that_wait_for_each_other_are_those_that_do_not(model: str, monkey
     world = fleet(model)
     stacks = [midway(world) for _ in range(2)]
     learn_piece(world, stacks[0], 0)
-    monkeypatch.setattr(
-        Steps,
-        "take",
-        lambda self, pick, *rest, **more: torch_step.step(self.world, self.stack, pick.batch, *rest, **more),
-    )
+    monkeypatch.setattr(InKernel, "take", moved)
     learn_piece(world, stacks[1], 0)
     for name, tensor in stacks[0].tensors.items():
         assert torch.equal(tensor.nan_to_num(), stacks[1].tensors[name].nan_to_num()), name
 
 
-@pytest.mark.parametrize("name", [name for name in golden.cases() if "cnn" not in name and "paper" not in name])
+@pytest.mark.parametrize("name", [name for name in golden.usual() if "cnn" not in name and "paper" not in name])
 def test_a_run_comes_to_what_it_comes_to_in_torch(name: str) -> None:
     want = json.loads(golden.FILE.read_text(encoding="utf-8"))["runs"][name]
-    found = golden.measured(golden.cases()[name], "compiled")
+    found = golden.measured(golden.usual()[name], "compiled")
     assert isclose(found["accuracy"], want["accuracy"], abs_tol=0.01)
     assert isclose(found["weights"], want["weights"], rel_tol=0.002)
     assert found.get("messages") == want.get("messages")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.agents.world import worlds
 from shoal.data.scaling import scaling
 from shoal.data.sources import bring
 from shoal.errors import UserError
-from shoal.fleet.world import worlds
 from shoal.settings.groups import Settings
 
 AGENT = np.arange(120) % 2

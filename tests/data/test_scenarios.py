@@ -1,27 +1,34 @@
 """Scenarios: every one makes streams that are disjoint, the same every time, and can be learned."""
 
-from collections.abc import Sequence
-from typing import Any
+import tomllib
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from pydantic import Field, PositiveInt
 
 import shoal
 from shoal import data
+from shoal.agents.evaluate import correct
+from shoal.agents.stack import Stack
+from shoal.agents.world import World, lanes_of, streams_of, worlds
 from shoal.contracts.fleets import difference, saved
 from shoal.data import Bank
+from shoal.data.by_classes import by_classes
+from shoal.data.draws import Random
 from shoal.data.overlap import MOST, couples, overlap, pairs
-from shoal.data.scenarios import SCENARIOS, streams
+from shoal.data.scenarios import SCENARIOS, by_name, streams
 from shoal.data.sources import bring
 from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.data.views import Permuted, turned
 from shoal.errors import SettingsError
-from shoal.fleet.evaluate import correct
 from shoal.fleet.run import Moment, train
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World, lanes_of, streams_of, worlds
-from shoal.settings.groups import Settings
+from shoal.settings.groups import Settings, Tasks
+from shoal.settings.reading import override, resolve
+from shoal.settings.writing import toml
+from shoal.testing import check_scenario
 
 FEW: dict[str, Any] = {"count": 3, "train": 8, "validation": 4, "initial": 1, "common": False}
 SMALL: dict[str, Any] = {"net": {"width": 8, "depth": 2}, "learner": {"epochs": 3, "batch": 16, "memory": 6}}
@@ -145,6 +152,48 @@ def test_views_permute_and_turn_the_same_rows() -> None:
     assert half[0, 0, 0] == 0
 
 
+def three(tasks: Sequence[Sequence[int]]) -> Bank:
+    """Three classes that a line can tell apart, in tasks of an agent's own."""
+    rng = np.random.default_rng(0)
+    y = np.concatenate([np.repeat(one, 60 // len(one)) for one in tasks])
+    task = np.repeat(np.arange(len(tasks)), 60)
+    x = 4 * np.eye(3)[y] + rng.normal(scale=0.3, size=(len(y), 3))
+    return shoal.Data.from_arrays(x, np.array(["A", "B", "C"])[y], task=task).bank
+
+
+def given_tasks(heads: str, learner: str = "joint") -> Settings:
+    tasks = {"scenario": "given", "count": 2, "classes": 2, "initial": 1, "common": False, "heads": heads}
+    return Settings(agents=1, model="mlp", tasks=tasks, net={"width": 16, "depth": 2, "dropout": 0.0},
+                    learner={"method": learner, "epochs": 20, "batch": 16, "rate": 0.01})  # fmt: skip
+
+
+@pytest.mark.parametrize("heads", ["task", "one", "grow"])
+def test_a_class_that_comes_back_beside_another_is_the_same_output(heads: str) -> None:
+    (world,) = worlds(given_tasks(heads), three([[0, 1], [1, 2]]))
+    (stack,) = train([world])
+    assert stack.params["head.weight"].shape[-2] == (2 if heads == "task" else 3)
+    assert float(stack.accuracy[0, -1, -1].mean()) == 1.0
+
+
+def test_one_head_stands_for_the_classes_of_the_data_unless_a_scenario_means_places() -> None:
+    for scenario in ("drawn", "split", "dirichlet", "permuted", "rotated", "parity"):
+        made = streams(data.load("digits"), chosen(scenario, heads="one"), lanes_of(chosen(scenario)))
+        places = scenario in ("permuted", "rotated", "parity")
+        assert all(len(task.outputs) == (2 if places else 10) for stream in made for task in stream[: stream.end])
+        assert by_name(chosen(scenario, heads="one").tasks) is not places
+
+
+def test_a_class_with_two_places_is_refused_where_outputs_are_places() -> None:
+    fit, mixed = (chosen("parity", heads="one", count=count, classes=2) for count in (5, 6))
+    assert len(streams(data.load("digits"), fit, lanes_of(fit))) == 3
+    assert len(streams(data.load("digits"), mixed, lanes_of(mixed))) == 3  # they come back at the same places
+    odd = chosen("parity", heads="one", count=4, classes=3)
+    with pytest.raises(
+        SettingsError, match=r"the class digits/0 of `digits` has place 1 in one task and 2 in another; take"
+    ):
+        streams(data.load("digits"), odd, lanes_of(odd))
+
+
 @pytest.mark.parametrize("scenario", ["permuted", "rotated"])
 @pytest.mark.parametrize("heads", ["task", "one"])
 def test_views_can_be_learned_and_sent(scenario: str, heads: str) -> None:
@@ -243,7 +292,7 @@ def run(fleet: Sequence[World], stacks: Sequence[Stack] | None = None) -> tuple[
 
     def watch(moment: Moment) -> None:
         if (moment.task, moment.epoch) == (2, 1):
-            middle.append(saved(fleet[0].fleet, moment.stacks))
+            middle.append(saved(fleet, moment.stacks))
 
     return train(fleet, stacks, watch), middle[0] if middle else ()
 
@@ -346,3 +395,52 @@ def test_of_a_large_fleet_some_pairs_are_looked_at_the_same_in_every_run() -> No
     assert 0.9 * MOST < len(found) <= MOST
     assert all(one.agent < other.agent for one, other in found)
     assert found != couples([Lane(4, agent) for agent in range(5000)])
+
+
+class Steps(Tasks):
+    """Classes in steps: every `stride`-th class of the data."""
+
+    even: ClassVar[bool] = True
+    stride: PositiveInt = Field(1, description="how many classes lie between two of a task")
+
+    def streams(self, bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+        def choose(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
+            places = (self.stride * np.arange(tasks.count * tasks.classes)) % len(ids)
+            return [tuple(int(one) for one in ids[part]) for part in places.reshape(tasks.count, -1)]
+
+        return by_classes(choose)(bank, settings, lanes)
+
+
+@pytest.fixture
+def steps() -> Iterator[str]:
+    """A stranger's scenario with a setting of its own, in the table for a while."""
+    SCENARIOS.add("steps", Steps)
+    yield "steps"
+    SCENARIOS.remove("steps")
+
+
+def test_a_strangers_scenario_has_settings_of_its_own(steps: str) -> None:
+    settings = chosen(steps, stride=3)
+    assert isinstance(settings.tasks, Steps)
+    found = streams(data.load("digits"), settings, lanes_of(settings))
+    assert [task.classes for task in found[0]] == [(0, 3), (6, 9), (2, 5)]
+    assert settings.identity() != chosen(steps).identity()
+    assert tomllib.loads(toml(settings))["tasks"]["stride"] == 3
+    assert Settings(**tomllib.loads(toml(settings))) == settings
+    fleet = shoal.Fleet("digits", agents=3, model="mlp", tasks=Steps(stride=3, **FEW), **SMALL)
+    assert fleet.settings.tasks == settings.tasks.model_copy(update={"scenario": fleet.settings.tasks.scenario})
+    assert streams(data.load("digits"), fleet.settings, lanes_of(settings))[0][0].classes == (0, 3)
+    with pytest.raises(SettingsError, match=r"`tasks.stride` cannot be 0; allowed: a whole number above 0"):
+        chosen(steps, stride=0)
+    with pytest.raises(SettingsError, match=r"unknown setting `tasks.strid`; did you mean `tasks.stride`\?"):
+        chosen(steps, strid=2)
+    check_scenario(steps)
+
+
+def test_what_is_another_scenarios_is_refused_unless_it_says_nothing() -> None:
+    with pytest.raises(SettingsError, match=r"`tasks.alpha` is a setting of the scenario `dirichlet`, got 0.3, and"):
+        chosen("drawn", alpha=0.3)
+    assert chosen("drawn", alpha=0.5, shards=2, angle=30.0) == chosen("drawn")  # as settings.toml had them before
+    words = ["tasks.scenario=dirichlet", "tasks.alpha=0.3", "tasks.common=false"]
+    assert not hasattr(resolve(override({}, [*words, "tasks=split"])).tasks, "alpha")
+    assert Settings(tasks={"scenario": "dirichlet", "alpha": 0.3, "common": False}) == resolve(override({}, words))

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, TensorDataset
 
 import shoal
+from shoal.agents.world import lanes_of
 from shoal.data import load
 from shoal.data.dataset import DataError
 from shoal.data.scenarios import streams
 from shoal.data.sources import bring, read
 from shoal.errors import UserError
-from shoal.fleet.world import lanes_of
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import RecordError, create, reopen
 from shoal.settings.groups import Settings

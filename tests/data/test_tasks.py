@@ -5,8 +5,9 @@ import pytest
 
 from shoal import data
 from shoal.data import Bank, join
+from shoal.data.by_classes import common_start, drawn, in_order, own
 from shoal.data.draws import lots
-from shoal.data.scenarios import common_start, drawn, in_order, own, streams
+from shoal.data.scenarios import streams
 from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.errors import SettingsError
 from shoal.rng import key

@@ -13,19 +13,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from shoal.agents.world import worlds
 from shoal.contracts.fleets import difference
 from shoal.data import load
 from shoal.errors import UserError
 from shoal.fleet.cluster import imported, session, with_token, working_folder
 from shoal.fleet.run import Moment, train
-from shoal.fleet.world import worlds
 from shoal.runs.execute import carry_out
 from shoal.runs.record import create
 from tests.fleet.test_actors import OWN, ray_of
 from tests.fleet.test_lost import fleet_of, on, process_of
 from tests.fleet.test_members import alive
+from tests.fleets import last_saved
 
 TRIES = 5
 PATIENCE = 120.0  # seconds
@@ -93,7 +92,7 @@ def replaced(folder: Path, name: str, machine: dict[str, Any], cluster: Any, nod
             nodes.append(another(cluster))
 
     carry_out(worlds(there, bank), record, show)
-    found = record.load(torch.device("cpu"))
+    found = last_saved(record)
     assert found is not None
     rows = (found[0].ledger.rows == want[0].ledger.rows).all() and found[0].ledger.words == want[0].ledger.words
     return {
@@ -117,7 +116,7 @@ def gone(folder: Path, machine: dict[str, Any], cluster: Any, nodes: list[Any]) 
         carry_out(worlds(settings, load("digits")), record, show)
     except UserError as error:
         why = str(error)
-    stacks = record.load(torch.device("cpu"))
+    stacks = last_saved(record)
     return {"error": why, "saved": stacks and (stacks[0].task, stacks[0].epoch)}
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -21,14 +22,14 @@ from typing import Any
 import pytest
 import torch
 
+from shoal.agents.stack import Stack
+from shoal.agents.world import World, worlds
 from shoal.data import load
 from shoal.errors import StaffError, UserError
-from shoal.fleet import cluster
+from shoal.fleet import cluster, watchdog
 from shoal.fleet.members import LostError
 from shoal.fleet.run import Moment, train
-from shoal.fleet.stack import Stack
 from shoal.fleet.workers import Letter
-from shoal.fleet.world import World, worlds
 from shoal.runs import beside
 from shoal.runs.cells import finish, place_of
 from shoal.runs.execute import prepare
@@ -38,6 +39,7 @@ from shoal.settings.reading import resolve
 from shoal.sharing.modes import MODES
 from tests.command import DIGITS, ROOT, TINY, command
 from tests.fleet.test_members import FLAT, RAW, alive, same, settings_of, shared_by
+from tests.fleets import last_saved
 
 pytest.importorskip("ray")
 pytestmark = [
@@ -90,7 +92,7 @@ def test_an_actor_that_is_killed_is_replaced_and_the_run_ends_the_same(tmp_path:
 
     def lost(loss: LostError) -> tuple[Stack, ...] | None:
         losses.append(str(loss))
-        return record.load(torch.device("cpu"))
+        return last_saved(record)
 
     same(train(worlds(ray_of(2, **OWN, kinds=[FLAT]), load("digits")), watch=watch, lost=lost), want)
     (loss,) = losses
@@ -322,13 +324,14 @@ def test_a_command_that_is_stopped_or_killed_leaves_nothing_running(number: sign
         )
         assert "Traceback" not in said
     assert not list(home.rglob("*token*"))  # Ray would write one for all to read
-    limit = time.monotonic() + 400  # Ray's helpers look for their driver every minute
+    limit = time.monotonic() + 60
     while left := marked(mark):
         assert time.monotonic() < limit, left
         time.sleep(0.5)
+    assert not list(Path("/tmp").glob(f"{cluster.PREFIX}{process.pid}-*"))
     if number == signal.SIGTERM:
         assert not list(Path(tempfile.gettempdir()).glob(f"{cluster.PREFIX}{process.pid}-*"))
-        assert Record(place, reopen(place).settings).load(torch.device("cpu"))
+        assert last_saved(Record(place, reopen(place).settings))
 
 
 FAILING = """
@@ -426,3 +429,130 @@ def test_every_mode_ends_in_actors_as_here(name: str) -> None:
     want = train(worlds(here, bank))
     assert len(want[0].ledger)
     same(train(worlds(here.model_copy(update={"machine": ray_of(2).machine}), bank)), want)
+
+
+def listening(processes: set[int]) -> list[tuple[int, str]]:
+    """The processes that listen, and the addresses that they listen on, as the kernel writes them."""
+    sockets = {}
+    for one in processes:
+        for file in Path(f"/proc/{one}/fd").glob("*"):
+            with suppress(OSError):
+                sockets[str(file.readlink())] = one
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                found.append((sockets[f"socket:[{words[9]}]"], words[1].partition(":")[0]))
+    return found
+
+
+LOOPBACKS = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
+
+
+@pytest.mark.usefixtures("ray")
+def test_a_ray_of_ones_own_listens_on_loopback_alone_in_a_folder_of_ones_own() -> None:
+    (folder,) = Path("/tmp").glob(f"{cluster.PREFIX}{os.getpid()}-*")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert folder.stat().st_uid == os.getuid()
+    found = listening({os.getpid(), *watchdog.at_work(folder, os.getpid())})
+    assert len({process for process, _ in found}) > 3
+    assert {address for _, address in found} <= {*LOOPBACKS}
+
+
+def test_who_only_names_the_folder_of_a_ray_is_not_ended(tmp_path: Path) -> None:
+    """The clean-up ended every process with the folder's name in its command line, an editor that shows it too."""
+    folder = tmp_path / "ray"
+    folder.mkdir()
+    (folder / "log").write_text("")
+    waits = "import sys; print('begun', flush=True); sys.stdin.read()"
+    reads = f"file = open({str(folder / 'log')!r}); {waits}"
+    writes = f"file = open({str(folder / 'log')!r}, 'a'); {waits}"
+    mark = {**os.environ, watchdog.MARK: str(folder)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+        )
+        for code, env in ((waits, None), (reads, None), (writes, None), (waits, mark))
+    ]
+    try:
+        for one in started:
+            assert one.stdout is not None
+            assert one.stdout.readline() == b"begun\n"
+        watchdog.sweep(folder, os.getpid())
+        assert [one.wait(60) for one in started[2:]] == [-signal.SIGKILL] * 2
+        assert [one.poll() for one in started[:2]] == [None, None]
+    finally:
+        for one in started:
+            one.kill()
+            one.communicate(timeout=60)
+    assert not folder.exists()
+
+
+def test_without_rays_private_names_there_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They let Ray read its environment again; without them a token would keep a Ray from its own driver."""
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(cluster, "BEFORE", {})
+    monkeypatch.setattr(cluster, "import_module", missing)
+    cluster.with_token("secret")
+    assert "RAY_AUTH_TOKEN" not in os.environ
+
+
+@pytest.mark.usefixtures("ray")
+def test_a_run_goes_on_though_all_its_actors_are_killed(tmp_path: Path) -> None:
+    here = settings_of(0, **OWN, kinds=[FLAT])
+    want, record = train(worlds(here, load("digits"))), Record(tmp_path, here)
+    losses: list[str] = []
+
+    def watch(moment: Moment) -> None:
+        if (moment.task, moment.epoch) == (2, 0):
+            record.save(moment.stacks)
+        if (moment.task, moment.epoch) == (2, 1) and not losses:
+            for member in moment.crew.members:
+                (process,) = re.findall(r"process (\d+)", member.about)  # type: ignore[attr-defined]
+                os.kill(int(process), signal.SIGKILL)
+
+    def lost(loss: LostError) -> tuple[Stack, ...] | None:
+        losses.append(str(loss))
+        return last_saved(record)
+
+    same(train(worlds(ray_of(2, **OWN, kinds=[FLAT]), load("digits")), watch=watch, lost=lost), want)
+    assert losses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["DashboardAgent", "RuntimeEnvAgent", "raylet/raylet"])
+def test_a_part_of_ray_that_is_killed_ends_the_run_with_a_sentence_and_leaves_nothing(
+    part: str, tmp_path: Path
+) -> None:
+    """The driver ended without a word, and helpers went on."""
+    mark, place = f"SHOAL_MARK={os.getpid()}-{time.monotonic_ns()}", tmp_path / "run"
+    words = (*TINY, "learner.epochs=2000", "machine.patience=60.0", "machine.checkpoint=1.0", "--out", place)
+    with subprocess.Popen(
+        command("run", DIGITS, *words, "--workers", "ray", "--stacks", "2"),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SHOAL_MARK": mark.partition("=")[2]},
+    ) as process:  # fmt: skip
+        limit = time.monotonic() + 200
+        while not (place / "checkpoint.safetensors").exists() and process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.1)
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        (folder,) = Path("/tmp").glob(f"{cluster.PREFIX}{process.pid}-*")
+        parts = watchdog.at_work(folder, process.pid)
+        (victim, *_) = [one for one in parts if part.encode() in Path(f"/proc/{one}/cmdline").read_bytes()]
+        os.kill(victim, signal.SIGKILL)
+        try:
+            _, said = process.communicate(timeout=200)
+        finally:
+            process.kill()
+    assert process.returncode != 0
+    assert re.search(r"what\s+was saved is whole", said), said[-2000:]
+    limit = time.monotonic() + 60
+    while left := marked(mark):
+        assert time.monotonic() < limit, left
+        time.sleep(0.1)
+    assert not folder.exists()

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+from shoal.agents.engine import glibc, kept_memory
+from shoal.agents.stack import Stack
 from shoal.data.tasks import Lane
-from shoal.fleet.engine import glibc, kept_memory
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import Stack
 from tests.fleets import fleet
 
 MODELS = ("mlp", "modular-mlp", "cnn", "modular-cnn")

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.agents import events
+from shoal.agents.events import arrivals, quiet
+from shoal.agents.stack import RECORD, Stack
+from shoal.agents.world import worlds
 from shoal.contracts.fleets import difference
 from shoal.data import load
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet import events
-from shoal.fleet.events import arrivals, quiet
 from shoal.fleet.run import train
-from shoal.fleet.stack import RECORD, Stack
-from shoal.fleet.world import worlds
 from shoal.mail.mail import ACCEPTED, Mail, pack
 from shoal.mail.post import Post
 from shoal.settings.groups import Settings

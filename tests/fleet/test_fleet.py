@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from shoal import data
+from shoal.agents.evaluate import others
+from shoal.agents.stack import Stack
+from shoal.agents.world import World, world, worlds
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.evaluate import others
 from shoal.fleet.run import simulate, train
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World, world, worlds
 from shoal.learners import received
 from shoal.mail.ledger import Ledger
 from shoal.mail.mail import ACCEPTED, OVER_BUDGET
@@ -32,7 +32,7 @@ from shoal.settings.writing import toml
 from shoal.sharing.contract import Sharing
 from shoal.sharing.modes import MODES
 from tests.command import call
-from tests.fleets import same, tables_of, total
+from tests.fleets import last_saved, same, tables_of, total
 
 RAW: dict[str, Any] = {
     "dataset": "digits",
@@ -254,7 +254,7 @@ def test_stopped_anywhere_a_mixed_fleet_ends_as_unbroken(common: bool, tmp_path:
     for state in states:
         record = Record(tmp_path, parts[0].fleet)
         record.save(state)
-        saved = record.load(torch.device("cpu"))
+        saved = last_saved(record)
         assert saved is not None
         assert saved[0].ledger.uses == state[0].ledger.uses
         for stack, want in zip(train(parts, saved), ends, strict=True):

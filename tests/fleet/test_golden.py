@@ -18,8 +18,9 @@ def test_every_run_that_is_held_is_run() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_comes_to_what_it_came_to(name: str) -> None:
     found, want = golden.measured(CASES[name]), KEPT["runs"][name]
-    if golden.arithmetic() == KEPT["arithmetic"]:
-        assert found == want
+    digest, kept = found.pop("digest"), KEPT["orders"].get(golden.arithmetic(), {}).get(name)
+    if kept is not None:
+        assert digest == kept
         return
     assert found.keys() == want.keys()
     assert isclose(found["accuracy"], want["accuracy"], abs_tol=0.02)

@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 import torch
 
+from shoal.agents.stack import RECORD, Stack, start
+from shoal.agents.world import World, worlds
 from shoal.data import load
 from shoal.errors import UserError
 from shoal.fleet import here
 from shoal.fleet.health import WEIGHTS, conclude, examine, losses, norms, silence
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.run import Moment, simulate, train
-from shoal.fleet.stack import RECORD, Stack, start
-from shoal.fleet.world import World, worlds
 from shoal.models.table import MODELS
 from shoal.report.read import gather
 from shoal.runs.cells import scores

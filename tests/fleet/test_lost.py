@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from shoal.agents.stack import Stack
+from shoal.agents.world import worlds
 from shoal.data import Bank, load
 from shoal.fleet.members import LostError
 from shoal.fleet.run import Moment, train
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import worlds
 from shoal.runs.record import Record
 from shoal.settings.groups import Settings
 from shoal.sharing.modes import MODES
 from tests.command import ROOT
 from tests.fleet.test_actors import OWN, ray_of
 from tests.fleet.test_members import FLAT, same, settings_of, shared_by
+from tests.fleets import last_saved
 
 pytest.importorskip("ray")
 from shoal.fleet import actors, cluster
@@ -106,7 +106,7 @@ def ends_as_here(name: str, points: list[tuple[str, tuple[int, int]]], folder: P
 
     def lost(loss: LostError) -> tuple[Stack, ...] | None:
         losses.append(str(loss))
-        return record.load(torch.device("cpu"))
+        return last_saved(record)
 
     same(train(worlds(on(settings), bank), watch=watch, lost=lost), want)
     assert not killer.points

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
+from shoal.agents.stack import Stack, start
+from shoal.agents.world import worlds
 from shoal.contracts import fleets
 from shoal.contracts.fleets import difference
 from shoal.contracts.mode_case import made_of, model_of
@@ -27,10 +28,9 @@ from shoal.fleet import processes
 from shoal.fleet.members import LostError
 from shoal.fleet.processes import Process, serve, shared
 from shoal.fleet.run import Moment, train
-from shoal.fleet.stack import Stack, start
 from shoal.fleet.workers import Served
-from shoal.fleet.world import worlds
 from shoal.mail.bundle import Lot
+from shoal.mail.ledger import Ledger
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record, create
 from shoal.settings.groups import Settings
@@ -38,6 +38,7 @@ from shoal.settings.reading import resolve
 from shoal.settings.staff import staff
 from shoal.sharing.modes import MODES
 from tests.command import ROOT
+from tests.fleets import last_saved
 
 HYBRID = ("recv", "modmod", "fedavg")
 RAW: dict[str, Any] = {
@@ -94,7 +95,7 @@ def test_a_fleet_that_is_dealt_to_processes_ends_as_in_one(name: str, tmp_path: 
         if (moment.task, moment.epoch) in ((1, 2), (3, 1)):  # joint agents still learn for all, and later
             record = Record(tmp_path, dealt)
             record.save(moment.stacks)
-            kept.append(record.load(torch.device("cpu")) or ())
+            kept.append(last_saved(record) or ())
 
     want = train(worlds(here, load("digits")))
     assert bool(len(want[0].ledger)) == bool(here.sharing)
@@ -196,7 +197,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_run_ends_the_same(tmp_path:
 
     def lost(loss: LostError) -> tuple[Stack, ...] | None:
         losses.append(str(loss))
-        return record.load(torch.device("cpu"))
+        return last_saved(record)
 
     same(train(worlds(settings_of(2), load("digits")), watch=watch, lost=lost), want)
     assert len(losses) == 2
@@ -222,7 +223,7 @@ def test_a_run_whose_worker_is_killed_goes_on_from_its_checkpoint(tmp_path: Path
     assert said[0].endswith("(exit code -9); going on from the last checkpoint with a new one")
     for name in ("accuracy", "ledger", "training", "growth", "candidates"):
         assert (here.folder / f"{name}.parquet").read_bytes() == (there.folder / f"{name}.parquet").read_bytes()
-    found, want = (one.load(torch.device("cpu")) for one in (there, here))
+    found, want = (last_saved(one) for one in (there, here))
     assert found is not None
     assert want is not None
     same(found, want)
@@ -277,7 +278,7 @@ import multiprocessing, sys
 from tests.fleet.test_members import settings_of
 from shoal.data import load
 from shoal.fleet.run import train
-from shoal.fleet.world import worlds
+from shoal.agents.world import worlds
 
 def watch(moment):
     print(*[child.pid for child in multiprocessing.active_children()], flush=True)
@@ -337,3 +338,35 @@ def test_a_checkpoint_that_lacks_what_agents_learn_with_is_one_sentence() -> Non
     del stack.of("memory")["fill"]
     with pytest.raises(UserError, match=r"the checkpoint lacks `memory.fill`: another version of shoal has made it"):
         train([world], [stack])
+
+
+def test_a_worker_that_is_dismissed_leaves_the_data_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It removed the file that all of them map, and whoever came in its place found none."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # others make such files at the same time
+    whole = worlds(settings_of(2), load("digits"))
+    with processes.started(whole) as workers:
+        workers.restart(None, Ledger())
+        (bank,) = tmp_path.glob("shoal-bank-*")
+        workers.members[0].close()
+        workers.members[0].gone = True
+        assert bank.exists()
+        workers.restart(None, Ledger())
+    assert not bank.exists()
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_though_all_its_workers_are_killed_at_once() -> None:
+    """Each counted as a loss of its own, and three were too many."""
+    here, killed = settings_of(0), list[int]()
+    want = train(worlds(here, load("digits")))
+
+    def watch(moment: Moment) -> None:
+        if (moment.task, moment.epoch) == (2, 1) and not killed:
+            killed.extend(member.process.pid for member in moment.crew.members)  # type: ignore[attr-defined]
+            for one in killed:
+                os.kill(one, signal.SIGKILL)
+
+    same(train(worlds(settings_of(4), load("digits")), watch=watch), want)
+    assert len(killed) == 4

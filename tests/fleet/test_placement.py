@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from shoal.agents.world import World, worlds
 from shoal.data import load
 from shoal.data.tasks import Lane
 from shoal.fleet.placement import crossing, cut, deal, traffic
-from shoal.fleet.world import World, worlds
 from shoal.settings.reading import resolve
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from shoal.fleet.run import simulate
-from shoal.reproduce import families, table1
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create
 from shoal.settings.reading import resolve
+from shoal_paper import families, table1
 
 pytestmark = pytest.mark.data
 

@@ -7,10 +7,10 @@ import pytest
 
 import shoal
 from shoal import data
+from shoal.agents.stack import CORE, Stack, start
+from shoal.agents.world import NAMES
 from shoal.errors import SettingsError
 from shoal.fleet import size as sizes
-from shoal.fleet.stack import CORE, Stack, start
-from shoal.fleet.world import NAMES
 from shoal.network.edges import count, edges
 from shoal.network.graphs import BUILT_IN, FIXED
 from shoal.runs.execute import prepare

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from shoal import Settings
+from shoal.agents.engine import crew
+from shoal.agents.stack import Stack, joined, start
+from shoal.agents.state import State, guarded
+from shoal.agents.world import World, world
 from shoal.contracts.fleets import LEARNER, NET, TASKS, difference
 from shoal.data import load
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.engine import crew
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import Stack, joined, start
-from shoal.fleet.state import State, guarded
-from shoal.fleet.world import World, world
 from shoal.learners.contract import Learner
 from shoal.learners.usual import usual_epoch
 from shoal.models import heads
@@ -194,16 +194,16 @@ def test_flat_names_make_the_same_stack() -> None:
 class Rude(Uniform):
     mode: Literal["rude"] = "rude"  # type: ignore[assignment]
 
-    def absorb(self, post: Any, questions: Any, answers: Any) -> None:
-        post.stack.of("memory")["y"][0] += 1
+    def absorb(self, agent: Any, letters: Any) -> None:  # type: ignore[override]
+        agent._stack.of("memory")["y"][0] += 1
 
 
 class Hasty(Uniform):
     mode: Literal["hasty"] = "hasty"  # type: ignore[assignment]
 
-    def answer(self, post: Any, questions: Any) -> Any:
-        post.stack.params["module.bias"][0] += 1
-        return super().answer(post, questions)
+    def answer(self, agent: Any, question: Any, to: int) -> Any:  # type: ignore[override]
+        agent._stack.params["module.bias"][0] += 1
+        return super().answer(agent, question, to)
 
 
 class Thief(Learner):

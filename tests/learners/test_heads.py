@@ -10,13 +10,13 @@ import torch
 
 import shoal
 from shoal import data
+from shoal.agents.stack import MODEL, Stack, class_counts, start
+from shoal.agents.world import World, worlds
 from shoal.data.sources import bring
 from shoal.fleet.run import simulate, train
-from shoal.fleet.stack import MODEL, Stack, class_counts, start
-from shoal.fleet.world import World, worlds
+from shoal.learners.additions import common_units
 from shoal.learners.agem import AGEM
 from shoal.learners.batches import Images, Pool, balanced, generators, remembered
-from shoal.learners.step import common_units
 from shoal.models.table import MODELS
 from shoal.settings.groups import Machine, Settings
 
@@ -124,7 +124,8 @@ def test_agem_projects_a_head_that_all_tasks_share() -> None:
     assert common_units(world).keys() == stack.params.keys()
     learner = world.settings.learner
     assert isinstance(learner, AGEM)
-    change = learner.compare(world, stack, 1, remembered(stack, 128, generators(stack, "agem", 1, 0)), 0, {}).change
+    turn = learner.compare(world, stack, 1, remembered(stack, 128, generators(stack, "agem", 1, 0)), 0, {})
+    (change,) = turn.changes
     found = {name: torch.randn_like(tensor) for name, tensor in stack.params.items()}
     other = {name: -tensor for name, tensor in found.items()}
     # One of the two points against what is remembered.

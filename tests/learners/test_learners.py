@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import shoal
+from shoal.agents.stack import Stack, start
+from shoal.agents.world import World
 from shoal.contracts.fleets import ran
 from shoal.contracts.learners import model_of, said_of
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import Stack, start
-from shoal.fleet.world import World
 from shoal.learners.agem import projected
 from shoal.learners.ewc import EWC
 from shoal.rng import key

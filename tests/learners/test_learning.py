@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.agents.stack import Stack, start
+from shoal.agents.world import World
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import Stack, start
-from shoal.fleet.world import World
-from shoal.learners import step
+from shoal.learners import adam
 from shoal.learners.candidates import alive as living
 from shoal.learners.modular import Growth
 from shoal.models.mlp import Linear
@@ -130,11 +130,11 @@ def test_a_torch_without_its_fused_adam_learns_the_same_up_to_rounding(monkeypat
     made = fleet("mlp", machine={"kernel": "torch"}, net={"dropout": 0.0}, tasks={"count": 3, "initial": 1})
     wanted = simulate(made).params
     for fused in (None, otherwise, lambda *_, **__: None):
-        monkeypatch.setattr(step, "FUSED", fused)
-        step.has_fused.cache_clear()
-        assert not step.has_fused()
+        monkeypatch.setattr(adam, "FUSED", fused)
+        adam.has_fused.cache_clear()
+        assert not adam.has_fused()
         for name, tensor in simulate(made).params.items():
             torch.testing.assert_close(tensor, wanted[name], rtol=1e-3, atol=1e-4)
     monkeypatch.undo()
-    step.has_fused.cache_clear()
-    assert step.has_fused()
+    adam.has_fused.cache_clear()
+    assert adam.has_fused()

@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import shoal
+from shoal.agents.evaluate import nets, within
+from shoal.agents.stack import MODEL, Stack, start
+from shoal.agents.world import World
 from shoal.contracts.fleets import Run, ran
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.evaluate import nets, within
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import MODEL, Stack, start
-from shoal.fleet.world import World
 from shoal.learners import reservoir
+from shoal.learners.adam import sgd
 from shoal.learners.batches import Batch, Images, Pool, batches, generators, pool, trained
 from shoal.learners.der import DERpp, rehearse
 from shoal.learners.er import ER
@@ -26,7 +28,7 @@ from shoal.learners.erace import ERACE
 from shoal.learners.gdumb import GDumb
 from shoal.learners.lwf import LwF
 from shoal.learners.rehearsal import relearned
-from shoal.learners.step import Frame, Part, Tensors, sgd
+from shoal.learners.step import Frame, Part, Tensors
 from shoal.learners.usual import Turn, usage_of
 from shoal.models import heads
 from shoal.rng import key
@@ -75,7 +77,8 @@ def plain(world: World, params: Tensors, batch: Batch, row: int) -> Tensor:
 
 def same(turn: Turn, found: Tensors, row: int, params: Tensors, loss: Tensor) -> None:
     """Is what a turn makes of the gradients of the new images the gradient of a loss?"""
-    changed = turn.change(found)
+    (change,) = turn.changes
+    changed = change(found)
     for name, slope in zip(params, torch.autograd.grad(loss, list(params.values())), strict=True):
         torch.testing.assert_close(changed[name][row], slope, rtol=1e-4, atol=1e-6)
 
@@ -324,7 +327,8 @@ def test_si_pulls_weights_back_and_clips_slopes() -> None:
         name: torch.randn(one.shape, generator=torch.Generator().manual_seed(0)) for name, one in stack.params.items()
     }
     turn = learner.follow(world, stack, one_batch(world, 1), 0, everything(stack))  # type: ignore[attr-defined]
-    changed = turn.change(dict(found))
+    (change,) = turn.changes
+    changed = change(dict(found))
     torch.testing.assert_close(changed["net.1.bias"], (found["net.1.bias"] + 0.12).clamp(-0.5, 0.5))
     torch.testing.assert_close(changed["head.bias"], found["head.bias"].clamp(-0.5, 0.5))
 
@@ -348,10 +352,11 @@ def test_packed_tasks_are_never_changed(prune: float | None) -> None:
 # Distillation by one head
 
 
-@pytest.mark.parametrize("kind", ["one", "grow"])
-def test_lwf_distils_one_head_as_a_whole(kind: str) -> None:
-    more = {"scenario": "split", "replacement": False} if kind == "grow" else {}
-    world = small("lwf", tasks={"heads": kind, **more})
+@pytest.mark.parametrize(
+    ("kind", "scenario"), [("one", "parity"), ("one", "split"), ("grow", "split")], ids=["places", "one", "grow"]
+)
+def test_lwf_distils_one_head_as_a_whole(kind: str, scenario: str) -> None:
+    world = small("lwf", tasks={"heads": kind, "scenario": scenario, "replacement": False})
     stack = later(world)
     learner = world.settings.learner
     assert isinstance(learner, LwF)
@@ -367,10 +372,11 @@ def test_lwf_distils_one_head_as_a_whole(kind: str) -> None:
     found = learner.penalty(Frame(world.model, params, {}, {}, alone, state, known))
     before = {name: tensor for name, tensor in state.items() if name != "known"}
     old, new = (world.model.logits(one, alone.x, 0) for one in (before, params))
+    if scenario == "split":
+        old = old.masked_fill(~world.open[row, :2].any(0), -1e9)
     if known is not None:
-        met = world.open[row, :2].any(0)
-        old, new = old.masked_fill(~met, -1e9), new.masked_fill(~known[2], -1e9)
-    want = -((old / 2).softmax(1) * (new / 2).log_softmax(1)).sum(1).mean() * (2 if kind == "one" else 1)
+        new = new.masked_fill(~known[2], -1e9)
+    want = -((old / 2).softmax(1) * (new / 2).log_softmax(1)).sum(1).mean() * (2 if scenario == "parity" else 1)
     torch.testing.assert_close(found, want)
 
 
@@ -446,3 +452,12 @@ def test_what_a_learner_cannot_serve_gets_one_sentence(raw: dict[str, Any], mess
         resolve({"model": "mlp", **raw})
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_it_is_said_before_a_run_what_would_be_received_for_nothing() -> None:
+    def notes(learner: str, **mode: Any) -> str:
+        fleet = shoal.Fleet("digits", agents=2, model="mlp", learner=learner, sharing=[{"mode": "recv", **mode}])
+        return str(fleet.check())
+
+    assert "`packnet` learns nothing from rows of finished tasks, and `recv` can bring such rows" in notes("packnet")
+    assert "finished tasks" not in notes("packnet", scope="current") + notes("none")

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from shoal import data
+from shoal.agents.world import worlds
 from shoal.contracts.fleets import fleet, ran, saved
 from shoal.contracts.mode_case import made_of, model_of
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.fleet.world import worlds
 from shoal.mail.audit import audit
 from shoal.mail.mail import ACCEPTED, OVER_BUDGET, Expected, weight
 from shoal.mail.post import Post
@@ -84,7 +84,7 @@ def test_a_run_resumed_within_a_task_knows_what_was_used_of_its_budget(mode: str
     whole = ran(limited(mode, "1 kB/task"))
     assert OVER_BUDGET in {verdict for mail, verdict in whole.posted if mail.epoch >= 2}
     for state in [one for one in whole.states if one.epoch in (2, 3) and len(one.ledger)]:
-        (stack,) = saved(whole.world.settings, [state])
+        (stack,) = saved([whole.world], [state])
         assert (stack.ledger.uses, stack.ledger.shares) == (state.ledger.uses, state.ledger.shares)
         end = simulate(whole.world, stack)
         same(end, whole.stack)

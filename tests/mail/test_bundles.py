@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.agents.stack import Stack
 from shoal.data.tasks import Lane
-from shoal.fleet.stack import Stack
 from shoal.mail.bundle import Bundle, Gathered, Links, Lot
 from shoal.mail.dispatch import sealed
 from shoal.mail.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, UNDER_WAY, Mail, pack
@@ -89,7 +89,7 @@ def test_these_modes_speak_in_bundles(mode: str) -> None:
     world, stack = ready("mlp", [{"mode": mode}])
     shared = world.settings.sharing[0]
     post = Post(world, stack, shared)
-    said = shared.ask(post) if mode == "recv" else shared.answer(post, [])
+    said = shared.asks_of(post) if mode == "recv" else shared.answers_of(post, [])
     assert isinstance(said, Bundle)
     assert isinstance(post.send(said), Lot)
     assert post.receive(said) == []
@@ -101,7 +101,7 @@ def test_late_mail_of_a_bundle_waits_in_it() -> None:
     network = {"edges": [{"sender": 0, "receiver": 1, "delay": 2}]}
     world, stack = ready("mlp", [{"mode": "fedavg"}], network=network)
     post = Post(world, stack, world.settings.sharing[0])
-    lot = post.send(post.mode.answer(post, []))
+    lot = post.send(post.mode.answers_of(post, []))
     assert isinstance(lot, Lot)
     assert post.receive(lot.arriving) == [UNDER_WAY, *[ACCEPTED] * 5]
     assert [(mail.id, mail.due) for mail in stack.inbox] == [(lot.bundle.id(0), post.now + 2)]
@@ -121,7 +121,7 @@ def test_late_mail_of_a_bundle_waits_in_it() -> None:
 def test_an_inbox_forgets_what_is_for_some_lanes_and_keeps_the_order_of_the_rest() -> None:
     world, stack = ready("mlp", [{"mode": "fedavg"}], network={"delay": 1})
     post = Post(world, stack, world.settings.sharing[0])
-    lot = post.send(post.mode.answer(post, []))
+    lot = post.send(post.mode.answers_of(post, []))
     assert isinstance(lot, Lot)
     single = lot.arriving[0]
     stack.inbox.append(single)
@@ -141,13 +141,13 @@ def test_over_links_with_limits_mail_goes_one_by_one() -> None:
     for network in ({"graph": "complete", "budget": "1 MB"}, {"graph": "complete", "every": 2}):
         world, stack = ready("mlp", [{"mode": "fedavg"}], network=network)
         post = Post(world, stack, world.settings.sharing[0])
-        assert not isinstance(world.settings.sharing[0].answer(post, []), Bundle)
+        assert not isinstance(world.settings.sharing[0].answers_of(post, []), Bundle)
 
 
 def bundle() -> tuple[Post, Bundle]:
     world, stack = ready("mlp", [{"mode": "fedavg"}])
     post = Post(world, stack, world.settings.sharing[0])
-    found = world.settings.sharing[0].answer(post, [])
+    found = world.settings.sharing[0].answers_of(post, [])
     assert isinstance(found, Bundle)
     return post, found
 
@@ -250,7 +250,7 @@ def test_what_bundles_have_carried_is_counted_once_whichever_thread_asks() -> No
     used twice as much as it is."""
     world, stack = ready("mlp", [{"mode": "fedavg"}], agents=12)
     post = Post(world, stack, world.settings.sharing[0])
-    bundle = post.send(post.mode.answer(post, []))
+    bundle = post.send(post.mode.answers_of(post, []))
     assert isinstance(bundle, Lot)
     wanted, before = deepcopy(stack.ledger).uses, sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from shoal.agents.stack import Stack
+from shoal.agents.world import World, worlds
 from shoal.contracts.fleets import saved
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate, train
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World, worlds
 from shoal.mail.mail import ABSENT, ACCEPTED, EXPIRED, LOST, OVERTAKEN, UNDER_WAY
 from shoal.network.edges import Edge, edges, moves, version
 from shoal.network.graphs import near
@@ -301,7 +301,7 @@ def test_a_graph_that_moves_carries_all_modes(mode: str) -> None:
     assert LOST in end.ledger.column("verdict")
     states: list[Stack] = []
     simulate(own, watch=lambda now: states.append(deepcopy(now)))
-    (again,) = saved(own.settings, [states[len(states) // 2]])
+    (again,) = saved([own], [states[len(states) // 2]])
     same(simulate(own, again), end)
     raw = {**SMALL, "model": own.settings.model, "net": {"width": 16}, "network": network, "kinds": kinds}
     parts = worlds(resolve(upgraded({**raw, "sharing": tables_of(mode, 1)})), own.bank)

@@ -78,7 +78,7 @@ def test_every_lie_is_told_and_believed_and_resumes(mode: str, lie: str) -> None
     assert ACCEPTED in lies
     assert difference(run.stack, honest.stack)
     state = run.states[len(run.states) // 2]
-    (stack,) = saved(run.world.settings, [state])
+    (stack,) = saved([run.world], [state])
     assert not difference(simulate(run.world, stack), run.stack)
 
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from shoal.agents.stack import CLOCK, Stack
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.fleet.run import train
-from shoal.fleet.stack import CLOCK, Stack
-from shoal.fleet.world import World
 from shoal.mail.filters import EDGE_BUDGET, MODE_BUDGET, RHYTHM, Filter, Way, filters, left, stopped
 from shoal.mail.inbox import Inbox
 from shoal.mail.ledger import COLUMNS, UNUSED, Ledger, Use, Weight
@@ -45,7 +45,7 @@ from shoal.sharing.modes import MODES
 from shoal.sharing.plan import plan
 from shoal.sharing.recv import Recv
 from tests.fleet.test_fleet import SPLITS, fleet
-from tests.fleets import MODULE, entries, exchanges, model_of, models_of, ready, same
+from tests.fleets import MODULE, entries, exchanges, last_saved, model_of, models_of, ready, same
 
 # A mail as a document
 
@@ -154,7 +154,7 @@ def test_a_strangers_mode_has_words_of_its_own_in_the_ledger(tmp_path: Path) -> 
     assert traffic(world.settings, stack.ledger)["messages"] == len(table)
     record = Record(tmp_path, world.settings)
     record.save([stack])
-    (saved,) = record.load(torch.device("cpu")) or ()
+    (saved,) = last_saved(record) or ()
     assert saved.ledger.words == stack.ledger.words
     assert (saved.ledger.uses, saved.ledger.shares) == (stack.ledger.uses, stack.ledger.shares)
     assert posted(world.settings, saved.ledger).equals(table)
@@ -289,7 +289,7 @@ def absorbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return absorb
 
     for mode in MODES.values():
-        monkeypatch.setattr(mode, "absorb", noting(mode.absorb))
+        monkeypatch.setattr(mode, "absorbs_of", noting(mode.absorbs_of))
     return ids
 
 
@@ -318,7 +318,7 @@ def test_late_mail_is_absorbed_once_and_survives_a_stop(
     for state in flying[:: len(flying) // 2]:
         record = Record(tmp_path, parts[0].fleet)
         record.save(state)
-        saved = record.load(torch.device("cpu"))
+        saved = last_saved(record)
         assert saved is not None
         for stack, want in zip(saved, state, strict=True):
             assert [pack(mail) for mail in stack.inbox] == [pack(mail) for mail in want.inbox]
@@ -393,8 +393,8 @@ def test_an_answer_is_held_against_what_its_own_receiver_has_asked() -> None:
     mode = world.settings.sharing[0]
     assert isinstance(mode, Recv)
     post = Post(world, stack, mode)
-    post.receive([mail for mail, verdict in post.send(mode.ask(post)) if verdict == ACCEPTED])
-    answers = mode.answer(post, post.collect(asked=True))
+    post.receive([mail for mail, verdict in post.send(mode.asks_of(post)) if verdict == ACCEPTED])
+    answers = mode.answers_of(post, post.collect(asked=True))
     to = {(mail.sender.agent, mail.receiver.agent): mail for mail in answers}
     stolen = replace(to[1, 2], receiver=Lane(0, 0))
     assert len(stolen.payload["queries"])
@@ -479,6 +479,6 @@ def test_a_fleet_with_receipts_ends_as_unbroken(mode: str, tmp_path: Path) -> No
     for state in states[2:5]:
         record = Record(tmp_path, settings)
         record.save(state)
-        (stack,) = train(parts, record.load(torch.device("cpu")))
+        (stack,) = train(parts, last_saved(record))
         same(stack, end)
         assert np.array_equal(stack.ledger.rows, end.ledger.rows)

@@ -78,9 +78,9 @@ def test_nothing_of_a_class_that_is_forbidden_leaves_and_the_rest_does() -> None
 
 def test_a_mode_that_does_not_look_at_policies_is_held_to_them() -> None:
     class Blind(Uniform):
-        def answer(self, post: Any, questions: Any) -> Any:
+        def answers_of(self, post: Any, questions: Any) -> Any:
             post.permitted = lambda lane, others, kind, classes: np.ones(len(classes), bool)
-            return super().answer(post, questions)
+            return super().answers_of(post, questions)
 
     blind = Blind(**{name: value for name, value in UNIFORM.items() if name != "mode"})
     run = shared({"forbid_classes": [0]}, blind)
@@ -99,7 +99,7 @@ def test_no_more_items_of_a_class_leave_over_a_link_than_may_and_a_run_that_goes
             counts.update((*ends, label) for label in mail.payload["labels"].tolist())
     assert max(counts.values()) == 3
     state = run.states[len(run.states) // 2]
-    (stack,) = saved(run.world.settings, [state])
+    (stack,) = saved([run.world], [state])
     assert not difference(simulate(run.world, stack), run.stack)
 
 

@@ -1,5 +1,6 @@
 """Privacy: clipped and noised models, and the account of what they spend."""
 
+import re
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_spent_account_stops_models_and_a_run_that_goes_on_knows_it() -> None:
     assert told["epsilon"].keys() == {"0", "1"}
     assert max(told["epsilon"].values()) <= policy["epsilon"] + 1e-4
     for state in (run.states[2], run.states[len(run.states) // 2]):
-        (stack,) = saved(run.world.settings, [state])
+        (stack,) = saved([run.world], [state])
         assert not difference(simulate(run.world, stack), run.stack)
 
 
@@ -117,3 +118,18 @@ def test_an_account_that_is_spent_at_once_is_said_before_the_run(monkeypatch: py
     pytest.importorskip("dp_accounting")
     with pytest.raises(SettingsError, match=r"policy\.epsilon = 0\.1 is spent before the first model leaves"):
         feasible([made({"clip": 1.0, "noise": 1.0, "epsilon": 0.1})])
+
+
+def test_noise_that_no_receiver_would_take_is_said_before_the_run() -> None:
+    """All models that left were refused as too large, the rest was spent, and nobody said so."""
+    pytest.importorskip("dp_accounting")
+    world = made({"clip": 1.0, "noise": 8.0, "epsilon": 4.0, "delta": 1e-5})
+    with pytest.raises(SettingsError, match=r"no model would be accepted, and privacy be spent for nothing") as caught:
+        feasible([world])
+    clip = float(re.search(r"set policy\.clip to (\S+) or less", str(caught.value))[1])  # type: ignore[index]
+    world = made({"clip": clip, "noise": 8.0, "epsilon": 4.0, "delta": 1e-5})
+    feasible([world])
+    run = ran(world)
+    left = [verdict for _, verdict in run.posted if verdict != SPENT]
+    assert left
+    assert set(left) == {ACCEPTED}

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as tree
 
+from shoal.agents.world import World
 from shoal.fleet.run import simulate
-from shoal.fleet.world import World
-from shoal.learners import der, loss, rehearsal
-from shoal.learners import step as steps
+from shoal.learners import der, in_torch, loss, rehearsal
 from shoal.learners.batches import Batch
+from shoal.learners.in_torch import Backend, autograd, by_hand, objective
+from shoal.learners.step import Part, Step
 from shoal.models import dropout
+from shoal.models.by_hand import log_softmax_back, softmax_back
 from shoal.models.wrapped import layers_of
 from shoal.rng import key
 from tests.fleets import fleet
@@ -57,27 +59,28 @@ def cast(thing: Any, dtype: torch.dtype) -> Any:
 @pytest.mark.parametrize("case", CASES)
 def test_it_finds_what_autograd_finds(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, changes = CASES[case]
-    hand, seen = steps.by_hand, set()
+    seen = set()
 
-    def both(world: World, stack: Any, batch: Batch, parts: Any, task: int | None, usage: Any, cuts: Any) -> Any:
+    def both(world: World, stack: Any, step: Step) -> Any:
+        parts = step.parts
         for dtype, near in NEAR.items():
             if dtype == torch.float64 and model == "plain-mlp":
                 continue  # modules of torch read floats
             rows = SimpleNamespace(params=cast(dict(stack.params), dtype))
-            arguments = cast((batch, usage), dtype)
-            found = hand(world, rows, arguments[0], parts, task, arguments[1], cuts)  # type: ignore[arg-type]
-            function = partial(steps.objective, world.model, parts, task, False, (), True)
-            wanted = steps.gradients(world, rows, function, (*arguments, []), parts, cuts)  # type: ignore[arg-type]
+            batch, usage = cast((step.images, step.usage), dtype)
+            found = by_hand(world, rows, step._replace(batch=batch, usage=usage))  # type: ignore[arg-type]
+            function = partial(objective, world.model, step, False, True)
+            wanted = autograd(world, rows, function, (batch, usage, []), parts, step.cuts)  # type: ignore[arg-type]
             assert found is not None
             assert found.keys() == wanted.keys()
             for name, one in wanted.items():
                 assert found[name].dtype == dtype
                 assert found[name].shape == one.shape
                 torch.testing.assert_close(found[name], one, rtol=0, atol=near * max(1e-3, float(one.abs().max())))
-        seen.add((task, *parts))
-        return hand(world, stack, batch, parts, task, usage, cuts)
+        seen.add((step.task, *parts))
+        return by_hand(world, stack, step)
 
-    monkeypatch.setattr(steps, "by_hand", both)
+    monkeypatch.setattr(in_torch, "by_hand", both)
     simulate(fleet(model, **{**FEW, **changes}))
     assert len(seen) > 1  # the initial tasks, and later ones
 
@@ -127,14 +130,14 @@ def test_frozen_layers_and_heads_get_no_gradient() -> None:
     x, y = torch.randn(2, 7, 16, generator=rng), torch.randint(0, 2, (2, 7), generator=rng)
     batch = Batch(x, y, torch.ones(2, 7), torch.full((2, 7), 3))
     stack: Any = SimpleNamespace(params=params)
-    whole: dict[str, steps.Part] = {name: (slice(0, one.shape[1]),) for name, one in params.items()}
-    every = steps.by_hand(made, stack, batch, whole, 3, {}, {})
+    whole: dict[str, Part] = {name: (slice(0, one.shape[1]),) for name, one in params.items()}
+    every = by_hand(made, stack, Step(batch, whole, 3, {}))
     assert every is not None
     for parts in (
         {"module.weight": (slice(1, 3),), "module.bias": (slice(1, 3),)},
         {"head.weight": (slice(2, 5),), "head.bias": (slice(2, 5),)},
     ):
-        some = steps.by_hand(made, stack, batch, parts, 3, {}, {})
+        some = by_hand(made, stack, Step(batch, parts, 3, {}))
         assert some is not None
         assert some.keys() == parts.keys()
         for name, one in some.items():
@@ -153,6 +156,18 @@ def test_the_pull_on_numbers_and_on_labels_is_the_gradient_of_the_loss() -> None
         torch.testing.assert_close(loss.pull(logits.detach(), y, share), wanted)
 
 
+def test_a_torch_without_its_private_softmax_goes_back_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = torch.Generator().manual_seed(0)
+    pull, read = (torch.randn(2, 5, 3, generator=rng, dtype=torch.float64) for _ in range(2))
+    given = (softmax_back, read.softmax(1)), (log_softmax_back, read.log_softmax(1))
+    wanted = [way(pull, soft, 1) for way, soft in given]
+    assert all(one.any() for one in wanted)
+    for name in ("_softmax_backward_data", "_log_softmax_backward_data"):
+        monkeypatch.delattr(torch, name)
+    for (way, soft), one in zip(given, wanted, strict=True):
+        torch.testing.assert_close(way(pull, soft, 1), one)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -165,18 +180,18 @@ def test_the_pull_on_numbers_and_on_labels_is_the_gradient_of_the_loss() -> None
 def test_what_is_added_to_the_loss_is_added_to_its_gradient(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apart, seen = steps.slopes, []
+    apart, seen = in_torch.gradients, []
 
-    def both(*given: Any) -> Any:
-        world, stack, batch, parts, task, usage, cuts, terms, states = given
-        function = partial(steps.objective, world.model, parts, task, False, terms, True)
-        wanted = steps.gradients(world, stack, function, (batch, dropout.drawn(usage), states), parts, cuts)
-        found = apart(*given)
+    def both(by: Backend, step: Step) -> Any:
+        function = partial(objective, by.world.model, step, False, True)
+        arguments = step.images, dropout.drawn(step.usage), [term.state for term in step.terms]
+        wanted = autograd(by.world, by.stack, function, arguments, step.parts, step.cuts)
+        found = apart(by, step)
         for name, one in wanted.items():
             torch.testing.assert_close(found[name], one, rtol=0, atol=3e-6 * max(1e-3, float(one.abs().max())))
-        seen.append(len(terms))
+        seen.append(len(step.terms))
         return found
 
-    monkeypatch.setattr(steps, "slopes", both)
+    monkeypatch.setattr(in_torch, "gradients", both)
     simulate(fleet("mlp", **{**FEW, **changes}))
     assert max(seen) == 1

@@ -7,14 +7,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from shoal.agents.stack import Stack, start
+from shoal.agents.world import World
 from shoal.fleet import here
 from shoal.fleet.lessons import learn_epoch, measure
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import Stack, start
-from shoal.fleet.world import World
-from shoal.learners import step as steps
+from shoal.learners.adam import adam
 from shoal.learners.batches import batches, generators, pool
 from shoal.learners.candidates import alive, begin
+from shoal.learners.in_kernel import backend
+from shoal.learners.step import Step
 from shoal.models import dropout
 from shoal.models.blocks import conv
 from shoal.models.cnn import Conv, halved
@@ -186,7 +188,7 @@ def test_masked_adam_is_adam_on_what_it_touches_and_nothing_elsewhere(named: str
         gradient = torch.randn(lanes, 3, *shape, generator=generator)
         active = torch.rand(lanes, 3, generator=generator) > 0.4 if step % 3 else None
         before = stack.params[name].clone(), stack.of("mean")[name].clone(), stack.of("var")[name].clone()
-        steps.adam(made, stack, {name: part}, {name: gradient}, None if active is None else {name: active})
+        adam(made, stack, {name: part}, {name: gradient}, None if active is None else {name: active})
         for lane in range(lanes):
             for unit in range(3):
                 if active is None or active[lane, unit]:
@@ -275,7 +277,7 @@ def test_a_lane_with_fewer_images_stops_early_and_is_left_alone() -> None:
     parts = {name: (slice(0, tensor.shape[1]),) for name, tensor in stack.params.items()}
     after = []
     for batch in batches(short, generators(stack, "test"), 16):
-        steps.step(made, stack, batch, parts, 0, {})
+        backend(made, stack).take(Step(batch, parts, 0, {}))
         after.append({name: tensor.clone() for name, tensor in stack.tensors.items()})
     assert len(after) == 3
     for name, tensor in after[0].items():

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from shoal import data
+from shoal.agents.world import World, world
 from shoal.contracts.fleets import difference, saved
 from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.fleet.world import World, world
 from shoal.mail.mail import ACCEPTED
 from shoal.models.contract import Model
 from shoal.models.table import MODELS, modular, named
@@ -309,7 +309,7 @@ def test_a_fleet_of_own_blocks_is_resumed_where_it_was() -> None:
     there = made(modular(Patch), tasks={"count": 3}, net={"width": 2})
     states: list[Any] = []
     end = simulate(there, watch=lambda stack: states.append(stack.take(range(2), there.lanes)))
-    (again,) = saved(there.settings, [states[len(states) // 2]])
+    (again,) = saved([there], [states[len(states) // 2]])
     assert not difference(simulate(there, again), end)
 
 

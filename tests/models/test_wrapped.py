@@ -1,6 +1,7 @@
 """Nets of a stranger: any `nn.Module` learns, shares and is averaged like ours."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from shoal import data
+from shoal.agents.world import World, world
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.fleet.world import World, world
 from shoal.models.table import MODELS
 from shoal.models.wrapped import wrapped
 from shoal.settings.reading import resolve
@@ -76,9 +77,9 @@ class Normalised(nn.Module):
 
 
 class Dropping(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, rate: float = 0.5) -> None:
         super().__init__()
-        self.layer, self.drop = nn.Linear(64, 16), nn.Dropout(0.5)
+        self.layer, self.drop = nn.Linear(64, 16), nn.Dropout(rate)
 
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = self.drop(self.layer(x.flatten(1)))
@@ -178,6 +179,38 @@ def test_what_is_frozen_stays_as_it_is_and_is_not_sent(engine: str) -> None:
     assert stack.ledger.column("floats")[0] == 1 + sum(one.numel() for one in first.after.parameters())
 
 
-def test_dropout_of_its_own_is_refused() -> None:
-    with pytest.raises(SettingsError, match="draws its dropout from torch"):
-        small("dropping")
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_dropout_of_its_own_is_drawn_from_named_paths(rate: float) -> None:
+    """The same run again has the same bits, agents do not depend on each other, and other masks give other weights."""
+    made = small("dropping", net={"dropout": rate})
+    one = simulate(made)
+    torch.manual_seed(7)
+    two = simulate(small("dropping", net={"dropout": rate}))
+    alone = simulate(world(made.settings, made.bank, list(made.lanes[:1])))
+    name = "net.layer.weight"
+    assert torch.equal(one.params[name], two.params[name])
+    assert torch.allclose(one.params[name][:1], alone.params[name], atol=1e-5)
+    MODELS.add("still", wrapped(partial(Dropping, 0.0)))
+    try:
+        still = simulate(small("still", net={"dropout": rate}))
+    finally:
+        MODELS.remove("still")
+    assert not torch.allclose(one.params[name], still.params[name], atol=1e-4)
+
+
+class Free(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(self.layer(x.flatten(1)), 0.5, self.training)
+
+
+def test_dropout_that_no_mask_can_reach_is_refused() -> None:
+    MODELS.add("free", wrapped(Free))
+    try:
+        with pytest.raises(SettingsError, match="draws random numbers from torch"):
+            small("free")
+    finally:
+        MODELS.remove("free")

@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 from shoal import prepare
+from shoal.agents.stack import start
 from shoal.errors import UserError
-from shoal.fleet.stack import start
-from shoal.reproduce import (
+from shoal.runs.cells import finished, open_cell, place_of, read_csv, scores
+from shoal.settings.groups import Settings
+from shoal.settings.reading import read, resolve
+from shoal.study import paired
+from shoal_paper import (
     benchmarks,
     best,
     budget,
@@ -26,10 +30,6 @@ from shoal.reproduce import (
     table1,
     topology,
 )
-from shoal.runs.cells import finished, open_cell, place_of, read_csv, scores
-from shoal.settings.groups import Settings
-from shoal.settings.reading import read, resolve
-from shoal.study import paired
 from tests.command import DIGITS, ROOT, TINY, call, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")
@@ -542,10 +542,10 @@ def test_the_page_comes_from_the_tables_alone(tmp_path: Path) -> None:
 
 def test_the_committed_page_is_that_of_the_committed_tables() -> None:
     docs = ROOT / "docs"
-    page = reproduced.write(docs, docs / "figures", Path("PAGE.md"))
+    page = reproduced.write(docs / "results", docs / "figures", Path("PAGE.md"))
     # Links to figures depend on where the page is.
     text = page.read_text().replace(os.path.relpath(docs, Path.cwd()), "docs")
-    assert text == (ROOT / "REPRODUCED.md").read_text(), "run `shoal reproduce report --tables docs`"
+    assert text == (ROOT / "REPRODUCED.md").read_text(), "run `shoal reproduce report --tables docs/results`"
 
 
 def test_slopes_of_the_notebooks_by_hand() -> None:
@@ -628,10 +628,17 @@ def test_gains_under_paper_stand_over_both_bases() -> None:
 
 
 def test_a_gain_is_of_the_papers_sign_only_where_its_own_is_shown() -> None:
-    assert reduced.agrees(paired.Gain(1.0, 0.1, 3), 2.0) is True
-    assert reduced.agrees(paired.Gain(-1.0, 0.1, 3), 2.0) is False
-    assert reduced.agrees(paired.Gain(1.0, 0.3, 3), 2.0) is None  # three seeds: t is 3.3, and has to be 4.3
-    assert reduced.agrees(paired.Gain(1.0, None, 1), 2.0) is None
+    key = {name: ("paper", "cifar100-small", "modular", name) for name in ("data", "fedavg", "modmod", "hybrid")}
+    one = {key["data"]: paired.Gain(1.0, 0.1, 3)}
+    assert reduced.signs(one) == {key["data"]: 1}
+    assert reduced.signs({key["data"]: paired.Gain(-1.0, 0.1, 3)}) == {key["data"]: -1}
+    assert reduced.signs({key["data"]: paired.Gain(1.0, 0.3, 3)}) == {key["data"]: 0}  # t is 3.3, and has to be 4.3
+    assert reduced.signs({key["data"]: paired.Gain(1.0, None, 1)}) == {}
+    # One p of 0.01 is shown alone, and not among six.
+    assert (
+        reduced.signs(one | {("paper", "", "", f"{at}"): paired.Gain(0.1, 0.1, 3) for at in range(5)})[key["data"]] == 0
+    )
+    assert [reduced.agrees(sign, 2.0) for sign in (1, -1, 0)] == [True, False, None]
 
 
 def test_the_reduction_is_set_beside_the_papers_gains(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -664,7 +671,7 @@ def test_the_reduction_is_set_beside_the_papers_gains(monkeypatch: pytest.Monkey
 
 def test_every_run_in_the_committed_tables_is_that_of_todays_settings() -> None:
     for name in ("table1", "seeds"):
-        for row in read_csv(ROOT / "docs" / f"{name}.csv"):
+        for row in read_csv(ROOT / "docs" / "results" / f"{name}.csv"):
             words = [row[one] for one in ("dataset", "model", "method", "protocol", "seeds")]
             today = table1.redrawn(table1.settings(*words), row["draw"]).identity()
             assert row["identity"] == today, f"collect the cells again: {words}"
@@ -742,7 +749,7 @@ def test_a_benchmark_is_trained_found_again_and_set_beside_what_was_published(mo
 
 @pytest.mark.parametrize("name", [benchmarks.SEQUENTIAL, benchmarks.SCENARIOS])
 def test_every_benchmark_in_the_committed_tables_is_that_of_todays_settings(name: str) -> None:
-    for row in read_csv(ROOT / "docs" / f"{name}.csv"):
+    for row in read_csv(ROOT / "docs" / "results" / f"{name}.csv"):
         varied = [row["scenario"]] if "scenario" in row else []
         make: Any = benchmarks.offline if varied else benchmarks.online
         assert row["identity"] == make(row["method"], *varied, row["seeds"]).identity(), row

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from shoal.errors import UserError
-from shoal.reproduce import adaptation, draws, dropout, grid, heads, leak, mixed, reduced, tables, weights
-from shoal.reproduce.table1 import redrawn
 from shoal.runs.cells import read_csv, write_csv
 from shoal.settings.groups import Settings
 from shoal.settings.reading import read, resolve
+from shoal_paper import adaptation, confounds, draws, dropout, grid, heads, leak, mixed, reduced, tables, weights
+from shoal_paper.table1 import redrawn
 from tests.command import ROOT, call
 
 pytestmark = pytest.mark.usefixtures("nowhere")
@@ -177,6 +177,30 @@ def test_gains_stand_over_agents_alone_whose_heads_begin_at_zero_too(monkeypatch
     lines = tables.by_head(every)
     assert lines[2].startswith(f"| mnist | vanilla | random | {every[0]['final_accuracy']:.2f} ± ")
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_modules_stand_beside_images_under_both_scopes_and_both_kinds_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(dataset: str, model: str, method: str, protocol: str, seeds: int, net: Any) -> Settings:
+        recv, modmod = {"mode": "recv", "every": 2}, {"mode": "modmod"}
+        sharing = {"vanilla": [], "data": [recv], "modmod": [modmod], "hybrid": [recv, modmod]}[method]
+        shape = {"width": 8, "depth": 2, **net}
+        raw = {"model": "modular-mlp", "agents": 2, "seeds": seeds, "net": shape, "sharing": sharing}
+        return resolve({**SMALL, **raw})
+
+    monkeypatch.setattr(confounds, "settings", small)
+    done = call("reproduce", "confounds", "--dataset", "mnist", "--seeds", "2", "--out", "out")
+    assert done.code == 0, done.err
+    rows = {(row["method"], row["scope"], row["head"]): row for row in read_csv(Path("out/confounds.csv"))}
+    assert len(rows) == 12
+    for (method, scope, head), row in rows.items():
+        alone = rows["vanilla", None, head]
+        assert row is alone or row["auc_difference"] == pytest.approx(row["auc"] - alone["auc"], abs=2e-3)
+        for other in confounds.SCOPES:
+            base, found = rows["data", other, head], row[f"auc_difference_{other}"]
+            if method == "modmod" or (method == "hybrid" and scope == other):
+                assert found == pytest.approx(row["auc"] - base["auc"], abs=2e-3)
+            else:
+                assert found is None
 
 
 def test_reductions_that_were_tried_are_a_line_each() -> None:
@@ -392,7 +416,7 @@ def test_a_table_that_nobody_makes_and_one_without_its_csv(tmp_path: Path) -> No
 def test_report_makes_the_tables_of_pages_anew(tmp_path: Path) -> None:
     docs = ROOT / "docs"
     for name in ("table1", "seeds"):
-        write_csv(tmp_path / f"{name}.csv", read_csv(docs / f"{name}.csv"))
+        write_csv(tmp_path / f"{name}.csv", read_csv(docs / "results" / f"{name}.csv"))
     (tmp_path / "page.md").write_text(PAGE.format("parts"))
     done = call("reproduce", "report", "--tables", tmp_path, "--figures", tmp_path / "figures")
     assert done.code == 0, done.err
@@ -404,4 +428,6 @@ def test_the_tables_of_committed_pages_are_those_of_their_csvs() -> None:
     pages = {page: page.read_text() for page in docs.glob("*.md")}
     assert sum(len(tables.MARKED.findall(text)) for text in pages.values()) >= 3
     for page, text in pages.items():
-        assert tables.filled(text, docs) == text, f"`shoal reproduce report --tables docs` makes {page.name} anew"
+        assert tables.filled(text, docs / "results") == text, (
+            f"`shoal reproduce report --tables docs/results` makes {page.name} anew"
+        )

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from shoal.agents.stack import Stack
 from shoal.fleet.run import Moment
-from shoal.fleet.stack import Stack
 from shoal.runs import common_starts as starts
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from safetensors import safe_open
 
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.errors import Stopped
 from shoal.fleet.run import Lost, Moment, Watch, train
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
 from shoal.runs import execute as session
 from shoal.runs import files
 from shoal.runs.execute import carry_out, prepare
@@ -68,6 +68,7 @@ def assert_same(one: Path, other: Path) -> None:
         "training",
         "growth",
         "others",
+        "validation",
         *(["ledger"] if (one / "ledger.parquet").exists() else []),
     ):
         tables = [pl.read_parquet(folder / f"{name}.parquet") for folder in (one, other)]
@@ -98,7 +99,7 @@ def words_for(folder: Path, words: tuple[str, ...]) -> tuple[object, ...]:
 def clock(folder: Path) -> tuple[int, int]:
     """How far the checkpoint is."""
     record = reopen(folder)
-    stacks = record.load(prepare(record.settings)[0].device)
+    stacks = record.load(prepare(record.settings))
     return (stacks[0].task, stacks[0].epoch) if stacks else (-1, -1)
 
 
@@ -175,7 +176,7 @@ def test_killed_at_each_of_its_last_writes_it_ends_the_same(
 def last_writes(folder: Path) -> list[str]:
     """The files that a session writes if nothing is left to learn, in order."""
     shared = ["ledger.parquet", "links.parquet", "consensus.parquet"] if (folder / "ledger.parquet").exists() else []
-    tables = ["accuracy.parquet", "training.parquet", "growth.parquet", *shared, "others.parquet"]
+    tables = ["accuracy.parquet", "training.parquet", "growth.parquet", *shared, "others.parquet", "validation.parquet"]
     last = ["about.json", "checkpoint.safetensors", *tables, "summary.json"]
     # Before each of them the manifest is written, which says what it will be.
     return [name for file in last for name in (file, "manifest.json")]

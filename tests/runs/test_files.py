@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 import torch
 
-from shoal.fleet.stack import Stack, start
+from shoal.agents.stack import Stack, start
 from shoal.report import read as reading
 from shoal.report.read import Unusable, gather, table_of
 from shoal.runs import about as made_by
@@ -131,7 +131,7 @@ def test_compare_verifies_the_summary_against_the_records(run: Path, name: str, 
 
 
 def stacks_of(record: Record) -> tuple[Stack, ...]:
-    found = record.load(CPU)
+    found = record.load(prepare(record.settings))
     assert found is not None
     return found
 
@@ -170,21 +170,21 @@ def test_if_both_checkpoints_are_damaged_that_is_said(tmp_path: Path) -> None:
     for place in (record.checkpoint, record.earlier):
         flipped(place, -1)
     with pytest.raises(RecordError, match="is damaged"):
-        record.load(CPU)
+        record.load(prepare(record.settings))
 
 
 def test_a_digest_covers_types_and_shapes() -> None:
     numbers = torch.arange(6, dtype=torch.int32)
-    plain = checkpoints.digest({}, {"x": numbers}, typed=True)
-    assert plain != checkpoints.digest({}, {"x": numbers.view(2, 3)}, typed=True)
-    assert plain != checkpoints.digest({}, {"x": numbers.view(torch.float32)}, typed=True)
-    assert plain == checkpoints.digest({}, {"x": numbers.clone()}, typed=True)
+    plain = checkpoints.digest({}, {"x": numbers})
+    assert plain != checkpoints.digest({}, {"x": numbers.view(2, 3)})
+    assert plain != checkpoints.digest({}, {"x": numbers.view(torch.float32)})
+    assert plain == checkpoints.digest({}, {"x": numbers.clone()})
 
 
 def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = checkpoints.digest
-    monkeypatch.setattr(checkpoints, "TYPED", "")
-    monkeypatch.setattr(checkpoints, "digest", lambda about, tensors, typed: own(about, tensors, False))
+    own = checkpoints.checksum
+    monkeypatch.setattr(checkpoints, "WHOLE", "")
+    monkeypatch.setattr(checkpoints, "digest", lambda about, tensors: own(about, tensors, False))
     record = saved_twice(tmp_path / "run")
     monkeypatch.undo()
     assert stacks_of(record)[0].task == 2

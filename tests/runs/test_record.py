@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import shoal
-from shoal.fleet.stack import Stack, grid
+from shoal.agents.stack import Stack, grid
 from shoal.learners.candidates import modules
 from shoal.learners.modular import Growth
 from shoal.runs import about as made_by
@@ -28,9 +28,9 @@ from tests.command import DIGITS, TINY
 
 CPU = torch.device("cpu")
 FILES = {
-    "about.json",
+    "about.json", "agents.parquet", "source.json",
     "data.json", "settings.toml", "checkpoint.safetensors", "accuracy.parquet", "growth.parquet", "others.parquet",
-    "summary.json", "training.parquet", "manifest.json",
+    "validation.parquet", "summary.json", "training.parquet", "manifest.json",
 }  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     settings = read(DIGITS, [*TINY, f"model={request.param}"])
     record = create(tmp_path_factory.mktemp("runs") / request.param, settings)
     carry_out(prepare(settings), record)
-    stacks = record.load(CPU)
+    stacks = record.load(prepare(record.settings))
     assert stacks is not None
     return record, stacks[0]
 
@@ -234,14 +234,14 @@ def test_a_checkpoint_is_the_stack(finished: tuple[Record, Stack], tmp_path: Pat
     record, stack = finished
     copy = create(tmp_path / "copy", record.settings)
     copy.save([stack])
-    again = copy.load(CPU)
+    again = copy.load(prepare(copy.settings))
     assert again is not None
     assert same(again[0], stack)
     assert copy.seconds >= 0
 
 
 def test_without_a_checkpoint_there_is_no_stack(settings: Settings, tmp_path: Path) -> None:
-    assert create(tmp_path / "run", settings).load(CPU) is None
+    assert create(tmp_path / "run", settings).load(prepare(settings)) is None
 
 
 @pytest.mark.parametrize("keep", [0, 4, 100, 0.5, -1])
@@ -263,7 +263,7 @@ def damage(record: Record, folder: Path, content: bytes) -> None:
     copy = create(folder / "run", record.settings)
     copy.checkpoint.write_bytes(content)
     with pytest.raises(RecordError, match=r"is damaged \(.*\); delete it and `shoal resume .*` starts again"):
-        copy.load(CPU)
+        copy.load(prepare(copy.settings))
 
 
 def test_a_checkpoint_of_another_program_is_not_ours(settings: Settings, tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_checkpoint_of_another_program_is_not_ours(settings: Settings, tmp_pat
     record = create(tmp_path / "run", settings)
     save_file({"x": torch.zeros(3)}, record.checkpoint)
     with pytest.raises(RecordError, match="is damaged"):
-        record.load(CPU)
+        record.load(prepare(record.settings))
 
 
 def test_a_checkpoint_of_other_settings_is_refused(finished: tuple[Record, Stack], tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_a_checkpoint_of_other_settings_is_refused(finished: tuple[Record, Stack
     copy = create(tmp_path / "run", other)
     copy.checkpoint.write_bytes(record.checkpoint.read_bytes())
     with pytest.raises(RecordError, match="belongs to other settings"):
-        copy.load(CPU)
+        copy.load(prepare(copy.settings))
 
 
 def test_where_it_ran_does_not_matter_to_a_checkpoint(finished: tuple[Record, Stack], tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_where_it_ran_does_not_matter_to_a_checkpoint(finished: tuple[Record, St
     machine = record.settings.machine.model_copy(update={"threads": 2, "checkpoint": 1.0})
     copy = create(tmp_path / "run", record.settings.model_copy(update={"machine": machine}))
     copy.checkpoint.write_bytes(record.checkpoint.read_bytes())
-    again = copy.load(CPU)
+    again = copy.load(prepare(copy.settings))
     assert again is not None
     assert same(again[0], stack)
 

@@ -8,10 +8,11 @@ from typing import Any, Literal, get_args
 import pytest
 from pydantic import ValidationError
 
+from shoal.data.draws import DRAWS
+from shoal.data.scenarios import SCENARIOS, kind_of
 from shoal.errors import SettingsError
 from shoal.learners.modular import Growth
 from shoal.models.table import MODELS
-from shoal.reproduce import families, table1
 from shoal.settings.checks import fields
 from shoal.settings.groups import Kind, Net, Settings, Tasks
 from shoal.settings.protocols import switches
@@ -20,6 +21,7 @@ from shoal.settings.writing import toml
 from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.modes import MODES
 from shoal.sharing.uniform import Uniform
+from shoal_paper import families, table1
 from tests.fleets import models_of
 
 EXPERIMENTS = list(experiments().values())
@@ -68,7 +70,7 @@ def test_a_mode_passed_in_python_is_used() -> None:
 def test_a_mode_passed_in_python_is_written_so_that_it_can_be_read(tmp_path: Path) -> None:
     settings = Settings(sharing=[Loud(volume=11), FedAvg(every=5)])
     assert f'mode = "{__name__}:Loud"' in toml(settings)
-    assert read(write(tmp_path, toml(settings))) == settings
+    assert read(write(tmp_path, toml(settings)), trust=True) == settings
 
 
 def test_settings_made_in_python_are_completed_by_the_protocol() -> None:
@@ -185,6 +187,8 @@ def test_what_the_user_says_wins_over_the_protocol(protocol: str, dataset: str, 
 
 def others(part: str, name: str) -> list[object]:
     """Values that a switch can have."""
+    if (part, name) == ("tasks", "draw"):
+        return list(DRAWS)
     kind = dict(fields())[f"{part}.{name}"].annotation
     return [True, False] if kind is bool else list(get_args(kind))
 
@@ -344,7 +348,8 @@ def test_settings_are_frozen() -> None:
 def another(name: str, field: Any) -> object:
     """A value of a setting that is allowed and not the default."""
     special: dict[str, object] = {
-        "dataset": "mnist", "model": "modular-cnn", "tasks.scenario": "split", "tasks.draw": "authors",
+        "dataset": "mnist", "protocol": "paper", "model": "modular-cnn", "tasks.scenario": "split",
+        "tasks.draw": "authors",
         "tasks.repeat": 2, "learner.adaptation": 5, "learner.iterations": 200,
         "machine.device": "cuda", "machine.data": "elsewhere",
         "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],
@@ -382,6 +387,10 @@ def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str,
         shared |= {"model": "plain-mlp", "tasks": {"heads": "grow"}}  # these need a net that composes no modules
     if name in ("network.bandwidth", "network.latency", "clock.pace", "clock.patience") or name.endswith("joules"):
         shared |= {"clock": {"speed": 50}}  # these need seconds
+    owner = next((one for one in SCENARIOS if group == "tasks" and last not in Tasks.model_fields
+                  and last in kind_of(one).model_fields), None)  # fmt: skip
+    if owner is not None:
+        shared |= {"tasks": {"scenario": owner}}
     plain = resolve(shared)
     said = shared.get(group, {}) | {last: value} if group else value
     changed = resolve(shared | {group or last: said})

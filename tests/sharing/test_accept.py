@@ -43,7 +43,7 @@ def test_what_does_not_help_is_as_if_it_had_never_come_and_the_run_resumes() -> 
     plain = ran(fleet("mlp", **{**given, "sharing": [{"mode": "uniform", "every": 2}]}))
     assert NO_HELP in run.stack.ledger.column("verdict").tolist()
     assert difference(run.stack, plain.stack)
-    (stack,) = saved(run.world.settings, [run.states[len(run.states) // 2]])
+    (stack,) = saved([run.world], [run.states[len(run.states) // 2]])
     assert not difference(simulate(run.world, stack), run.stack)
 
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 import shoal
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.contracts.fleets import settings_of
 from shoal.errors import SettingsError
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
 from shoal.learners.closed import linear, logistic, sparse
 from shoal.learners.ella import Ella, alike
 from shoal.learners.table import LEARNERS

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.compiled.build import kernel
+from shoal.compiled.library import kernel
 from shoal.contracts.fleets import difference
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate

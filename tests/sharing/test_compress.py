@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from shoal.agents.stack import Stack, start
+from shoal.agents.world import World
 from shoal.contracts.modes import check
 from shoal.errors import SettingsError
-from shoal.fleet.stack import Stack, start
-from shoal.fleet.world import World
 from shoal.mail import filters as rules
 from shoal.mail.filters import Filter
 from shoal.mail.mail import LOST, Mail, pack

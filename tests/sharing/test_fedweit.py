@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+from shoal.agents.stack import MODEL, Stack, start
+from shoal.agents.world import World
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import MODEL, Stack, start
-from shoal.fleet.world import World
 from shoal.learners.batches import Batch
 from shoal.learners.decomposed import ANCHOR, HOLD, hear
 from shoal.learners.decomposed import Decomposed as Learner
@@ -183,7 +183,7 @@ def test_bits_that_do_not_stand_for_the_numbers_are_refused() -> None:
     stack = at(world, 1, 0)
     stack.of(MODEL)[LAST].normal_(generator=torch.Generator().manual_seed(0))
     post = Post(world, stack, mode(world))
-    for mail in mode(world).answer(post, []):
+    for mail in mode(world).answers_of(post, []):
         assert mode(world).objects(post, mail) == ACCEPTED
         name = "bits" if mail.kind == "part" else "units"
         payload = {**mail.payload, name: torch.zeros_like(mail.payload[name])}

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.agents.clock import due
+from shoal.agents.engine import parted
+from shoal.agents.stack import MODEL, Stack, start
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.fleet.engine import parted
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import MODEL, Stack, start
-from shoal.fleet.world import World
 from shoal.learners.batches import Batch, Images, Pool, batch_size, gathered, pool
 from shoal.learners.fisher import fisher
 from shoal.learners.memory import remember
@@ -34,13 +35,14 @@ from shoal.models.params import MODULE as NAMES
 from shoal.rng import key
 from shoal.settings.reading import resolve
 from shoal.sharing import fedfish
-from shoal.sharing.clock import due
 from shoal.sharing.fedcurv import FedCurv
 from shoal.sharing.fedfish import FedFish, normalised
 from shoal.sharing.fedprox import FedProx
 from shoal.sharing.images import Held, held, store
+from shoal.sharing.mode import agent_of, is_last
 from shoal.sharing.penalty import scale
-from shoal.sharing.recv import Hard, Recv, nearness, score
+from shoal.sharing.recv import score
+from shoal.sharing.search import admissible, nearness
 from shoal.sharing.simp import Simp, quotas
 from tests.fleets import exchange, fleet
 
@@ -92,7 +94,7 @@ def test_queries_are_the_hardest_of_all_tasks_or_of_the_current_one() -> None:
     for scope in ("all", "current"):
         world, stack, post = ready({"mode": "recv", "queries": 5, "scope": scope})
         mode = world.settings.sharing[0]
-        mails = mode.ask(post)
+        mails = mode.asks_of(post)
         assert {(mail.sender.agent, mail.receiver.agent) for mail in mails} == {
             (a, b) for a in range(3) for b in range(3) if a != b
         }
@@ -103,7 +105,8 @@ def test_queries_are_the_hardest_of_all_tasks_or_of_the_current_one() -> None:
                 logits = logits_of(world, stack, row, world.inputs[world.validation.rows[row, task, at : at + 1]], task)
                 label = world.validation.labels[row, task, at : at + 1]
                 losses[task, origin] = float(F.cross_entropy(logits, label))
-        hard: Hard = post.notes[lane]
+        hard = SimpleNamespace(**post.notes[lane])
+        hard.rows = hard.images
         found = [losses[ends] for ends in zip(hard.task.tolist(), hard.rows.tolist(), strict=True)]
         assert found == pytest.approx(sorted(losses.values(), reverse=True)[:5], abs=1e-5)
         assert hard.labels.tolist() == world.bank.labels[hard.rows].tolist()
@@ -147,7 +150,7 @@ OWN = Held(
 def test_the_nearest_are_by_cosine_each_task_with_its_own_features() -> None:
     queries = torch.tensor([[2.0, 1], [0, 1], [1, 1]])
     admissible = torch.tensor([[True, False], [False, True], [False, False]])
-    near, place = nearness(2, cast(Any, Seen()), queries, OWN, admissible)
+    near, place = nearness(cast(Any, Seen()), 2, queries, OWN, admissible)
     # (2,1): with (1,0) 2/sqrt 5 = 0.8944, with (0,2) 1/sqrt 5 = 0.4472, with (3,3) 3/sqrt 10 = 0.9487.
     # (0,1) in task 1 is (1,0): with (0,-1) 0, with (1,0) 1. The third may be searched for nowhere.
     torch.testing.assert_close(near[:2], torch.tensor([[0.948683, 0.894427], [1.0, 0.0]]), rtol=0, atol=1e-5)
@@ -157,29 +160,30 @@ def test_the_nearest_are_by_cosine_each_task_with_its_own_features() -> None:
 
 def test_where_there_are_fewer_images_than_asked_for_the_rest_is_empty() -> None:
     admissible = torch.tensor([[True, False], [True, True]])
-    near, _ = nearness(7, cast(Any, Seen()), torch.tensor([[2.0, 1], [2.0, 1]]), OWN, admissible)
+    near, _ = nearness(cast(Any, Seen()), 7, torch.tensor([[2.0, 1], [2.0, 1]]), OWN, admissible)
     assert near.isfinite().sum(1).tolist() == [3, 5]
     assert near[near.isfinite().logical_not()].eq(-torch.inf).all()
 
 
 def test_senders_search_tasks_that_have_the_querys_class() -> None:
     tasks = [SimpleNamespace(classes=classes) for classes in ((0, 1), (1, 2), (3, 4))]
-    world = cast(World, SimpleNamespace(bank=SimpleNamespace(classes=range(6)), streams=[tasks]))
+    world = SimpleNamespace(bank=SimpleNamespace(classes=range(6)))
+    agent = cast(Any, SimpleNamespace(_world=world, task=1, tasks=tasks[:2]))
     labels = torch.tensor([1, 2, 3, 0, 5], dtype=torch.int32)
     # Task 2 has not come yet. Classes 1, 2, 3, 0, 5 are in tasks {0, 1}, {1}, {(2)}, {0}, none.
     want = [[True, True], [False, True], [False, False], [True, False], [False, False]]
-    assert Recv().admissible(world, 0, 1, 5, labels).tolist() == want
+    assert admissible(agent, 5, labels, 0).tolist() == want
     old = [[False, one[1]] for one in want]
-    assert Recv(oldest=1).admissible(world, 0, 1, 5, labels).tolist() == old
-    assert Recv(prefilter="none").admissible(world, 0, 1, 5, None).tolist() == [[True, True]] * 5
-    assert Recv(prefilter="none", oldest=1).admissible(world, 0, 1, 5, None).tolist() == [[False, True]] * 5
+    assert admissible(agent, 5, labels, 1).tolist() == old
+    assert admissible(agent, 5, None, 0).tolist() == [[True, True]] * 5
+    assert admissible(agent, 5, None, 1).tolist() == [[False, True]] * 5
 
 
 def test_an_answer_is_the_nearest_own_images_of_every_query() -> None:
     world, stack, post = ready({"mode": "recv", "queries": 6, "nearest": 3})
     mode = world.settings.sharing[0]
-    questions = mode.ask(post)
-    answers = mode.answer(post, questions)
+    questions = mode.asks_of(post)
+    answers = mode.answers_of(post, questions)
     assert len(answers) == len(questions) == 6
     for question in questions:
         edge = question.receiver, question.sender
@@ -214,10 +218,10 @@ def test_if_not_all_fits_every_query_still_gets_its_nearest() -> None:
     world, _, post = ready({"mode": "recv", "queries": 6, "nearest": 3, "prefilter": "none"}, network=network)
     mode = world.settings.sharing[0]
     # A quarter of the budget is for the question: 1560/4 = 390, which are 6 queries of 64 (their class is not sent).
-    post.receive([mail for mail, _ in post.send(mode.ask(post))])
+    post.receive([mail for mail, _ in post.send(mode.asks_of(post))])
     questions = post.collect(asked=True)
     assert {len(mail.payload["images"]) for mail in questions} == {6}
-    for answer in mode.answer(post, questions):
+    for answer in mode.answers_of(post, questions):
         # 1560 - 6 * 64 = 1176 floats are left, which are 17 images of 66.
         assert answer.payload["queries"].tolist() == [*range(6), *range(6), *range(5)]
 
@@ -245,10 +249,10 @@ def test_received_images_are_filtered_and_labelled(receive: str, labels: str, wa
         payload["labels"] = torch.tensor([classes[0], classes[1], strange], dtype=torch.int32)
     else:
         assert (receive, labels) == ("none", "query")
-    post.notes[lane] = Hard(*(np.array([one]) for one in (0, classes[1], task, 1)))
+    post.notes[lane] = {"task": np.array([task]), "local": np.array([1])}
     question = post.mail(lane, world.lanes[1], "question", {}, 1)
     post.send([question])
-    mode.absorb(post, [], [post.reply(question, "answer", payload, 3)])
+    mode.absorbs_of(post, [], [post.reply(question, "answer", payload, 3)])
     assert stack.of("received")["fill"][0].tolist() == [len(want), 0, 0, 0]
     assert stack.of("received")["y"][0, task, : len(want)].tolist() == want
     assert torch.equal(
@@ -274,10 +278,20 @@ class Known:
     def logits(self, rows: Tensor, task: int) -> Tensor:
         return torch.tensor(self.said[task]).log().expand(len(rows), -1)
 
+    def logits_of(self, rows: dict[int, Tensor]) -> dict[int, Tensor]:
+        return {task: self.logits(some, task) for task, some in rows.items()}
+
+
+def worths(mode: Simp, post: Post, net: Any) -> dict[int, float]:
+    """What classes are worth to the first agent, if every net is such a one."""
+    post.once(("nets",), post.stack, lambda: [net] * 3)
+    draft = mode.ask(agent_of(post, post.world.lanes[0]))
+    return dict(zip(draft["classes"].tolist(), draft["worth"].tolist(), strict=True))
+
 
 def test_a_class_is_worth_its_cross_entropy_or_the_error_of_its_last_task() -> None:
     world, _, post = ready({"mode": "simp"}, task=1, tasks={"classes": 2, "count": 2})
-    lane, (first, second) = world.lanes[0], world.streams[0]
+    first, second = world.streams[0]
     net = Known({0: [0.5, 0.5], 1: [0.8, 0.2]})
     losses: dict[int, list[float]] = {}
     for task, said in ((first, [0.5, 0.5]), (second, [0.8, 0.2])):
@@ -285,13 +299,13 @@ def test_a_class_is_worth_its_cross_entropy_or_the_error_of_its_last_task() -> N
             one = int(world.bank.labels[row])
             losses.setdefault(one, []).append(-log(said[task.classes.index(one)]))
     want = {one: sum(parts) / len(parts) for one, parts in losses.items()}
-    assert Simp().worths(post, lane, [cast(Any, net)] * 3) == pytest.approx(want)
+    assert worths(Simp(), post, net) == pytest.approx(want)
     current = {one: -log(p) for one, p in zip(second.classes, (0.8, 0.2), strict=True)}
-    assert Simp(scope="current").worths(post, lane, [cast(Any, net)] * 3) == pytest.approx(current)
+    assert worths(Simp(scope="current"), post, net) == pytest.approx(current)
     # Of two equal or unequal chances the first is taken: wrong are the images of the second class.
     wrong = [np.mean(world.bank.labels[task.validation] == task.classes[1]) for task in (first, second)]
     errors = {**dict.fromkeys(first.classes, wrong[0]), **dict.fromkeys(second.classes, wrong[1])}
-    assert Simp(worth="task").worths(post, lane, [cast(Any, net)] * 3) == pytest.approx(errors)
+    assert worths(Simp(worth="task"), post, net) == pytest.approx(errors)
 
 
 @pytest.mark.parametrize(
@@ -304,12 +318,7 @@ def test_scope_last_asks_for_all_tasks_in_the_last_exchange_of_a_task_only(
     (mode,) = made.sharing
     assert isinstance(mode, Simp)
     times = [epoch for epoch in range(101) if mode in due(made, 4, epoch, ended=epoch == 100)]
-    found = []
-    for epoch in times:
-        stack = SimpleNamespace(task=4, epoch=epoch)
-        if mode.everything(cast(Post, SimpleNamespace(world=SimpleNamespace(settings=made), stack=stack))):
-            found.append(epoch)
-    assert found == last
+    assert [epoch for epoch in times if is_last(made, mode, 4, epoch)] == last
 
 
 @pytest.mark.parametrize(
@@ -365,7 +374,7 @@ def test_simp_answers_with_random_images_of_the_classes_it_has_by_worth() -> Non
     classes = torch.tensor([have[0], lack, have[1]], dtype=torch.int32)
     # Worth 2 : 9 : 1, of which the middle one is not here: 6 images are 4 and 2.
     payload = {"classes": classes, "worth": torch.tensor([2.0, 9.0, 1.0])}
-    (answer,) = mode.answer(post, [Mail(asker, sender, "simp", "question", payload, 3)])
+    (answer,) = mode.answers_of(post, [Mail(asker, sender, "simp", "question", payload, 3)])
     assert answer.payload["labels"].tolist() == [have[0]] * 4 + [have[1]] * 2
     mine = {image.tobytes() for image in world.bank.images[own.rows]}
     assert all(image.numpy().tobytes() in mine for image in answer.payload["images"])
@@ -473,7 +482,7 @@ def test_an_image_goes_to_every_task_so_far_that_has_its_class() -> None:
     mode, lane, stream = world.settings.sharing[0], world.lanes[0], world.streams[0]
     rows = np.array([np.flatnonzero(world.bank.labels == one)[0] for one in range(10)])
     payload = {"images": world.images(rows), "labels": torch.arange(10, dtype=torch.int32)}
-    mode.absorb(post, [], [Mail(world.lanes[1], lane, "uniform", "images", payload, 10)])
+    mode.absorbs_of(post, [], [Mail(world.lanes[1], lane, "uniform", "images", payload, 10)])
     encoded = world.encode(world.images(rows), lane)
     assert stack.of("received")["fill"][0].tolist() == [4, 4, 4, 0]  # task 3 has not come
     for task in range(3):
@@ -755,7 +764,7 @@ def test_the_pull_of_fedcurv_is_the_sum_over_neighbours() -> None:
             payload[f"fisher.{name}"] = torch.from_numpy(rng.random(shape)).float()
         letters.append(Mail(sender, world.lanes[0], mode.mode, "model", payload, 4))
     own = {name: stack.params[name][0].clone() for name in NAMES}
-    mode.absorb(post, [], letters)
+    mode.absorbs_of(post, [], letters)
     for name in NAMES:
         mean = (own[name] + letters[0].payload[name] + letters[1].payload[name]) / 3
         torch.testing.assert_close(stack.params[name][0], mean)

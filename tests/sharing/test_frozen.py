@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.agents.evaluate import others
+from shoal.agents.stack import Stack, start
+from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.fleet.evaluate import others
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import Stack, start
-from shoal.fleet.world import World
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
 from shoal.models.frozen import SCORES, Frozen, backbone, binary, combined
@@ -119,7 +119,7 @@ def test_a_mask_that_does_worse_is_undone() -> None:
         "head.bias": torch.tensor([0.0, 1.0]),
         "score": torch.ones(1),
     }
-    post.mode.absorb(post, [], [Mail(world.lanes[1], world.lanes[0], "masks", "mask", payload, 1)])
+    post.mode.absorbs_of(post, [], [Mail(world.lanes[1], world.lanes[0], "masks", "mask", payload, 1)])
     for name, tensor in before.items():
         assert torch.equal(stack.params[name], tensor)
 

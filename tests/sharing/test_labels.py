@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.agents.world import World
+from shoal.data.tasks import Task
 from shoal.errors import SettingsError
-from shoal.fleet.evaluate import nets
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Mail
+from shoal.mail.mail import ACCEPTED, CLASS_FORBIDDEN, OUT_OF_RANGE, Mail
 from shoal.mail.post import Post
+from shoal.mail.quote import Room
 from shoal.settings.reading import resolve
 from shoal.sharing.labels import Labels
+from shoal.sharing.mode import agent_of, received
 from tests.fleets import exchange
 from tests.sharing.test_formulas import LINE, ready
 
@@ -24,7 +27,7 @@ def mode_of(post: Post) -> Labels:
 def test_images_without_a_label_are_of_the_tasks_classes_and_nobody_elses() -> None:
     world, _, post = ready({"mode": "labels", "pool": 5})
     for row in range(3):
-        rows = mode_of(post).unlabelled(world, row, 2)
+        rows = agent_of(post, world.lanes[row]).unlabelled(2, 5 * 4)
         stream = world.streams[row]
         assert len(rows) == len(set(rows.tolist())) == 5 * 4
         assert set(world.bank.labels[rows].tolist()) <= set(stream[2].classes)
@@ -34,18 +37,18 @@ def test_images_without_a_label_are_of_the_tasks_classes_and_nobody_elses() -> N
 
 
 def test_who_knows_all_classes_and_is_sure_answers() -> None:
-    world, stack, post = ready({"mode": "labels", "sure": 0.0, "cover": 1.0})
+    world, _, post = ready({"mode": "labels", "sure": 0.0, "cover": 1.0})
     mode, lane = mode_of(post), world.lanes[0]
-    net = nets(world, stack)[0]
+    agent = agent_of(post, lane)
     known = [one for task in world.streams[0][:3] for one in task.classes]
     unknown = next(one for one in range(10) if one not in known) if len(set(known)) < 10 else None
-    rows = mode.unlabelled(world, 0, 2)[:3]
+    rows = agent.unlabelled(2, 3)
 
     def told(classes: list[int], **own: Any) -> list[int]:
         payload = {"images": world.images(rows), "classes": torch.tensor(classes, dtype=torch.int32)}
         question = Mail(world.lanes[1], lane, "labels", "question", payload, 3)
-        found: list[int] = mode.model_copy(update=own).told(post, lane, net, question)[1].tolist()
-        return found
+        found = mode.model_copy(update=own).answer(agent, received(post, question), 1)
+        return [] if found is None else [int(one) for one in found["labels"]]
 
     classes = list(world.streams[0][0].classes)
     assert len(told(classes)) == 3
@@ -69,8 +72,8 @@ def test_what_most_say_is_learned_and_not_asked_about_again() -> None:
     fill = int(state["fill"][0, 2])
     assert 0 < fill == int(known.sum())
     first, second = (one.payload["images"].flatten(1).tolist() for one in questions)
-    mode = mode_of(Post(world, stack, world.settings.sharing[0]))
-    rows = mode.unlabelled(world, 0, 2)[known.nonzero().flatten().numpy()]
+    agent = agent_of(Post(world, stack, world.settings.sharing[0]), world.lanes[0])
+    rows = agent.unlabelled(2, len(known))[known.nonzero().flatten().numpy()]
     learned = world.images(rows).flatten(1).tolist()
     assert all(one in first or one in second for one in learned)
     assert not any(one in first and one in learned for one in second)
@@ -79,7 +82,7 @@ def test_what_most_say_is_learned_and_not_asked_about_again() -> None:
 def test_an_answer_must_be_to_the_question() -> None:
     world, _, post = ready({"mode": "labels", "when": "before"})
     mode = mode_of(post)
-    (asked, *_) = [mail for mail, _ in post.send(mode.ask(post)) if mail.sender == world.lanes[0]]
+    (asked, *_) = [mail for mail, _ in post.send(mode.asks_of(post)) if mail.sender == world.lanes[0]]
     classes = asked.payload["classes"]
 
     def verdict(queries: list[int], labels: list[int]) -> str:
@@ -95,6 +98,33 @@ def test_an_answer_must_be_to_the_question() -> None:
     assert verdict([0, 0], classes[:2].tolist()) == OUT_OF_RANGE
     assert verdict([99], classes[:1].tolist()) == OUT_OF_RANGE
     assert verdict([0], [stranger]) == OUT_OF_RANGE
+
+
+def test_a_question_is_cut_by_its_images_alone_and_leaves_room_for_the_largest_answer() -> None:
+    own = {"mode": "labels", "queries": 6, "when": "before"}
+    for floats, images in ((4 + 12 + 3 * 64, 3), (4 + 12 + 4 * 64 - 1, 3), (4 + 12 + 4 * 64, 4)):
+        world, _, post = ready(own, network={"budget": floats})
+        mode = mode_of(post)
+        asked = mode.asks_of(post)
+        assert [len(one.payload["images"]) for one in asked] == [images] * 6
+        assert all(one.payload["classes"].tolist() == [*task_of(world, one).classes] for one in asked)
+        quotes = {one.kind: one.items for one in mode.quote(world, Room(floats))}
+        assert quotes == {"question": images, "answer": 6}
+
+
+def test_a_policy_keeps_a_whole_question_back_and_thins_none() -> None:
+    own = {"mode": "labels", "queries": 6, "when": "before"}
+    world, _, post = ready(own, policy=[{"forbid_classes": [3]}])
+    sent = post.send(mode_of(post).asks_of(post))
+    assert len(sent) == 6
+    for mail, verdict in sent:
+        assert mail.items == 6
+        assert (verdict == CLASS_FORBIDDEN) == (3 in task_of(world, mail).classes)
+    assert {verdict for _, verdict in sent} == {ACCEPTED, CLASS_FORBIDDEN}
+
+
+def task_of(world: World, mail: Mail) -> Task:
+    return world.streams[world.row[mail.sender]][2]
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from shoal.agents.clock import due
+from shoal.agents.evaluate import nets
+from shoal.agents.stack import Stack, start
+from shoal.agents.world import World
 from shoal.data.tasks import Lane, Stream, Task
 from shoal.errors import SettingsError
-from shoal.fleet.evaluate import nets
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import Stack, start
-from shoal.fleet.world import World
 from shoal.learners import candidates as grow
 from shoal.learners.candidates import TOGETHER, alive, correct, one_of, trying
 from shoal.learners.growth import adapt, assimilate
@@ -24,14 +25,13 @@ from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Mail
 from shoal.mail.post import Post
 from shoal.mail.quote import Room, numbers
 from shoal.models.modular import Modular
-from shoal.reproduce.counting import counted
 from shoal.rng import key
 from shoal.runs.tables import candidates as candidates_table
 from shoal.runs.tables import growth, lineage, offered
 from shoal.settings.reading import resolve
-from shoal.sharing.clock import due
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.scores import SCORES
+from shoal_paper.counting import counted
 from tests.fleets import exchange, fleet
 
 
@@ -111,7 +111,7 @@ def test_a_task_is_described_by_its_classes() -> None:
     world, stack = ready()
     mode = world.settings.sharing[0]
     assert isinstance(mode, ModMod)
-    mails = mode.ask(Post(world, stack, mode))
+    mails = mode.asks_of(Post(world, stack, mode))
     assert len(mails) == 6
     for mail in mails:
         assert mail.payload.keys() == {"classes"}
@@ -124,7 +124,7 @@ def test_a_task_is_described_by_some_validation_images_of_each_class(metric: str
     world, stack = ready(metric=metric, examples=2)
     mode = world.settings.sharing[0]
     assert isinstance(mode, ModMod)
-    for mail in mode.ask(Post(world, stack, mode)):
+    for mail in mode.asks_of(Post(world, stack, mode)):
         assert mail.payload.keys() == names
         task = world.streams[mail.sender.agent][TASK]
         own = world.images(task.validation)
@@ -197,7 +197,7 @@ def test_leep_is_that_of_the_senders_head_on_the_receivers_images() -> None:
     mode = world.settings.sharing[0]
     assert isinstance(mode, ModMod)
     post = Post(world, stack, mode)
-    question = next(mail for mail in mode.ask(post) if mail.receiver.agent == 1)
+    question = next(mail for mail in mode.asks_of(post) if mail.receiver.agent == 1)
     x = world.encode(question.payload["images"], Lane(0, 1))
     with torch.inference_mode():
         p = said(world, stack, 1, 2, x).softmax(1).double().numpy()

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.agents.evaluate import nets
 from shoal.doors import line
 from shoal.errors import SettingsError
-from shoal.fleet.evaluate import nets
 from shoal.learners.batches import Batch
 from shoal.learners.step import Frame
 from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Mail
 from shoal.settings.reading import resolve
 from shoal.sharing.images import held
+from shoal.sharing.mode import agent_of
 from shoal.sharing.plan import plan
 from shoal.sharing.prototypes import Prototypes, own_prototypes
 from tests.fleets import exchange
@@ -20,10 +21,10 @@ from tests.sharing.test_formulas import ready
 
 def test_a_prototype_is_the_mean_of_what_heads_read() -> None:
     world, stack, post = ready({"mode": "prototypes"})
-    classes, means = own_prototypes(post)[world.lanes[0]]
-    assert set(classes[:4]) == set(world.streams[0][2].classes)  # those of the current task come first
+    classes, means = own_prototypes(agent_of(post, world.lanes[0]))
+    assert set(classes[:4].tolist()) == set(world.streams[0][2].classes)  # those of the current task come first
     own, net = held(world, stack, 0), nets(world, stack)[0]
-    one = classes[0]
+    one = int(classes[0])
     rows = np.flatnonzero(own.labels == one)
     each = torch.cat([net.features(own.x[at : at + 1], int(own.task[at])) for at in rows])
     assert torch.allclose(means[0], each.mean(0), atol=1e-6)
@@ -31,11 +32,11 @@ def test_a_prototype_is_the_mean_of_what_heads_read() -> None:
 
 def test_everybody_keeps_the_mean_over_itself_and_those_that_told() -> None:
     world, stack, post = ready({"mode": "prototypes", "when": "before"})
-    mine = own_prototypes(post)
+    mine = [own_prototypes(agent_of(post, lane)) for lane in world.lanes]
     exchange(world, stack)
     state = stack.of("prototypes")
     for known in range(10):
-        told = [dict(zip(*mine[lane], strict=True)) for lane in world.lanes]
+        told = [dict(zip(classes.tolist(), means, strict=True)) for classes, means in mine]
         others = [one[known] for one in told[1:] if known in one]
         assert bool(state["on"][0, known]) == bool(others)
         if others:

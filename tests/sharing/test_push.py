@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.fleet.evaluate import nets
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.agents.evaluate import nets
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.mail.mail import Mail
 from shoal.mail.post import Post
 from shoal.settings.reading import resolve
@@ -101,10 +101,10 @@ def test_what_was_held_already_is_worth_nothing() -> None:
     rows = task.validation[:4]
     labels = torch.from_numpy(world.bank.labels[rows].astype(np.int32))
     mail = Mail(world.lanes[1], world.lanes[0], "push", "images", {"images": world.images(rows), "labels": labels}, 4)
-    mode.absorb(post, [], [mail])
+    mode.absorbs_of(post, [], [mail])
     assert len(marks(post, world.lanes[0])) == 4
     assert bool(stack.of("push")["votes"][0, 0].all())
-    mode.absorb(post, [], [mail])
+    mode.absorbs_of(post, [], [mail])
     assert not bool(stack.of("push")["votes"][0, 0].any())
 
 

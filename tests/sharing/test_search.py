@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.agents.evaluate import nets, read_all
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
 from shoal.compiled import many
-from shoal.compiled.build import kernel as built
-from shoal.fleet.evaluate import nets, read_all
-from shoal.fleet.stack import Stack
-from shoal.fleet.world import World
+from shoal.compiled.library import kernel as built
 from shoal.learners import received
 from shoal.mail.post import Post
 from shoal.sharing.search import Queries

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from shoal.agents.clock import due
+from shoal.agents.stack import CLOCK, Stack
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.fleet.run import simulate
-from shoal.fleet.stack import CLOCK, Stack
-from shoal.fleet.world import World
 from shoal.learners import received
 from shoal.mail.mail import ACCEPTED, AT_REST, OVER_BUDGET, Mail
 from shoal.mail.post import Post
@@ -23,7 +24,6 @@ from shoal.mail.quote import Room
 from shoal.models import dropout
 from shoal.models.table import MODELS
 from shoal.settings.reading import resolve
-from shoal.sharing.clock import due
 from shoal.sharing.contract import Sharing
 from shoal.sharing.federated import Federated
 from shoal.sharing.modes import MODES
@@ -384,7 +384,7 @@ def tampering(
 ) -> list[int]:
     """Let agent 1's mail to agent 0 be changed, or lost; how often that happened."""
     done: list[int] = []
-    honest = getattr(MODES[mode], verb)
+    honest = getattr(MODES[mode], f"{verb}s_of")
 
     def wrapped(self: Sharing, post: Post, *questions: Sequence[Mail]) -> list[Mail]:
         mails = []
@@ -396,7 +396,7 @@ def tampering(
                 mails.append(mail)
         return mails
 
-    patch.setattr(MODES[mode], verb, wrapped)
+    patch.setattr(MODES[mode], f"{verb}s_of", wrapped)
     return done
 
 

@@ -77,6 +77,10 @@ def test_an_interval_holds_zero_where_the_test_shows_nothing() -> None:
                 assert gain.sign == way * sign == (low > 0) - (high < 0)
     assert Gain(3.0, None, 1).interval is None
     assert Gain(3.0, None, 1).sign == 0
+    tie = paired({0: {"auc": 0.3}, 1: {"auc": 0.1 + 0.2}}, {0: {"auc": 0.1 + 0.2}, 1: {"auc": 0.3}}, "auc")
+    assert tie is not None
+    assert tie.p == 1.0  # what rounding leaves of a tie shows nothing
+    assert Gain(5.6e-17, 0.0, 4).p == 1.0
 
 
 def test_settings_and_finished_runs_stand_side_by_side() -> None:

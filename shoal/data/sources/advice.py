@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from shoal.data.bank import Bank
-from shoal.data.scenarios import SCENARIOS, Scenario, fits
+from shoal.data.draws import Scenario
+from shoal.data.scenarios import SCENARIOS, fits
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.settings.completing import alone

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.data.bank import Bank, Numbers, numbers
+from shoal.data.bank import Bank, Column, Numbers, numbers
 from shoal.data.dataset import DataError
 
 CHANNELS = (1, 3, 4)  # grey, colour, colour with transparency
@@ -27,8 +27,11 @@ def bank_of(
     time: Any = None,
     test: Any = None,
     predict: str | None = None,
+    columns: tuple[Column, ...] = (),
+    wanted: tuple[str, ...] = (),
 ) -> Bank:
-    """A bank of rows x[N, ...] with one value each of the rest (`Data.from_arrays` says of which kinds)."""
+    """A bank of rows x[N, ...] with one value each of the rest (`Data.from_arrays` says of which kinds); of rows of a
+    table, its `columns` and those that are `wanted`."""
     images, picture = rows_of(x)
     count = len(images)
     if not count:
@@ -56,6 +59,8 @@ def bank_of(
         time=when,
         targets=targets,
         scale="peak" if picture else "standard",
+        columns=columns,
+        wanted=wanted,
     )
 
 
@@ -176,8 +181,11 @@ def guessed(y: NDArray[Any]) -> str:
             numbers(y, "y")  # says which
         if (y % 1).any():
             return NUMBERS
-    count = len(np.unique(y))
-    if count > MANY and count * HELD > len(y):
+    found, each = np.unique(y, return_counts=True)
+    count = len(found)
+    # Ids of classes have no gaps and several rows each; what else is many could be either.
+    ids = bool((np.diff(found) == 1).all()) and found[0] in (0, 1) and each.min() >= HELD
+    if count > MANY and not ids:
         raise DataError(
             f'y has {count} different whole numbers in {len(y)} rows; say predict="{NUMBERS}" if they are to be '
             f'predicted, or predict="{CLASSES}" if each is a class'

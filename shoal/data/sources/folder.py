@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
+from shoal.data import sizes
 from shoal.data.bank import Bank
 from shoal.data.dataset import DataError
 from shoal.data.sources import arrays
@@ -117,7 +119,14 @@ def opened(files: Sequence[Path], size: Size | None) -> np.ndarray:
     """The pictures of all files [N, height, width], or [N, 3, height, width] if one of them has colours."""
     if any(file.suffix.lower() != ARRAY for file in files):
         pillow()  # says what is missing before anything is read
-    found = [array_of(file) if file.suffix.lower() == ARRAY else picture(pillow().open, file, size) for file in files]
+    if size is not None:
+        sizes.of_pictures([size] * len(files), f"{len(files):,} pictures of {size[0]} by {size[1]}")
+    found, total = [], 0
+    for file in files:
+        sizes.regular(file)
+        found.append(array_of(file) if file.suffix.lower() == ARRAY else picture(pillow().open, file, size))
+        total += 2 * found[-1].nbytes
+        sizes.affordable(total, f"{file.parent.parent} (up to {file.name})")
     return together(found, [str(file) for file in files], "size=(height, width) resizes pictures")
 
 
@@ -137,6 +146,7 @@ def together(pictures: Sequence[np.ndarray], names: Sequence[str], remedy: str) 
 
 def array_of(file: Path) -> np.ndarray:
     """The array in a file."""
+    sizes.affordable(2 * sizes.of_npy(file), str(file))
     try:
         found: np.ndarray = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -157,9 +167,14 @@ def pillow() -> Any:
 def picture(open_: Any, file: Any, size: Size | None, name: str = "") -> np.ndarray:
     """A picture of a file, or of bytes, grey [H, W] or in colour [H, W, 3]."""
     try:
-        with open_(file) as image:
-            return pixels(image, size)
-    except (OSError, ValueError, SyntaxError) as error:
+        with catch_warnings():
+            simplefilter("ignore")  # what Pillow thinks of large pictures is said here
+            with open_(file) as image:
+                sizes.of_pictures([image.size], f"{name or file}, {image.size[0]:,} by {image.size[1]:,} pixels,")
+                return pixels(image, size)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged picture can fail in any way
         raise DataError(f"cannot read {name or file}: {error}; mend it, or take it out") from None
 
 

@@ -10,6 +10,7 @@ from shoal.data.bank import Bank
 from shoal.data.dataset import DataError
 from shoal.data.sources import folder, saved, table
 from shoal.data.sources.own import MEMORY, Data
+from shoal.errors import UserError
 
 SAFE = "/{}*, ()[]:;@."  # letters that stay readable in a name
 FOLDERS = ("folder", "hf")  # schemes whose path is one
@@ -55,16 +56,37 @@ def read(name: str) -> Data:
             raise DataError(f"`{key}` in `{name}` is not known; {hint}allowed for {scheme}: {', '.join(keys)}")
     try:
         state = Path(path).stat()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         kind = "folder" if scheme in FOLDERS else "file"
+        why = getattr(error, "strerror", None) or error
         raise DataError(
-            f"cannot read {path}, which `{scheme}:` names: {error.strerror}; name a {kind} that is there, from where "
+            f"cannot read {path}, which `{scheme}:` names: {why}; name a {kind} that is there, from where "
             "the settings file is"
         ) from None
     stamp = state.st_mtime_ns, state.st_size
     if name not in READ or READ[name][0] != stamp:
-        READ[name] = stamp, Data(make(Path(path), **options), name)
+        READ[name] = stamp, Data(made(make, Path(path), options), name)
     return READ[name][1]
+
+
+def made(make: Callable[..., Bank], path: Path, options: dict[str, str]) -> Bank:
+    """The bank of a file or a folder; whatever is wrong with that is a sentence."""
+    try:
+        return make(path, **options)
+    except UserError:
+        raise
+    except MemoryError:
+        raise DataError(f"there is not enough memory to read {path}; make it smaller") from None
+    except (Exception, panic()) as error:  # a damaged file can make its reader fail in any way
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise DataError(f"cannot read {path} ({why}); mend it, or name another") from None
+
+
+def panic() -> type[BaseException]:
+    """What polars raises where its own code fails."""
+    from polars.exceptions import PanicException
+
+    return PanicException
 
 
 def parts(name: str) -> tuple[str, str, dict[str, str]]:
@@ -86,7 +108,10 @@ def beside(name: str, place: Path) -> str:
     """The name with its path from the folder `place`, where a settings file is, if something is there."""
     scheme, _, rest = name.partition(":")
     path, asked, query = rest.partition("?")
-    if scheme == MEMORY or not path or not (place / path).exists():
+    try:
+        if scheme == MEMORY or not path or not (place / path).exists():
+            return name
+    except (OSError, ValueError):  # no file can have such a name
         return name
     return f"{scheme}:{place / path}{asked}{query}"
 
@@ -99,7 +124,11 @@ def placed(name: str) -> str:
         return name
     if not path:
         raise DataError(f"`{name}` names no path; say {scheme}:PATH")
-    return f"{scheme}:{Path(path).expanduser().absolute().as_posix()}{asked}{query}"
+    try:
+        place = Path(path).expanduser().absolute()
+    except (RuntimeError, OSError, ValueError) as error:  # nobody has such a home
+        raise DataError(f"cannot read `{name}`: {error}; say the whole path") from None
+    return f"{scheme}:{place.as_posix()}{asked}{query}"
 
 
 def name_of(scheme: str, path: str | Path, options: dict[str, Any]) -> str:

@@ -83,13 +83,15 @@ class Data:
         return cls(bank_of(dataset, agent, task, time, test, predict))
 
     @classmethod
-    def from_folder(cls, path: str | Path, pattern: str | None = None, size: tuple[int, int] | None = None) -> "Data":
+    def from_folder(
+        cls, path: str | Path, pattern: str | None = None, size: tuple[int, int] | int | None = None
+    ) -> "Data":
         """Data of a folder of pictures, or of `.npy` files with an array each.
 
         `pattern` says what the parts of a path are, below the folder: `{agent}/{split}/{class}/*.png`, where a place
         may be `{class}`, `{agent}`, `{task}`, `{time}` or `{split}` (train or test), and `*` is anything. Without it,
         `{class}/*` and `{split}/{class}/*` are found. All pictures have one size, or are resized to `size`, (height,
-        width). Needs `pip install "shoal[images]"` for all but `.npy`.
+        width) or one number for both. Needs `pip install "shoal[images]"` for all but `.npy`.
 
         >>> import pathlib, tempfile, numpy as np, shoal
         >>> place = pathlib.Path(tempfile.mkdtemp())
@@ -102,6 +104,7 @@ class Data:
         from shoal.data.sources.folder import bank_of
         from shoal.data.sources.names import name_of
 
+        size = (size, size) if isinstance(size, int) else size
         return cls(bank_of(path, pattern, size), name_of("folder", path, {"pattern": pattern, "size": size}))
 
     @classmethod

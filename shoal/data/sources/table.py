@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.data.bank import Bank
+from shoal.data import sizes
+from shoal.data.bank import Bank, Column
 from shoal.data.dataset import DataError
 from shoal.data.sources import arrays
 
@@ -53,14 +54,20 @@ def frame_of(given: Any) -> "pl.DataFrame":
 
     if isinstance(given, (str, Path)):
         path = Path(given)
+        scheme = scheme_of(path)
+        sizes.regular(path)
         try:
-            if scheme_of(path) == "parquet":
-                return pl.read_parquet(path)
+            if scheme == "parquet":
+                sizes.affordable(sizes.of_parquet(path), str(path))
+                return usable(pl.read_parquet(path), path)
+            sizes.affordable(4 * path.stat().st_size, str(path))
             separator = "\t" if path.suffix.lower() == ".tsv" else ","
             return pl.read_csv(path, separator=separator, try_parse_dates=True, infer_schema_length=None)
         except FileNotFoundError:
             raise DataError(f"there is no file {path}; name one that is there") from None
-        except (OSError, pl.exceptions.PolarsError) as error:
+        except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            if isinstance(error, DataError):
+                raise
             why = str(error).partition("\n")[0]
             raise DataError(f"cannot read {path} as a table: {why}; mend it, or name another file") from None
     if isinstance(given, pl.LazyFrame):
@@ -73,6 +80,16 @@ def frame_of(given: Any) -> "pl.DataFrame":
         f"a table is a CSV or Parquet file, or a frame of polars or pandas, got {type(given).__name__}; for arrays use "
         "Data.from_arrays"
     )
+
+
+def usable(frame: "pl.DataFrame", path: Path) -> "pl.DataFrame":
+    """A table whose columns have types that can be computed with."""
+    import polars as pl
+
+    for name, kind in frame.schema.items():
+        if kind in (pl.Int128, pl.Object, pl.Binary, pl.Null):
+            raise DataError(f"the column `{name}` of {path} is {kind}, which nothing here reads; save it as numbers")
+    return frame
 
 
 def series(values: np.ndarray) -> Any:
@@ -114,12 +131,15 @@ def bank_of(
     if not used:
         raise DataError(f"`{name}` has no column to learn from, only {', '.join(frame.columns)}; add some")
     lost(frame, [*used, *labels, *marks.values()], name)
+    for one in dict.fromkeys([*labels, *marks.values(), *onehot]):
+        spelled(frame, one, name)
     y = np.stack([frame[one].to_numpy() for one in labels], 1) if len(labels) > 1 else frame[labels[0]].to_numpy()
     if names:
         y = np.array([names[int(at)] for at in y])
-    x = features(frame, used, onehot, name)
+    read = tuple(Column(one, words_of(frame, one) if one in onehot else None) for one in used)
+    x = features(frame, read, name)
     said = {key: frame[one].to_numpy() for key, one in marks.items()}
-    return arrays.bank_of(name, x, y, **said, predict=predict)
+    return arrays.bank_of(name, x, y, **said, predict=predict, columns=read, wanted=tuple(labels))
 
 
 def there(frame: "pl.DataFrame", column: str, key: str) -> None:
@@ -146,24 +166,41 @@ def lost(frame: "pl.DataFrame", columns: Iterable[str], name: str) -> None:
         )
 
 
-def features(frame: "pl.DataFrame", used: Sequence[str], onehot: Sequence[str], name: str) -> np.ndarray:
-    """What agents read: numbers as they are, and of words in `onehot` a column for each."""
-    wordy = [one for one in used if not (frame[one].dtype.is_numeric() or frame.schema[one] == bool_type())]
-    strange = [one for one in wordy if one not in onehot]
+def spelled(frame: "pl.DataFrame", column: str, name: str) -> None:
+    """Raise for words that would take too much memory as an array: many rows may hold one long word, which a file and
+    a frame have once."""
+    import polars as pl
+
+    kind = frame[column].dtype
+    if kind in (pl.String, pl.Categorical, pl.Enum):
+        longest = max(frame[column].unique().cast(pl.String).str.len_bytes().to_list(), default=0) or 0
+        needed = sizes.of_words(len(frame), longest)
+        sizes.affordable(needed, f"the column `{column}` of `{name}`, {len(frame):,} rows of up to {longest:,} bytes,")
+
+
+def words_of(frame: "pl.DataFrame", column: str) -> tuple[str, ...]:
+    """The different words in a column."""
+    return tuple(np.unique(frame[column].cast(str_type()).to_numpy()).tolist())
+
+
+def features(frame: "pl.DataFrame", columns: Sequence[Column], name: str) -> np.ndarray:
+    """What agents read: numbers as they are, and of a column of words a column of 0 and 1 for each."""
+    plain = [one.name for one in columns if one.words is None]
+    strange = [one for one in plain if not (frame[one].dtype.is_numeric() or frame.schema[one] == bool_type())]
     if strange:
-        plain = [one for one in used if one not in wordy]
-        rest = f"columns={','.join(plain)}" if plain else "columns=..."
+        fine = [one for one in plain if one not in strange]
+        rest = f"columns={','.join(fine)}" if fine else "columns=..."
         raise DataError(
             f"no numbers are in {', '.join(f'`{one}` ({frame.schema[one]})' for one in strange)} of `{name}`; leave "
             f"them out by {rest}, or say onehot={','.join(strange)} for a column of 0 and 1 for each word"
         )
     found = []
-    for one in used:
-        if one in onehot:
-            values = frame[one].cast(str_type()).to_numpy()
-            found.append((values[:, None] == np.unique(values)[None]).astype(np.float64))
+    for one in columns:
+        if one.words is None:
+            found.append(frame[one.name].to_numpy().astype(np.float64)[:, None])
         else:
-            found.append(frame[one].to_numpy().astype(np.float64)[:, None])
+            values = frame[one.name].cast(str_type()).to_numpy()
+            found.append((values[:, None] == np.array(one.words)[None]).astype(np.float64))
     return np.concatenate(found, 1)
 
 

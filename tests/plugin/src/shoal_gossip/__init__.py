@@ -7,8 +7,8 @@ import torch
 from pydantic import Field, PositiveInt
 
 import shoal
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.fleet.world import World
 from shoal.learners.step import Frame
 from shoal.mail.mail import Expected, Mail
 from shoal.mail.post import Post
@@ -53,3 +53,13 @@ def steady(frame: Frame, strength: float = 0.1) -> torch.Tensor:
     for name, old in frame.state.items():
         total = total + (frame.free[name] - old).square().sum()
     return strength * total
+
+
+def murmur(word: str) -> None:
+    """Say something softly."""
+    print(f"psst, {word}")
+
+
+def quiet(model: str, dataset: str, modes: tuple[str, ...], initial: int) -> dict[str, Any]:
+    """Modes act at every third epoch."""
+    return {"tasks": {}, "net": {}, "learner": {}, "sharing": {mode: {"every": 3} for mode in modes}}

@@ -1,0 +1,105 @@
+"""How far our Table 1 agrees with the paper's: what a method gains, in which order methods come, and how near single
+numbers are, each beside what a guess would reach that knows nothing of methods."""
+
+from collections.abc import Iterable
+from itertools import groupby
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.runs.cells import Row
+from shoal_paper.claims import METRICS
+from shoal_paper.overview import CLOSE
+
+
+class Agreement(NamedTuple):
+    """Agreement of two tables of the same cells."""
+
+    gains: int  # how many gains over agents alone were compared
+    correlation: float  # of our gains and the paper's
+    distance: float  # the mean distance of the two
+    guessed: float  # the same if no method gained anything
+    order: float  # Spearman's correlation of the order of methods, the mean over datasets, models and metrics
+
+
+def agreement(rows: Iterable[Row]) -> Agreement | None:
+    """Of our rows with the paper's numbers in them; None if no method but vanilla is there."""
+    gains: list[np.ndarray] = []
+    for _, some in groupby(sorted(rows, key=cell), key=cell):
+        same = list(some)
+        base = next((row for row in same if row["method"] == "vanilla"), None)
+        others = [row for row in same if row["method"] != "vanilla" and row["paper_auc"] is not None]
+        if base is None or len(others) < 2:
+            continue
+        for name in METRICS:
+            both = [(row[name] - base[name], row[f"paper_{name}"] - base[f"paper_{name}"]) for row in others]
+            gains.append(np.array(both).T)
+    if not gains:
+        return None
+    ours, theirs = np.concatenate(gains, axis=1)
+    return Agreement(
+        len(ours),
+        float(np.corrcoef(ours, theirs)[0, 1]),
+        float(np.abs(ours - theirs).mean()),
+        float(np.abs(theirs).mean()),
+        fmean(float(np.corrcoef(ranks(pair[0]), ranks(pair[1]))[0, 1]) for pair in gains),
+    )
+
+
+def cell(row: Row) -> tuple[Any, ...]:
+    return row["dataset"], row["model"]
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """The place of each value among all; equal values have the mean of their places."""
+    return np.array([(values < one).sum() + ((values == one).sum() - 1) / 2 for one in values])
+
+
+def guessed(rows: Iterable[Row]) -> int:
+    """How many of the paper's numbers the mean of its dataset, model and metric is close to, whatever the method."""
+    found = 0
+    for _, some in groupby(sorted(rows, key=cell), key=cell):
+        same = [row for row in some if row["paper_auc"] is not None]
+        for name in METRICS:
+            theirs = [row[f"paper_{name}"] for row in same]
+            found += sum(abs(one - fmean(theirs)) <= CLOSE for one in theirs)
+    return found
+
+
+def brief(rows: Iterable[Row]) -> str:
+    """The same in a line."""
+    found = agreement(rows)
+    return (
+        ""
+        if found is None
+        else (
+            f"what methods gain over agents alone correlates with the paper's gains with r = {found.correlation:.2f} "
+            f"({found.distance:.2f} points apart on the mean, {found.guessed:.2f} if none gained anything)"
+        )
+    )
+
+
+def sentence(rows: Iterable[Row]) -> str:
+    """What agrees, strongest first; nothing, if there is nothing to compare."""
+    rows = list(rows)
+    found = agreement(rows)
+    if found is None:
+        return ""
+    return (
+        f"What methods gain over agents alone agrees with the paper: of {found.gains} gains, ours and the paper's "
+        f"correlate with r = {found.correlation:.2f} and are {found.distance:.2f} points apart on the mean "
+        f"({found.guessed:.2f} if no method gained anything); the order of methods correlates with {found.order:.2f} "
+        f"(Spearman). {lopsided(rows)}"
+    )
+
+
+def lopsided(rows: Iterable[Row]) -> str:
+    """A dataset and model all of whose numbers are on one side of the paper's."""
+    above, count = [], 0
+    for key, some in groupby(sorted(rows, key=cell), key=cell):
+        gaps = [row[name] - row[f"paper_{name}"] for row in some for name in METRICS if row["paper_auc"] is not None]
+        if gaps and min(gaps) > 0:
+            above.append(" ".join(reversed(key)))
+            count += len(gaps)
+    return f"All {count} numbers of {', '.join(above)} are above the paper's; no cause was found. " if above else ""

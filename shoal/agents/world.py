@@ -1,0 +1,604 @@
+"""The world: all that never changes in a run, stacked over lanes."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.agents.engine import THREADS
+from shoal.agents.events import arrivals, first_of
+from shoal.compiled.library import kernel, unsuited
+from shoal.data import Bank
+from shoal.data.scaling import Scaling, scaling
+from shoal.data.scenarios import by_name, even, seen, streams
+from shoal.data.tasks import JOINT, NAMED, Lane, Stream
+from shoal.errors import SettingsError
+from shoal.mail.bundle import Links
+from shoal.mail.terms import Terms, terms
+from shoal.models.contract import Model, Usage, described
+from shoal.models.heads import OPEN, sizes
+from shoal.models.table import build
+from shoal.network.edges import Edge, edges, version
+from shoal.network.weather import Weather
+from shoal.settings.conditions import Interval
+from shoal.settings.groups import Settings
+
+if TYPE_CHECKING:
+    from shoal.learners.batches import Pool
+    from shoal.sharing.contract import Sharing
+
+NAMES = ("train", "validation", "test")
+PAYS = 2  # lanes for which a thread pays, where the kernel takes the steps
+PICKED = 256  # pieces of a world that are kept
+
+
+class Place(NamedTuple):
+    """Where the images of a seed, or of a lane that scales them for itself, are in World.inputs: bank row rows[i] is at
+    first + i."""
+
+    first: int
+    rows: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The train, validation or test images of all tasks of all lanes."""
+
+    rows: Tensor  # int64 [L, T, n] into World.inputs
+    labels: Tensor  # int64 [L, T, n], local
+    sizes: Tensor  # int64 [L, T], on the host: the first so many of the n are real, the rest is padding
+
+    def piece(self, rows: Sequence[int]) -> "Split":
+        at = torch.tensor(rows)
+        return Split(self.rows[at.to(self.rows.device)], self.labels[at.to(self.rows.device)], self.sizes[at])
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Settings, data and model of a set of lanes: those of one kind, among all lanes of a fleet."""
+
+    settings: Settings  # of this kind
+    fleet: Settings  # of all kinds
+    peers: tuple[Lane, ...]  # all lanes of the fleet, those that are here too
+    bank: Bank
+    model: Model
+    lanes: tuple[Lane, ...]
+    streams: tuple[Stream, ...]
+    scales: tuple[Scaling | None, ...]  # how each lane scales what it reads; None: as the bank says for all
+    device: torch.device
+    inputs: Tensor  # [N, ...]: what the model reads, each image once
+    train: Split
+    validation: Split
+    test: Split
+    epoch: int = 0  # since the first task: the graph is as it is then
+
+    def at(self, task: int, epoch: int) -> "World":
+        """This world with the graph that it has when so many epochs of a task are done."""
+        when = version(self.fleet.network, moment(self.settings, task, epoch))
+        if when == self.epoch:
+            return self
+        if when not in self.later:
+            self.later.clear()  # time does not go back
+            self.later[when] = replace(self, epoch=when)
+        return self.later[when]
+
+    @cached_property
+    def later(self) -> "dict[int, World]":
+        """What `at` has found last."""
+        return {}
+
+    @cached_property
+    def taught(self) -> "dict[tuple[int, int], Pool]":
+        """What `shoal.learners.batches.trained` has found, by the first and the last task."""
+        return {}
+
+    @cached_property
+    def most_heard(self) -> int:
+        """How many agents can send to one at the start of a task, at most."""
+        starts = {self.at(task, 0).epoch: task for task in range(self.settings.tasks.count)}
+        found = [Counter(receiver for _, receiver in self.at(task, 0).edges) for task in sorted(starts.values())]
+        return max((max(heard.values(), default=0) for heard in found), default=0)
+
+    @cached_property
+    def even(self) -> bool:
+        """Have all tasks of all lanes the same number of training images, by the settings alone?"""
+        return even(self.settings.tasks)
+
+    @cached_property
+    def ends(self) -> Tensor:
+        """int64 [L], on the host: how many tasks each lane has."""
+        return torch.tensor([stream.end for stream in self.streams])
+
+    @cached_property
+    def far_ends(self) -> dict[Lane, int]:
+        """How many tasks every lane of the fleet has, here or elsewhere."""
+        here = dict(zip(self.lanes, self.ends.tolist(), strict=True))
+        away = [] if self.even else [lane for lane in self.peers if lane not in here]
+        there = zip(away, streams(self.bank, self.fleet, away), strict=True)
+        return dict.fromkeys(self.peers, self.settings.tasks.count) | here | {lane: one.end for lane, one in there}
+
+    @cached_property
+    def arrivals(self) -> np.ndarray:
+        """float64 [L, T]: when each task of each lane comes (shoal/agents/events.py)."""
+        return np.stack([arrivals(self.fleet, lane) for lane in self.lanes])
+
+    @cached_property
+    def begins(self) -> dict[Lane, float]:
+        """When every lane of the fleet begins, here or elsewhere."""
+        return {lane: first_of(self.fleet, lane) for lane in self.peers}
+
+    @cached_property
+    def begun(self) -> float:
+        """When all of them have begun."""
+        return max(self.begins.values())
+
+    @cached_property
+    def validates(self) -> np.ndarray:
+        """Which rows of the bank the validation images of all tasks of all lanes are: int64 [L, T, n], as in
+        `validation`."""
+        found = np.zeros(self.validation.rows.shape, np.int64)
+        for row, stream in enumerate(self.streams):
+            for at, task in enumerate(stream):
+                found[row, at, : len(task.validation)] = task.validation
+        return found
+
+    @cached_property
+    def outputs(self) -> np.ndarray:
+        """Which output stands for each class in each task of each lane, int16 [L, T, classes]; -1: it has no such
+        class."""
+        found = np.full((len(self.lanes), self.settings.tasks.count, len(self.bank.classes)), -1, np.int16)
+        for row, stream in enumerate(self.streams):
+            for at, task in enumerate(stream):
+                found[row, at, list(task.classes)] = [task.outputs.index(one) for one in task.classes]
+        return found
+
+    @cached_property
+    def open(self) -> Tensor:
+        """Which outputs of each task's head have a class, bool [L, T, K]; where they stand for all classes of the
+        data, those of the task."""
+        _, outputs = sizes(self.settings, self.bank)
+        named = by_name(self.settings.tasks)
+        found = torch.zeros(len(self.lanes), self.settings.tasks.count, outputs, dtype=torch.bool)
+        for row, stream in enumerate(self.streams):
+            for at, task in enumerate(stream):
+                known = np.unique(task.labels(self.bank, task.train)) if named else np.arange(len(task.classes))
+                found[row, at, torch.from_numpy(known)] = True
+        return found.to(self.device)
+
+    def opened(self, task: int) -> Usage:
+        """Which outputs count by the time of a task; nothing, where all do."""
+        tasks = self.settings.tasks
+        named = by_name(tasks)
+        if self.bank.targets is not None or (self.even and not named):
+            return {}
+        if not named:
+            return {OPEN: self.open}
+        if tasks.heads == "one" or tasks.outputs == "all":
+            return {}
+        until = max(task, tasks.initial - 1)  # the initial tasks are learned together
+        return {OPEN: self.open[:, : until + 1].any(1, keepdim=True).expand_as(self.open)}
+
+    def usage(self, kept: Mapping[str, Tensor], task: int) -> Usage:
+        """How all lanes use their nets by the time of a task; `kept` is what their models keep."""
+        return {**self.model.usage(kept, task), **self.opened(task)}
+
+    @property
+    def engine(self) -> str:
+        """What maps the functions of one agent over lanes: `vmap` makes one kernel of all, `loop` takes one by one."""
+        chosen = self.settings.machine.engine
+        if chosen != "auto":
+            return chosen
+        return self.model.engine if self.device.type == "cpu" or self.model.bound else "vmap"
+
+    @cached_property
+    def uncompiled(self) -> str:
+        """Why torch takes the steps, and not the compiled kernel; empty: the kernel does."""
+        engine = "" if self.engine == "vmap" else f"it takes the place of the engine vmap, and not of {self.engine}"
+        return self.unread or engine
+
+    @cached_property
+    def unread(self) -> str:
+        """Why torch reads trained nets, and not the compiled kernel; empty: the kernel does. It reads one lane after
+        the other, so it does not matter how the engine maps them."""
+        if self.settings.machine.kernel == "torch":
+            return "machine.kernel says so"
+        return unsuited(self.model, self.device.type) or ("" if kernel().library else kernel().about)
+
+    @cached_property
+    def compiled(self) -> bool:
+        """Does the compiled kernel take the steps?"""
+        return not self.uncompiled
+
+    @property
+    def kernel(self) -> str:
+        """What takes the steps and reads trained nets, as far as last bits depend on it."""
+        if self.unread:
+            return "torch"
+        return f"compiled by {kernel().about}" if self.compiled else f"torch, read by what {kernel().about} compiled"
+
+    @cached_property
+    def about(self) -> str:
+        """What its model is and what runs it, in a sentence."""
+        steps = f"are {self.kernel}" if self.compiled else f"go through torch: {self.uncompiled}"
+        return f"{described(self.model, self.settings.model, self.engine)}; its steps {steps}"
+
+    @cached_property
+    def row(self) -> dict[Lane, int]:
+        """Where each lane is in the stack."""
+        return {lane: row for row, lane in enumerate(self.lanes)}
+
+    @cached_property
+    def places(self) -> dict[Lane, int]:
+        """Where each lane of the fleet is among all of them."""
+        return {lane: at for at, lane in enumerate(self.peers)}
+
+    @cached_property
+    def spots(self) -> np.ndarray:
+        """The place of every lane that is here among all lanes of the fleet: int64 [L]."""
+        return np.array([self.places[lane] for lane in self.lanes], np.int64)
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """The row here of every lane of the fleet, by its place; -1: it is elsewhere. int64 [peers]."""
+        found = np.full(len(self.peers), -1)
+        found[self.spots] = np.arange(len(self.spots))
+        return found
+
+    @cached_property
+    def agents(self) -> dict[int, Settings]:
+        """The settings of every agent of the fleet."""
+        kinds = ((self.fleet.of(name), agents) for name, agents in self.fleet.members().items())
+        return {agent: settings for settings, agents in kinds for agent in agents}
+
+    def of(self, lane: Lane) -> Settings:
+        """The settings of a lane, here or elsewhere in the fleet."""
+        return self.agents[lane.agent]
+
+    @cached_property
+    def edges(self) -> dict[tuple[Lane, Lane], Edge]:
+        """The directed edges, by (sender, receiver), between all lanes of the fleet. Seeds never meet."""
+        seeds, there = sorted({lane.seed for lane in self.peers}), set(self.peers)
+        network, agents = self.fleet.network, self.fleet.agents
+        every = ((seed, edge) for seed in seeds for edge in edges(network, agents, seed, self.epoch))
+        ends = ((Lane(seed, edge.sender), Lane(seed, edge.receiver), edge) for seed, edge in every)
+        return {(a, b): edge for a, b, edge in ends if a in there and b in there}
+
+    @cached_property
+    def receivers(self) -> dict[Lane, list[Lane]]:
+        """Whom each lane can send to."""
+        found: dict[Lane, list[Lane]] = {}
+        for sender, receiver in self.edges:
+            found.setdefault(sender, []).append(receiver)
+        return found
+
+    def neighbours(self, mode: "Sharing") -> dict[Lane, list[Lane]]:
+        """Whom each lane that is here can send to by a mode."""
+        if mode not in self.ways:
+            self.ways[mode] = {
+                lane: [other for other in self.receivers.get(lane, []) if mode.uses(self, lane, other)]
+                for lane in self.lanes
+            }
+        return self.ways[mode]
+
+    @cached_property
+    def ways(self) -> "dict[Sharing, dict[Lane, list[Lane]]]":
+        """What `neighbours` has found."""
+        return {}
+
+    def links(self, mode: "Sharing") -> Links:
+        """The edges from each lane that is here to its `neighbours` by a mode, as arrays."""
+        if mode not in self.arrays:
+            place = self.places
+            pairs = [(place[lane], place[other]) for lane, others in self.neighbours(mode).items() for other in others]
+            found = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
+            self.arrays[mode] = Links(self.peers, *found)
+        return self.arrays[mode]
+
+    @cached_property
+    def arrays(self) -> "dict[Sharing, Links]":
+        """What `links` has found."""
+        return {}
+
+    def terms(self, sender: Lane, receiver: Lane) -> Terms | None:
+        """What may leave over an edge; None: anything."""
+        if not self.fleet.policy:
+            return None
+        ends = sender.agent, receiver.agent
+        if ends not in self.agreed:
+            self.agreed[ends] = terms(self.fleet, self.bank, *ends)
+        return self.agreed[ends]
+
+    @cached_property
+    def agreed(self) -> dict[tuple[int, int], Terms | None]:
+        """What `terms` has found."""
+        return {}
+
+    @cached_property
+    def free(self) -> bool:
+        """Has no edge a limit?"""
+        return all(edge.budget is None and edge.every == 1 for edge in self.edges.values())
+
+    @cached_property
+    def prompt(self) -> bool:
+        """Does all mail that comes at all come at once?"""
+        waits = self.fleet.presence.mail == "waits" and bool(self.gaps)
+        return not waits and all(edge.delay == 0 for edge in self.edges.values())
+
+    def weather(self, mode: "Sharing") -> Weather:
+        """What becomes of mail over each of the `links` of a mode."""
+        if mode not in self.skies:
+            links = self.links(mode)
+            ends = ((self.peers[a], self.peers[b]) for a, b in zip(links.senders, links.receivers, strict=True))
+            self.skies[mode] = Weather([(a.seed, self.edges[a, b]) for a, b in ends])
+        return self.skies[mode]
+
+    @cached_property
+    def skies(self) -> "dict[Sharing, Weather]":
+        """What `weather` has found."""
+        return {}
+
+    @cached_property
+    def gaps(self) -> dict[int, tuple[Interval, ...]]:
+        """When each agent of the fleet is absent, if it ever is."""
+        return self.fleet.presence.away(self.settings.learner.epochs)
+
+    def absent(self, when: int) -> frozenset[Lane]:
+        """The lanes of the fleet that are absent in an epoch since the first task."""
+        if not self.gaps:
+            return frozenset()
+        away = {agent for agent, gaps in self.gaps.items() if any(first <= when < last for first, last in gaps)}
+        return frozenset(lane for lane in self.peers if lane.agent in away)
+
+    def back(self, lane: Lane, when: int) -> int:
+        """The first epoch from `when` on in which a lane is there; NEVER: it does not come back."""
+        return next((last for first, last in self.gaps.get(lane.agent, ()) if first <= when < last), when)
+
+    def missed(self, task: int) -> list[int]:
+        """The rows here of lanes that are absent for a whole task. Joint agents never are."""
+        epochs = self.settings.learner.epochs
+        spans = (task * epochs, (task + 1) * epochs)
+        away = {
+            agent
+            for agent, gaps in self.gaps.items()
+            if any(first <= spans[0] and spans[1] <= last for first, last in gaps)
+        }
+        return [row for row, lane in enumerate(self.lanes) if lane.agent in away]
+
+    @cached_property
+    def instant(self) -> bool:
+        """Is all mail there as soon as it is sent, by all edges?"""
+        return all(edge.bandwidth is None and not edge.latency for edge in self.edges.values())
+
+    def images(self, rows: np.ndarray) -> Tensor:
+        """Raw images of the bank, as they are sent: bytes or floats [n, ...]."""
+        return torch.from_numpy(self.bank.take(rows))
+
+    def encode(self, images: Tensor, lane: Lane) -> Tensor:
+        """What the model of a lane that is here reads of raw images."""
+        raw, scale = images.cpu().numpy(), self.scales[self.row[lane]]
+        seen = raw if scale is None else scale.apply(raw)
+        return self.model.encode(seen, self.bank.peak, lane.seed).to(self.device)
+
+    @cached_property
+    def pieces(self) -> tuple["World", ...]:
+        """The lanes in as many pieces as threads pay for: convolutions need a lane each, small matrices many."""
+        least = PAYS if self.compiled else self.model.least
+        count = min(self.settings.machine.threads or THREADS, max(1, len(self.lanes) // least))
+        if count == 1 or self.device.type != "cpu":
+            return (self,)
+        bounds = [len(self.lanes) * i // count for i in range(count + 1)]
+        return tuple(self.piece(range(*pair)) for pair in pairwise(bounds))
+
+    def piece(self, rows: Sequence[int]) -> "World":
+        """The same world with the lanes in some rows, a lane as often as its row; it shares the images."""
+        return replace(
+            self,
+            lanes=tuple(self.lanes[row] for row in rows),
+            streams=tuple(self.streams[row] for row in rows),
+            scales=tuple(self.scales[row] for row in rows),
+            train=self.train.piece(rows),
+            validation=self.validation.piece(rows),
+            test=self.test.piece(rows),
+        )
+
+    def some(self, rows: Sequence[int]) -> "World":
+        """The piece with the lanes in some rows, which knows of links what the whole does; it is made once, as long as
+        there are few of them."""
+        if len(rows) == len(self.lanes):
+            return self
+        name = tuple(rows)
+        if name not in self.picked:
+            if len(self.picked) >= PICKED:
+                self.picked.clear()
+            found = self.piece(rows)
+            shared = (
+                "places",
+                "edges",
+                "receivers",
+                "agents",
+                "begins",
+                "begun",
+                "far_ends",
+                "free",
+                "instant",
+                "even",
+            )
+            vars(found).update({name: getattr(self, name) for name in shared})
+            self.picked[name] = found
+        return self.picked[name]
+
+    @cached_property
+    def picked(self) -> "dict[tuple[int, ...], World]":
+        """What `some` has made."""
+        return {}
+
+
+def moment(settings: Settings, task: int, epoch: int) -> int:
+    """The epoch that comes next in a task or, at its end, that has just passed, since the first task: what links and
+    agents are like then is what they are like when so many epochs of the task are done."""
+    epochs = settings.learner.epochs
+    return task * epochs + min(epoch, epochs - 1)
+
+
+def lanes_of(settings: Settings) -> tuple[Lane, ...]:
+    """All agents of all seeds; the agents of a seed are neighbours in the stack."""
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    return tuple(Lane(seed, agent) for seed in seeds for agent in range(settings.agents))
+
+
+def joint_lanes(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
+    """The joint agent of every seed, which learns a common start."""
+    return tuple(Lane(seed, JOINT) for seed in sorted({lane.seed for lane in lanes}))
+
+
+def streams_of(fleet: Sequence[World]) -> dict[Lane, Stream]:
+    """The stream of every lane of a fleet, in their order."""
+    found = {lane: stream for world in fleet for lane, stream in zip(world.lanes, world.streams, strict=True)}
+    return dict(sorted(found.items()))
+
+
+def worlds(
+    settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None, peers: Sequence[Lane] | None = None
+) -> tuple[World, ...]:
+    """A world for each kind of agents, with its part of `lanes` (all of the settings' lanes if not given), among
+    `peers` (these lanes alone, if not given)."""
+    everybody = lanes is None
+    lanes = tuple(lanes_of(settings) if lanes is None else lanes)
+    peers = lanes if peers is None else tuple(peers)
+    found = []
+    for name, agents in settings.members().items():
+        part = [lane for lane in lanes if lane.agent in agents]
+        if part:
+            found.append(replace(world(settings.of(name), bank, part), fleet=settings, peers=peers))
+    most = max(int(one.ends.max()) for one in found)
+    if everybody and most < settings.tasks.count:
+        raise SettingsError(
+            f"no agent has more than {most} tasks in `{bank.name}`, but tasks.count is {settings.tasks.count}; say "
+            f"tasks.count={most}"
+        )
+    return tuple(found)
+
+
+def world(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -> World:
+    """The world of `lanes` (all of the settings' lanes if not given), all of one kind."""
+    if settings.kinds:
+        raise ValueError("agents of several kinds have a world for each kind; use `worlds`")
+    lanes = tuple(lanes_of(settings) if lanes is None else lanes)
+    device, bank = device_of(settings), seen(bank, settings)
+    model = build(settings, bank)
+    drawn = streams(bank, settings, lanes)
+    aims = [judged(settings, stream) for stream in drawn]
+    scales = scaled(bank, aims)
+    inputs, places = read(bank, model, lanes, drawn, scales)
+    mine = [places[reader(lane, scale)] for lane, scale in zip(lanes, scales, strict=True)]
+    train, validation, test = (split(bank, name, lanes, drawn, mine, device, aims) for name in NAMES)
+    place = bank, model, lanes, drawn, scales, device, inputs.to(device)
+    made = World(settings, settings, lanes, *place, train, validation, test)
+    if settings.machine.kernel == "compiled" and made.uncompiled:
+        raise SettingsError(
+            f'machine.kernel = "compiled" cannot be, because {made.uncompiled}; say machine.kernel=auto'
+        )
+    return made
+
+
+def scaled(bank: Bank, streams: Sequence[Stream]) -> tuple[Scaling | None, ...]:
+    """How each lane scales what it reads, by its own training rows; None: as the bank says for all."""
+    if bank.scale != "standard":
+        return (None,) * len(streams)
+    return tuple(scaling(bank, np.unique(np.concatenate([task.train for task in stream]))) for stream in streams)
+
+
+def reader(lane: Lane, scale: Scaling | None) -> Lane:
+    """Whose eyes a lane reads with: those of its seed, or its own."""
+    return Lane(lane.seed, JOINT) if scale is None else lane
+
+
+def read(
+    bank: Bank, model: Model, lanes: Sequence[Lane], drawn: Sequence[Stream], scales: Sequence[Scaling | None]
+) -> tuple[Tensor, dict[Lane, Place]]:
+    """What the model reads, each image once, and where the images of a lane are. Lanes of a seed share what they read
+    alike, and seeds what does not depend on the seed."""
+    met: dict[Lane, list[np.ndarray]] = {}
+    for lane, stream, scale in zip(lanes, drawn, scales, strict=True):
+        met.setdefault(reader(lane, scale), []).extend(getattr(task, name) for task in stream for name in NAMES)
+    used = {who: np.unique(np.concatenate(rows)) for who, rows in met.items()}
+    if not model.seeded and bank.scale != "standard":
+        together = np.unique(np.concatenate(list(used.values())))
+        return model.encode(bank.take(together), bank.peak, 0), dict.fromkeys(used, Place(0, together))
+    how = {reader(lane, scale): scale for lane, scale in zip(lanes, scales, strict=True)}
+    parts, places, first = [], {}, 0
+    for who, rows in used.items():
+        scale = how[who]
+        seen = bank.take(rows) if scale is None else scale.apply(bank.take(rows))
+        parts.append(model.encode(seen, bank.peak, who.seed))
+        places[who] = Place(first, rows)
+        first += len(rows)
+    return torch.cat(parts), places
+
+
+def split(
+    bank: Bank,
+    name: str,
+    lanes: Sequence[Lane],
+    drawn: Sequence[Stream],
+    places: Sequence[Place],
+    device: torch.device,
+    aims: Sequence[Stream],
+) -> Split:
+    """The images `name` of all tasks, padded to the longest; numbers to predict are scaled by the tasks in `aims`."""
+    held = [[getattr(task, name) for task in stream] for stream in drawn]
+    counts = torch.tensor([[len(rows) for rows in stream] for stream in held])
+    shape = (*counts.shape, int(counts.max()))
+    rows = np.zeros(shape, np.int64)
+    labels = (
+        np.zeros(shape, np.int64) if bank.targets is None else np.zeros((*shape, bank.targets.shape[1]), np.float32)
+    )
+    for i, (stream, (first, known)) in enumerate(zip(drawn, places, strict=True)):
+        for t, task in enumerate(stream):
+            n = len(held[i][t])
+            rows[i, t, :n] = first + np.searchsorted(known, held[i][t])
+            labels[i, t, :n] = (
+                task.labels(bank, held[i][t]) if bank.targets is None else targets(bank, aims[i], held[i][t])
+            )
+    return Split(torch.from_numpy(rows).to(device), torch.from_numpy(labels).to(device), counts)
+
+
+def judged(settings: Settings, stream: Stream) -> Stream:
+    """The tasks whose rows say how a lane scales: all, or the initial ones where the data names its tasks, for then
+    more may come later."""
+    return stream[: settings.tasks.initial] if settings.tasks.scenario == NAMED else stream
+
+
+def targets(bank: Bank, stream: Stream, rows: np.ndarray) -> np.ndarray:
+    """What a lane predicts for some rows, in its own unit."""
+    assert bank.targets is not None
+    shift, spread = units(bank, stream)
+    found: np.ndarray = ((bank.targets[bank.base(rows)] - shift) / spread).astype(np.float32)
+    return found
+
+
+def units(bank: Bank, stream: Stream) -> tuple[np.ndarray, np.ndarray]:
+    """By how much a lane moves and stretches the numbers that it predicts, [D] each: the mean and spread of its own
+    training rows; what is the same in all of them is moved only."""
+    assert bank.targets is not None
+    own = bank.targets[bank.base(np.unique(np.concatenate([task.train for task in stream])))].astype(np.float64)
+    constant = (own == own[0]).all(0)
+    return np.where(constant, own[0], own.mean(0)), np.where(constant, 1, own.std(0))
+
+
+def device_of(settings: Settings) -> torch.device:
+    """The device the settings name, if this machine has it."""
+    name = settings.machine.device
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        have = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        raise SettingsError(f"machine.device = {name!r} is not on this machine; it has: {', '.join(have)}") from None
+    return device

@@ -1,0 +1,85 @@
+"""Loading the kernel that was built for this machine's instructions."""
+
+import ctypes
+import os
+from functools import cache
+from typing import NamedTuple
+
+from shoal.compiled import layout
+from shoal.compiled.build import digest, file_of, instruction_sets
+from shoal.models.contract import Model
+from shoal.models.mlp import Linear
+from shoal.models.modular import Modular
+from shoal.models.monolithic import Monolithic
+
+MOST = "SHOAL_INSTRUCTIONS"  # the most that is used of what the machine has, as a cluster of several kinds needs it
+AGAIN = "with a C compiler, `python -m shoal.compiled.build` builds it"
+
+
+class Kernel(NamedTuple):
+    """The kernel, or why there is none."""
+
+    library: ctypes.CDLL | None
+    about: str  # who compiled it for which instructions, or what is missing
+
+
+@cache
+def kernel() -> Kernel:
+    """The kernel for the best instructions that this machine has; it is loaded once, and never compiled here."""
+    names = list(instruction_sets())
+    most = os.environ.get(MOST, names[-1])
+    if most not in names:
+        return Kernel(None, f"{MOST} is `{most}`, which is none of {', '.join(names)}")
+    try:
+        level = min(opened(names[0]).shoal_level(), names.index(most))
+        library = opened(names[level])
+    except (OSError, ValueError) as error:
+        return Kernel(None, str(error))
+    return Kernel(library, f"{library.shoal_compiler().decode()} for {names[level]}")
+
+
+def opened(name: str) -> ctypes.CDLL:
+    """The kernel for a set of instructions, if it is that of this source and its structures are as large as ours."""
+    file = file_of(name)
+    if not file.is_file():
+        raise OSError(f"the kernel is not built here; {AGAIN}")
+    try:
+        library = ctypes.CDLL(str(file))
+        declare(library)
+    except (OSError, AttributeError) as error:
+        raise OSError(f"the kernel in {file} cannot be loaded ({error}); {AGAIN} anew") from None
+    if (said := library.shoal_source().decode()) != digest():
+        raise ValueError(f"the kernel in {file} is of another source ({said[:8]}, not {digest()[:8]}); {AGAIN} anew")
+    sizes = [library.shoal_size(at) for at in range(len(layout.STRUCTURES))]
+    if sizes != list(layout.STRUCTURES.values()):
+        own = list(layout.STRUCTURES.items())
+        raise ValueError(f"the structures of the kernel in {file} have {sizes} bytes, and not those of {own}; {AGAIN}")
+    return library
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Say what the functions of the kernel take and give."""
+    number, place, word = ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
+    functions = {
+        "shoal_source": (word, []),
+        "shoal_compiler": (word, []),
+        "shoal_level": (ctypes.c_int, []),
+        "shoal_size": (number, [number]),
+        "shoal_means": (None, [place, place, number, number, number, place]),
+        "shoal_steps": (ctypes.c_int, [place, place, number, ctypes.c_int, number]),
+        "shoal_answers": (ctypes.c_int, [place, number]),
+        "shoal_orders": (ctypes.c_int, [place, place, number, number, ctypes.c_int, place, place]),
+        "shoal_nearest": (ctypes.c_int, [place, number, number, number, place, number, place, place]),
+    }
+    for name, (gives, takes) in functions.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = gives, takes
+
+
+def unsuited(model: Model, device: str) -> str:
+    """Why the kernel does not know such nets; empty: it does."""
+    if device != "cpu":
+        return f"the device is {device}, and it runs on cpu alone"
+    if not isinstance(model, Monolithic | Modular) or not isinstance(model.block, Linear):
+        return "it knows MLPs alone"
+    return ""

@@ -1,0 +1,100 @@
+"""What learners and modes add to every step: one kind of value, a pair of functions, composed in order as in Optax."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import Tensor
+
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
+from shoal.learners.step import Frame, Part, Step, Tensors, Term
+
+if TYPE_CHECKING:
+    from shoal.learners.contract import Learner
+    from shoal.sharing.contract import Sharing
+
+
+class Addition(NamedTuple):
+    """What one learner or mode makes of every step.
+
+    `init` gives what it has to say where such a step is taken, or None as long as it is nothing; `update` gives the
+    step with that: another term in the loss, another change of gradients, units that stand still.
+    """
+
+    init: Callable[[World, Stack, Step], Any]
+    update: Callable[[Step, Any], Step]
+
+
+Acts = Callable[[World, Stack, Mapping[str, Part]], bool]
+
+
+def penalised(
+    owner: str, acts: Acts, penalty: Callable[[Frame], Tensor], pull: Callable[[Frame], Tensors] | None = None
+) -> Addition:
+    """A `penalty` is added to one agent's loss, by what is kept under the name of its owner, where `acts` says so.
+
+    If its gradient with respect to some of what trains, or to the first units of it, can be written down (of the rest
+    it is zero), that is its `pull`: a step then does without autograd. It may read what trains, the batch and its
+    state.
+    """
+
+    def init(world: World, stack: Stack, step: Step) -> Term | None:
+        return Term(owner, penalty, pull, dict(stack.of(owner))) if acts(world, stack, step.parts) else None
+
+    def update(step: Step, term: Term) -> Step:
+        return step._replace(terms=(*step.terms, term))
+
+    return Addition(init, update)
+
+
+def bending(bends: Callable[[World, Stack, Mapping[str, Part], Tensors], Tensors]) -> Addition:
+    """`bends` makes other gradients of those that were found, of all lanes."""
+
+    def init(world: World, stack: Stack, step: Step) -> Callable[[Tensors], Tensors]:
+        return lambda found: bends(world, stack, step.parts, found)
+
+    def update(step: Step, change: Callable[[Tensors], Tensors]) -> Step:
+        return step._replace(changes=(*step.changes, change))
+
+    return Addition(init, update)
+
+
+def resting(rests: Callable[[World, Stack, Mapping[str, Part]], Tensors]) -> Addition:
+    """`rests` says which units of the parts stand still, bool [L, units]."""
+
+    def init(world: World, stack: Stack, step: Step) -> Tensors | None:
+        return rests(world, stack, step.parts) or None
+
+    return Addition(init, Step.resting)
+
+
+def additions_of(world: World) -> list[Addition]:
+    """All that is added in a world: by the learner, then by its modes in their order."""
+    both: tuple[Learner | Sharing, ...] = (world.settings.learner, *world.settings.sharing)
+    return [addition for one in both for addition in one.additions()]
+
+
+def composed(world: World, stack: Stack, step: Step, additions: Sequence[Addition]) -> Step:
+    """A step with all that is added to it by now; the same, if that is nothing."""
+    for addition in additions:
+        if (state := addition.init(world, stack, step)) is not None:
+            step = addition.update(step, state)
+    return step
+
+
+def tangent(frame: Frame, pull: Tensors) -> Tensor:
+    """A penalty with such a gradient, as far as a step can tell."""
+    each_ = ((frame.free[name][: len(one)] * one.detach()).sum() for name, one in pull.items())
+    return sum(each_, frame.batch.weight.new_zeros(()))
+
+
+def trains_body(world: World, parts: Mapping[str, Part]) -> bool:
+    """Is all that agents have in common trained? Where it is frozen there is nothing to hold back."""
+    return all(name in parts and parts[name][0].start == 0 for name in world.model.body)
+
+
+def common_units(world: World) -> dict[str, int]:
+    """How many units of which tensors all tasks of an agent use: what agents have in common and, if there is one head
+    for all tasks, that too."""
+    one = world.settings.tasks.heads != "task"
+    return {**world.model.body, **(dict.fromkeys(world.model.heads, 1) if one else {})}

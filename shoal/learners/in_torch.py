@@ -1,0 +1,205 @@
+"""The backend that takes steps by torch: gradients by hand where the model can, or by autograd; and what both backends
+do between a gradient and Adam."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from shoal.agents.engine import each
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
+from shoal.learners.adam import adam, sgd
+from shoal.learners.additions import additions_of, composed
+from shoal.learners.batches import Batch
+from shoal.learners.loss import errors, pull
+from shoal.learners.step import (
+    Frame,
+    Part,
+    Step,
+    Tensors,
+    Term,
+    count_steps,
+    read,
+    read_parts,
+    together,
+    unwritten,
+    used,
+)
+from shoal.models import dropout, heads
+from shoal.models.contract import Forth, Model, Usage
+from shoal.own_code import running
+
+
+class Backend(Protocol):
+    """What takes the steps of the lanes of a stack."""
+
+    world: World
+    stack: Stack
+
+    def take(self, step: Step) -> None:
+        """One step with all that is added to it, now or at the end."""
+
+    def finish(self) -> None:
+        """All steps are told; take those that are not yet."""
+
+    def losses(self, step: Step) -> Tensors | None:
+        """Every lane's gradients of its loss alone, without autograd; None, where there is no such way."""
+
+    def adam(self, step: Step, gradients: Tensors) -> None:
+        """One masked Adam step with such gradients."""
+
+
+class InTorch:
+    """Steps by torch, one after the other."""
+
+    def __init__(self, world: World, stack: Stack) -> None:
+        self.world, self.stack, self.additions = world, stack, additions_of(world)
+
+    def take(self, step: Step) -> None:
+        moved(self, composed(self.world, self.stack, step, self.additions))
+
+    def finish(self) -> None:
+        pass
+
+    def losses(self, step: Step) -> Tensors | None:
+        return by_hand(self.world, self.stack, step)
+
+    def adam(self, step: Step, gradients: Tensors) -> None:
+        adam(self.world, self.stack, step.parts, gradients, step.active)
+
+
+def moved(by: Backend, step: Step) -> None:
+    """Take one step as it is, now: a gradient, what is made of it, and Adam or plain SGD."""
+    world, stack = by.world, by.stack
+    step = step._replace(batch=step.images)  # picked out once
+    if step.present:
+        there, active = used(world, stack, step), step.active or {}
+        heads_ = {name: there & active.get(name, there) for name in world.model.heads}
+        step = step._replace(active={**active, **heads_})
+    # A lane without an image in this batch takes no step at all.
+    busy = step.images.weight.any(1)
+    count_steps(stack, [busy])
+    with unwritten(stack, ~busy):
+        found = gradients(by, step)
+        for change in step.changes:
+            found = change(found)
+    if not busy.all():
+        step = step.resting({name: ~busy[:, None].expand(one.shape[:2]) for name, one in found.items()})
+    if world.settings.learner.optimiser == "adam":
+        by.adam(step, found)
+    else:
+        sgd(world, stack, step.parts, found, step.active)
+
+
+def gradients(by: Backend, step: Step) -> Tensors:
+    """Every lane's gradients of its objective: of the loss as the backend finds them, and of what the terms of the step
+    add to it as they write it down, or by autograd."""
+    world, stack, batch = by.world, by.stack, step.images
+    found = by.losses(step)
+    if found is not None:
+        for term in step.terms:
+            if term.pull is not None:
+                add_pull(world.model, term.pull, read_parts(stack, step.parts), batch, term.state, found)
+        step = step._replace(terms=tuple(term for term in step.terms if term.pull is None))
+        if not step.terms:
+            return found
+    function = partial(objective, world.model, step, world.engine == "loop", found is None)
+    arguments = batch, dropout.drawn(step.usage), [term.state for term in step.terms]
+    more = autograd(world, stack, function, arguments, step.parts, step.cuts)
+    return more if found is None else {name: found[name].add_(more[name]) for name in step.parts}
+
+
+def add_pull(
+    model: Model, pull: Callable[[Frame], Tensors], free: Tensors, batch: Batch, state: Tensors, found: Tensors
+) -> None:
+    """Add to every lane's gradients those of what a learner or a mode adds to its loss."""
+
+    def of_one(free: Tensors, batch: Batch, state: Tensors) -> Tensors:
+        return pull(Frame(model, dict(free), free, {}, batch, state))
+
+    for name, more in torch.func.vmap(of_one)(free, batch, state).items():
+        found[name][:, : more.shape[1]] += more
+
+
+@torch.no_grad()
+def by_hand(world: World, stack: Stack, step: Step) -> Tensors | None:
+    """Every lane's gradients of its loss, without autograd; None, where the model has no such way."""
+    step = step._replace(usage=dropout.drawn(step.usage))
+    way, batch = forth(world, stack, step), step.images
+    if way is None:
+        return None
+    known, _ = heads.parted(step.usage)
+    share = batch.weight / batch.weight.sum(1, keepdim=True).clamp(min=1)
+    logits = heads.all_closed(way.logits, known, batch.task if step.task is None else step.task)
+    return way.back(pull(logits, batch.y, share))
+
+
+@torch.no_grad()
+def forth(world: World, stack: Stack, step: Step) -> Forth | None:
+    """All lanes' logits and the way back by hand; None, where the model has no such way."""
+    way = getattr(world.model, "by_hand", None) if world.engine == "vmap" else None
+    if way is None:
+        return None
+    _, usage = heads.parted(step.usage)
+    batch = step.images
+    task = batch.task if step.task is None else step.task
+    found: Forth | None = way(read(stack, step.cuts), batch.x, task, step.parts, **usage)
+    return found
+
+
+def objective(
+    model: Model,
+    step: Step,
+    trim: bool,
+    whole: bool,
+    free: Tensors,
+    fixed: Tensors,
+    batch: Batch,
+    usage: Usage,
+    states: Sequence[Tensors],
+) -> Tensor:
+    """One agent's mean loss over the real images of a batch of one task, or of each image's own, and what the terms of
+    a step add to it; or, unless `whole`, that alone. Only `free`, the parts of its parameters, has gradients.
+
+    `trim` leaves out what is not computed, which only an engine can that takes lanes one by one.
+    """
+    params = together(model, step.parts, free, fixed)
+    known, usage = heads.parted(usage)
+    if trim:
+        params, usage = model.trimmed(params, usage, step.task)
+    total = batch.weight.new_zeros(())
+    if whole:
+        which = batch.task if step.task is None else step.task
+        logits = heads.closed(model.logits(params, batch.x, which, training=True, **usage), known, which)
+        total = (errors(logits, batch.y) * batch.weight).sum() / batch.weight.sum().clamp(min=1)
+    for term, state in zip(step.terms, states, strict=True):
+        total = total + added(term, Frame(model, params, free, usage, batch, state, known))
+    return total
+
+
+def added(term: Term, frame: Frame) -> Tensor | float:
+    """What is added to one agent's loss: one number."""
+    with running(getattr(term.penalty, "__self__", term.penalty), f"the penalty of `{term.owner}`"):
+        found: Any = term.penalty(frame)
+        if isinstance(found, (int, float)) or (isinstance(found, Tensor) and found.ndim == 0):
+            return found
+        got = f"a tensor of shape {list(found.shape)}" if isinstance(found, Tensor) else repr(found)
+        raise TypeError(f"it returns {got}, and one number is needed")
+
+
+def autograd(
+    world: World,
+    stack: Stack,
+    function: Callable[..., Tensor],
+    arguments: tuple[object, ...],
+    parts: Mapping[str, Part],
+    cuts: Mapping[str, Part],
+) -> Tensors:
+    """Every lane's gradients of a one-agent `function(free, fixed, *arguments)` with respect to the `parts`."""
+    free = {name: one.detach().requires_grad_() for name, one in read_parts(stack, parts).items()}
+    losses = each(function, world.engine)(free, read(stack, cuts), *arguments)
+    found = torch.autograd.grad(losses.sum(), list(free.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(parts, found, strict=True))

@@ -1,0 +1,82 @@
+"""Letters: what mail of a mode looks like, declared once as data.
+
+From the declaration follow what a receiver accepts, what a policy may forbid, what mail will cost, and how it is cut to
+what a link still carries: the items of a letter are in order of worth, and the post leaves out the last ones.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+
+from shoal.data.bank import Bank
+from shoal.mail.mail import Expected
+from shoal.weakly import weakly
+
+if TYPE_CHECKING:
+    from shoal.agents.world import World
+
+# What a tensor of a letter holds: images (given as rows of the bank), classes as the data counts them, or what a
+# function of the receiver's world says.
+Field = Literal["rows", "classes"] | Expected | Callable[["World"], Expected]
+
+
+@dataclass(frozen=True)
+class Letter:
+    """Mail of one kind: its tensors by name, each with an item in every row unless it is of a fixed size, and how many
+    items there are at most."""
+
+    fields: Mapping[str, Field]
+    most: int | Callable[["World"], int]
+    holds: tuple[str, ...]  # what it holds, in the words that policies know (`CONTENTS`)
+    classes: str = ""  # the tensor that says of which class each item is
+    share: int = 1  # it may take one part of so many of what a link still carries
+    leaves: str = ""  # a kind of letter, the largest of which a link must carry beside it
+    least: int = 0  # with fewer items it does not leave
+    alike: bool = False  # do all neighbours get the same? Then it holds only what may go to all of them
+
+    def number(self, world: "World") -> int:
+        """How many items it has at most."""
+        return self.most if isinstance(self.most, int) else self.most(world)
+
+    def look(self, world: "World") -> dict[str, Expected]:
+        """What a receiver in some world expects of it."""
+        return {name: expected(one, world) for name, one in self.fields.items()}
+
+    def whole(self, world: "World") -> set[str]:
+        """Its tensors of a fixed size, which are about all items."""
+        return {name for name, one in self.look(world).items() if one.shape[:1] != (None,)}
+
+
+def expected(what: Field, world: "World") -> Expected:
+    """What a receiver expects of a tensor of a letter."""
+    if isinstance(what, Expected):
+        return what
+    if what == "rows":
+        return images_of(world)
+    return classes_of(world) if what == "classes" else what(world)
+
+
+@weakly
+def pixels(bank: Bank) -> tuple[float, float]:
+    """The range of numbers in raw images: from 0 to the peak where they are bytes, else as far again beyond what there
+    is as that is wide."""
+    least, most = float(bank.images.min()), float(bank.images.max())
+    if bank.images.dtype == np.uint8:
+        return 0.0, max(most, float(bank.peak))
+    return least - (most - least), most + (most - least)
+
+
+def images_of(world: "World") -> Expected:
+    """What images in a message look like."""
+    shape, (least, most) = (None, *world.bank.images.shape[1:]), pixels(world.bank)
+    if world.bank.images.dtype == np.uint8:
+        return Expected(torch.uint8, shape, int(most) + 1)
+    return Expected(torch.float32, shape, least=least, most=most)
+
+
+def classes_of(world: "World") -> Expected:
+    """What global class ids in a message look like."""
+    return Expected(torch.int32, (None,), len(world.bank.classes))

@@ -1,0 +1,64 @@
+"""What modes that send images have in common: their settings, and which of a receiver's tasks an image is for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from shoal.data.tasks import Task
+from shoal.learners import received
+from shoal.learners.received import Arrived
+from shoal.settings.groups import Settings
+from shoal.sharing.accept import NO_HELP, Accept, accepting
+from shoal.sharing.images import classes_only
+from shoal.sharing.mode import Mode, Present, Received
+
+
+class ImageMode(Mode):
+    """A mode that sends images, and keeps those that come in the buffers of the tasks that they are for."""
+
+    writes: ClassVar[tuple[str, ...]] = (received.OWNER,)
+    writes_weights: ClassVar[bool] = False
+    parallel: ClassVar[bool] = True
+    every: PositiveInt = Field(16, description="epochs between exchanges")
+    when: Literal["before", "after"] = Field("after", description="exchange before or after every so many epochs")
+    memory: PositiveInt = Field(32, description="received images kept per task")
+    buffer: Literal["reservoir", "replace"] = Field(
+        "reservoir", description="a full buffer keeps all with equal chance, or always takes the new image"
+    )
+    accept: Accept = accepting("the images of a sender that help")
+
+    @property
+    def room(self) -> int:
+        return self.memory
+
+    def suits(self, settings: Settings) -> None:
+        classes_only(self, settings)
+
+
+class ByClass(ImageMode):
+    """A mode whose images are for all tasks so far that have their class."""
+
+    once: bool = Field(True, description="leave out images that the buffer holds already")
+
+    def judge(self, agent: Present, letter: Received) -> str:
+        """Images may have to help."""
+        if self.accept == "all" or agent.helped_by(sorted_in(agent.tasks, [letter.tensors])):
+            return ""
+        return NO_HELP
+
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+        """Keep every image in the buffers of all tasks so far that have its class."""
+        agent.receive(sorted_in(agent.tasks, [one.tensors for one in letters]), self.buffer, self.once)
+
+
+def sorted_in(tasks: Sequence[Task], letters: Iterable[Mapping[str, Tensor]]) -> list[Arrived]:
+    """Received images with each of an agent's tasks so far that has their class."""
+    return [
+        Arrived(image, task.outputs.index(label), at)
+        for letter in letters
+        for image, label in zip(letter["images"], letter["labels"].tolist(), strict=True)
+        for at, task in enumerate(tasks)
+        if label in task.classes
+    ]

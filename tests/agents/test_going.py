@@ -1,0 +1,160 @@
+"""Going on: two weeks at once come to what one week, saved, and the next come to."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import shoal
+from shoal.errors import SettingsError, UserError
+from shoal.learners.table import LEARNERS
+from shoal.models.table import BUILT_IN
+from shoal.runs.execute import prepare
+from shoal.runs.record import Record
+from shoal.sharing.modes import MODES
+from tests.fleets import last_saved
+
+TASKS, ROWS = 4, 48  # tasks, and rows of each
+
+
+def rows(numeric: bool = False) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x, task = rng.normal(3, 10, (TASKS * ROWS, 5)), np.arange(TASKS * ROWS) // ROWS
+    y = x[:, 0] * 7 + task if numeric else (x[np.arange(len(x)), task % 3] > 3).astype(int)
+    return {"x": x, "y": y, "agent": np.array(["a", "b", "c"])[np.arange(len(x)) % 3], "task": task}
+
+
+def some(every: dict[str, np.ndarray], which: np.ndarray) -> shoal.Data:
+    return shoal.Data.from_arrays(**{name: values[which] for name, values in every.items()})
+
+
+def both(numeric: bool = False, **said: Any) -> tuple[shoal.Result, shoal.Result]:
+    """A fleet that learns all tasks at once, and one that goes on with the last."""
+    every = rows(numeric)
+    last = every["task"] == TASKS - 1
+    learner = {"epochs": 4, "batch": 8, "memory": 4, **said.pop("learner", {})}
+    said = {"model": "mlp", "net": {"width": 8, "depth": 2}, **said, "learner": learner}
+    whole = shoal.Fleet(some(every, last | ~last), **said).run()
+    return whole, shoal.Fleet(some(every, ~last), **said).run().continue_with(some(every, last))
+
+
+def same(whole: shoal.Result, parts: shoal.Result) -> None:
+    assert whole.settings.identity() == parts.settings.identity()
+    (one,), (two,) = (last_saved(Record(run.folder, run.settings)) or () for run in (whole, parts))
+    assert one.tensors.keys() == two.tensors.keys()
+    exact = prepare(whole.settings)[0].compiled
+    for name, tensor in one.tensors.items():
+        pair = [found.nan_to_num(-7) for found in (tensor, two.tensors[name])]
+        if name == "record/training":  # whose last column, the norm of all weights, counts heads that are still to come
+            pair = [found[..., :2] for found in pair]
+        # How torch sums a product depends on its size, which counts heads; the kernel does each task by itself.
+        alike = torch.equal(*pair) if exact else torch.allclose(pair[0].double(), pair[1].double(), atol=1e-4)
+        if not alike:
+            pytest.fail(f"{name} differs")
+    assert not exact or whole.accuracy.equals(parts.accuracy)
+    assert not exact or whole.ledger.equals(parts.ledger)
+    assert int(parts.accuracy["task"].max()) == TASKS  # type: ignore[arg-type]
+
+
+def law(**said: Any) -> None:
+    """The law, or a sentence."""
+    try:
+        found = both(**said)
+    except UserError as error:
+        if "cannot go on" not in str(error) and not isinstance(error, SettingsError):
+            raise
+        pytest.skip(str(error))
+    same(*found)
+
+
+@pytest.mark.parametrize("model", [one for one in BUILT_IN if not one.endswith("cnn")])
+def test_every_model_goes_on_or_says_why_not(model: str) -> None:
+    law(model=model)
+
+
+METHODS = {"modular": "modular-mlp", "frozen": "frozen-mlp", "decomposed": "decomposed-mlp", "ella": "factor"}
+SHARED = {"modmod": "modular-mlp", "colla": "factor", "heads": "frozen-mlp", "masks": "masked-mlp"}
+
+
+def shares(mode: str) -> None:
+    law(model=SHARED.get(mode, "mlp"), sharing=[{"mode": mode, **MODES[mode].example}], network="ring")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", sorted(set(LEARNERS)))
+def test_every_learner_goes_on_or_says_why_not(method: str) -> None:
+    law(model=METHODS.get(method, "mlp"), learner={"method": method})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", sorted(set(MODES)))
+def test_every_mode_goes_on_or_says_why_not(mode: str) -> None:
+    shares(mode)
+
+
+@pytest.mark.parametrize("mode", ["fedavg", "modmod", "simp"])
+def test_agents_that_share_go_on(mode: str) -> None:
+    shares(mode)
+
+
+@pytest.mark.parametrize("heads", ["one", "grow"])
+def test_heads_that_tasks_share_go_on(heads: str) -> None:
+    law(tasks={"heads": heads})
+
+
+def test_numbers_go_on() -> None:
+    law(numeric=True)
+
+
+def week(**changes: Any) -> shoal.Data:
+    return shoal.Data.from_arrays(**{**rows(), **changes})
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "other columns": (lambda: week(x=rows()["x"][:, :3]), "same columns"),
+    "numbers for classes": (lambda: week(y=rows()["x"][:, 0]), "another kind"),
+    "an unknown site": (lambda: week(agent=["d"] * TASKS * ROWS), "no agent is at 'd'"),
+    "nothing": (lambda: None, "cannot go on with NoneType"),
+    "more classes than a head has": (lambda: week(y=np.arange(TASKS * ROWS) % 5), "tasks.classes"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_rows_that_do_not_fit_are_refused_in_a_sentence(what: str) -> None:
+    run = shoal.Fleet(week(), model="mlp", net={"width": 6, "depth": 2}, learner={"epochs": 1, "memory": 2}).run()
+    given, words = WRONG[what]
+    with pytest.raises(UserError, match=words) as error:
+        run.continue_with(given())
+    assert "\n" not in str(error.value)
+
+
+def test_data_that_does_not_name_its_tasks_cannot_go_on() -> None:
+    run = shoal.Fleet(
+        "digits", agents=2, tasks={"count": 2, "train": 4, "initial": 1}, learner={"epochs": 1, "memory": 2}
+    ).run()
+    with pytest.raises(UserError, match="name the task of each row"):
+        run.continue_with(week())
+
+
+def test_an_agent_that_is_behind_the_others_is_not_taken_for_one_that_went_on() -> None:
+    every = rows()
+    behind = (every["agent"] == "c") & (every["task"] == TASKS - 2)
+    last = every["task"] == TASKS - 1
+    run = shoal.Fleet(some(every, ~last & ~behind), model="mlp", learner={"epochs": 1, "memory": 2}).run()
+    with pytest.raises(UserError, match="c has learned 2 tasks and others 3"):
+        run.continue_with(some(every, last))
+    after = run.continue_with(some(every, last & (every["agent"] != "c")))
+    assert [len(agent.tasks) for agent in after.agents] == [TASKS, TASKS, TASKS - 2]
+    mine = last & (every["agent"] == "c")
+    assert len(after.agent("c").learn(every["x"][mine], every["y"][mine]).tasks) == TASKS - 1
+
+
+@pytest.mark.parametrize("heads", ["one", "grow"])
+def test_a_class_that_is_new_does_not_move_the_outputs_of_a_head(heads: str) -> None:
+    every = rows() | {"y": np.array(["m", "z"])[rows()["y"]]}
+    last = every["task"] == TASKS - 1
+    said: dict[str, Any] = {"model": "mlp", "learner": {"epochs": 1, "memory": 2}, "tasks": {"heads": heads}}
+    run = shoal.Fleet(some(every, ~last), **said).run()
+    with pytest.raises(UserError, match="'a' is new"):
+        run.continue_with(some(every | {"y": np.where(every["y"] == "m", "a", "z")}, last))

@@ -1,0 +1,41 @@
+"""Commands that say what there is do not wait for torch: modules are counted, not seconds."""
+
+import subprocess
+import sys
+
+import pytest
+
+from shoal.doors import line, told
+from shoal.learners.table import LEARNERS
+from shoal.sharing.modes import MODES
+
+PROGRAM = """
+import sys
+from shoal.cli import main
+try:
+    main()
+except SystemExit as end:
+    print("torch" in sys.modules, end.code or 0)
+"""
+
+
+@pytest.mark.parametrize("words", ["--help", "list", "list sharing", "list learners", "list scenarios", "list models"])
+def test_what_there_is_is_said_without_torch(words: str) -> None:
+    line = [sys.executable, "-c", PROGRAM, *words.split()]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "False 0", done.stderr
+
+
+def test_a_mistake_in_what_is_to_be_checked_is_said_without_torch() -> None:
+    line = [sys.executable, "-c", PROGRAM, "check", "digits", "sharing=fedavg", "sharing.ever=3"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "True 2", done.stdout  # the mode itself is asked
+    line = [sys.executable, "-c", PROGRAM, "check", "digits", "agnets=3"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "False 2", done.stdout
+
+
+def test_what_is_read_in_a_source_is_what_the_class_says() -> None:
+    for table in (MODES, LEARNERS):
+        for name in table.built_in:
+            assert told(table, name) == line(table[name]), name
