@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,18 @@ class UntrustedError(SettingsError):
     """Settings would load what nobody here has said that they may."""
 
 
-def begin(words: Iterable[str]) -> None:
-    """A command begins: nothing is trusted yet but what its own words name, which may lie in this folder."""
-    GIVEN.set(False)
-    COMMAND.set(True)
+@contextmanager
+def within_command(words: Iterable[str]) -> Iterator[None]:
+    """One command: nothing is trusted yet but what its own words name, which may lie in this folder; what the user says
+    in it ends with it, so that a process with several commands carries no trust from one to the next."""
+    given, commanded = GIVEN.set(False), COMMAND.set(True)
     if any(NAMED.search(word) for word in words):
         reach(Path.cwd())
+    try:
+        yield
+    finally:
+        GIVEN.reset(given)
+        COMMAND.reset(commanded)
 
 
 def give(trust: bool) -> None:

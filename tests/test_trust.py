@@ -130,6 +130,16 @@ def test_paths_inside_the_folder_are_its_own_and_others_are_not(tmp_path: Path) 
         shoal.Fleet(here / "fleet.toml")
 
 
+def test_trust_ends_with_the_command_that_was_given_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    file = tmp_path / "theirs.toml"
+    file.write_text('dataset = "digits"\nmodel = "no_such_module:net"\n')
+    refused(call("check", file, *TINY, "--trust"), "no_such_module")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    with pytest.raises(UntrustedError, match="would import"):
+        read(file)
+
+
 def test_data_that_the_user_names_needs_no_other_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     away = tmp_path / "away" / "t.csv"
     away.parent.mkdir()

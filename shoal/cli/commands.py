@@ -39,7 +39,7 @@ from shoal.cli.terminal import console, say, show_network
 from shoal.cli.work import report, save_page, train
 from shoal.errors import UserError
 from shoal.files import replaceable, save
-from shoal.trust import begin, give
+from shoal.trust import give, within_command
 
 if TYPE_CHECKING:
     from shoal.agents.world import World
@@ -83,10 +83,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows another
-    begin(sys.argv[1:])
     if any(visible(word) != word for word in sys.argv):
         sys.stdout, sys.stderr = Stream(sys.stdout), Stream(sys.stderr)
-    with sentences():
+    with within_command(sys.argv[1:]), sentences():
         COMMANDS.points()  # says whose command has the name of another
         app()
 
