@@ -101,8 +101,7 @@ def main() -> None:
     for trial in () if given.table else TRIALS:
         if tuple(map(str, trial)) in done:
             continue
-        stamp = {name: one for name, one in results.stamp().items() if name != "commit"}
-        rows.append(measured(trial, given.quick) | stamp)
+        rows.append(measured(trial, given.quick) | results.stamp())
         results.write(given.out, rows)
         print(*trial, f"{rows[-1]['accuracy']:.2f}", f"({rows[-1]['seconds']} s)", flush=True)
     print(table(rows))

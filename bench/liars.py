@@ -184,8 +184,7 @@ def main() -> None:
             continue
         if given.liars not in (None, trial.liars):
             continue
-        stamp = {name: one for name, one in results.stamp().items() if name != "commit"}
-        rows.append(measured(trial, given.quick, given.data) | stamp)
+        rows.append(measured(trial, given.quick, given.data) | results.stamp())
         results.write(given.out, rows)
         print(*trial, f"{rows[-1]['accuracy']:.2f}", f"({rows[-1]['seconds']} s)", flush=True)
     found = found_in(results.read(given.out))
