@@ -20,6 +20,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 from warnings import simplefilter
@@ -58,6 +59,12 @@ def hook(event: str, given: tuple[Any, ...]) -> None:
             seen.append(f"writes {path}")
 
 
+@cache
+def listen() -> None:
+    """From now on, note what is done: once for a process, because nothing can take such a hook away."""
+    sys.addaudithook(hook)
+
+
 class Hang(BaseException):
     """Something took too long; no error, so that nobody catches it."""
 
@@ -69,6 +76,7 @@ def watch(place: Path) -> Iterator[list[str]]:
     def late(*_: object) -> None:
         raise Hang(f"no answer after {HANG} seconds")
 
+    listen()
     seen: list[str] = []
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(HANG)
@@ -312,7 +320,6 @@ def fuzz(
     """How many of each were tried, and what was wrong: until the time, or so many of each, is over."""
     chosen = {name: make for name, make in SURFACES.items() if not only or name in only}
     ends, counts, faults, at = time.monotonic() + seconds, Counter[str](), list[str](), 0
-    sys.addaudithook(hook)
     while time.monotonic() < ends and (most is None or at < most):
         for name, make in chosen.items():
             if time.monotonic() > ends:
