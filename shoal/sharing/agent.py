@@ -15,6 +15,7 @@ from shoal.agents.world import World
 from shoal.data.tasks import Task
 from shoal.errors import SettingsError
 from shoal.learners import memory
+from shoal.learners.contract import Learner
 from shoal.learners.batches import filled
 from shoal.rng import key
 
@@ -126,6 +127,15 @@ class Agent:
         )
 
     # What it keeps
+
+    @property
+    def learner(self) -> Learner:
+        """How it learns."""
+        return self._world.settings.learner
+
+    def state_of(self, part: str) -> dict[str, Tensor]:
+        """What a part of it, such as its learner, keeps of it: to read."""
+        return {name: tensor[self._row] for name, tensor in self._stack.of(part).items()}
 
     def rng(self, *words: str | int) -> np.random.Generator:
         """Its own random numbers, the same in every run."""

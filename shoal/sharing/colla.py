@@ -8,20 +8,18 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from shoal.agents.world import World
-from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.mail.mail import Expected, Mail, by_receiver
-from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, numbers
+from shoal.mail.letter import Letter
+from shoal.mail.mail import Expected
 from shoal.models.factor import DICTIONARY, Factor
 from shoal.settings.groups import Settings
-from shoal.sharing.contract import Carries, Sharing
+from shoal.sharing.mode import Draft, Mode, Present, Received
 
 LARGE = 1e6  # no number that is sent is larger
 FITS = "ella"  # whose normal equations are solved
 
 
-class CoLLA(Sharing):
+class CoLLA(Mode):
     """Agreement on a dictionary: everybody sends its shared atoms in every epoch, and moves towards what fits the tasks
     of all.
 
@@ -49,10 +47,9 @@ class CoLLA(Sharing):
         return super().fits(sender, receiver) and sender.net.basis == receiver.net.basis
 
     def init(self, world: World) -> dict[str, Tensor]:
-        """The last atoms `x` that were agreed on, if any were (`on`); the multipliers; and a factor of the normal
+        """The last atoms `x` that were agreed on, if any were (`agreed`); the multipliers; and a factor of the normal
         equations, for as long as fits and neighbours stay the same."""
-        model, lanes = world.model, len(world.lanes)
-        assert isinstance(model, Factor)
+        model, lanes = shape_of(world), len(world.lanes)
         size = model.inputs * model.read
 
         def zeros(*shape: int) -> Tensor:
@@ -64,83 +61,69 @@ class CoLLA(Sharing):
             "factor": zeros(size, size),
             "pulled": zeros(),
             "of": torch.zeros(lanes, dtype=torch.int64),
-            "on": torch.zeros(lanes, dtype=torch.bool),
+            "agreed": torch.zeros(lanes, dtype=torch.bool),
         }
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        """The shared atoms of all lanes that have fitted anything, and how hard they pull."""
-        mails = []
-        for row, lane in enumerate(post.world.lanes):
-            if post.stack.of(FITS)["count"][row]:
-                payload = self.told(post, row)
-                mails += [post.mail(lane, other, "dictionary", payload, 1) for other in post.out(lane)]
-        return mails
+    @property
+    def letters(self) -> Mapping[str, Letter]:
+        pull = Expected(torch.float32, (1,), least=0.0, most=LARGE)
+        return {"dictionary": Letter({DICTIONARY: atoms_of, "pull": pull}, 1, ("models",), alike=True)}
 
-    def told(self, post: Post, row: int) -> dict[str, Tensor]:
-        """What a lane sends in a round. The same numbers count for itself: what two agents make of each other cancels
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:  # type: ignore[override]
+        """Its shared atoms, if it has fitted anything, and how hard it pulls."""
+        return self.told(agent) if agent.state_of(FITS)["count"] else None
+
+    def told(self, agent: Present) -> dict[str, Tensor]:
+        """What an agent sends in a round. The same numbers count for itself: what two agents make of each other cancels
         out."""
 
         def find() -> dict[str, Tensor]:
-            model, state, fits = shape_of(post.world), post.stack.of(self.owner), post.stack.of(FITS)
-            atoms = post.stack.params[DICTIONARY][row, : model.shared]
-            if state["on"][row]:  # what a new task has made of them since is in the normal equations
-                atoms = state["x"][row].view_as(atoms)
-            held = fits["gram"][row].diagonal()[: model.inputs * model.shared].mean() / fits["count"][row]
-            near = max(1, len(post.world.neighbours(self)[post.world.lanes[row]]))
-            return {DICTIONARY: atoms.float().cpu().clone(), "pull": (self.pull * held / near)[None].float().cpu()}
+            kept, fits, atoms = agent.kept, agent.state_of(FITS), agent.weights[DICTIONARY]
+            if kept["agreed"]:  # what a new task has made of them since is in the normal equations
+                atoms = kept["x"].view_as(atoms)
+            held = fits["gram"].diagonal()[: atoms.numel()].mean() / fits["count"]
+            pull = self.pull * held / max(1, agent.links)
+            return {DICTIONARY: atoms.float().cpu().clone(), "pull": pull[None].float().cpu()}
 
-        return post.once(("told", row), post.stack, find)
+        return agent.once("told", find)
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """One round of ADMM for every lane that was told anything; who was not heard does not count in it."""
-        for lane, mails in by_receiver(answers).items():
-            row = post.world.row[lane]
-            if post.stack.of(FITS)["count"][row]:
-                self.agree(post, row, sorted(mails, key=lambda one: one.sender))
-
-    def agree(self, post: Post, row: int, mails: Sequence[Mail]) -> None:
-        """One round of a lane."""
-        world, state, fits = post.world, post.stack.of(self.owner), post.stack.of(FITS)
-        model, count = shape_of(world), int(fits["count"][row])
-        mine = self.told(post, row)
-        x, pull = flat(mine[DICTIONARY], world), float(mine["pull"])
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+        """One round of ADMM, if it was told anything; who was not heard does not count in it."""
+        kept, fits = agent.kept, agent.state_of(FITS)
+        count = int(fits["count"])
+        if not letters or not count:
+            return
+        mine, where = self.told(agent), kept["x"].device
+        x, pull = flat(mine[DICTIONARY], where), float(mine["pull"])
         far, near, pulled = torch.zeros_like(x), torch.zeros_like(x), 0.0
-        for mail in mails:
-            theirs, both = flat(mail.payload[DICTIONARY], world), (pull + float(mail.payload["pull"])) / 2
+        for letter in sorted(letters, key=lambda one: one.sender):
+            theirs, both = flat(letter[DICTIONARY], where), (pull + float(letter["pull"])) / 2
             far += both * (x - theirs)
             near += both * (x + theirs)
             pulled += both
-        state["multipliers"][row] += far
-        if (count, pulled) != (int(state["of"][row]), float(state["pulled"][row])):
-            matrix = fits["gram"][row] / count
-            matrix.diagonal().add_(world.settings.learner.decay)  # type: ignore[attr-defined]
+        multipliers, factor = kept["multipliers"] + far, kept["factor"]
+        if (count, pulled) != (int(kept["of"]), float(kept["pulled"])):
+            matrix = fits["gram"] / count
+            matrix.diagonal().add_(agent.learner.decay)  # type: ignore[attr-defined]
             matrix.diagonal()[: len(x)].add_(pulled)
-            state["factor"][row] = torch.linalg.cholesky(matrix)
-            state["of"][row], state["pulled"][row] = count, pulled
-        wanted = fits["target"][row] / count
-        wanted[: len(x)] += (near - state["multipliers"][row]) / 2
-        found = torch.cholesky_solve(wanted[:, None], state["factor"][row])[:, 0]
-        state["x"][row], state["on"][row] = found[: len(x)], True
-        post.stack.params[DICTIONARY][row] = found.view(model.read, -1)
-        post.stack.moved[row] = True
-
-    def carries(self, kind: str) -> Carries | None:
-        return Carries(("models",)) if kind == "dictionary" else None
-
-    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        model = shape_of(world)
-        return {
-            DICTIONARY: Expected(torch.float32, (model.shared, model.inputs), least=-LARGE, most=LARGE),
-            "pull": Expected(torch.float32, (1,), least=0.0, most=LARGE),
-        }
-
-    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        return [Quote("dictionary", 1, numbers(self.expects(world, "dictionary", world.lanes[0]), 1))]
+            factor = torch.linalg.cholesky(matrix)
+        wanted = fits["target"] / count
+        wanted[: len(x)] += (near - multipliers) / 2
+        found = torch.cholesky_solve(wanted[:, None], factor)[:, 0]
+        agent.keep(x=found[: len(x)], multipliers=multipliers, factor=factor, agreed=torch.tensor(True))
+        agent.keep(of=torch.tensor(count), pulled=torch.tensor(pulled, dtype=torch.float64))
+        agent.become({DICTIONARY: found.view(-1, mine[DICTIONARY].shape[1])})
 
 
-def flat(dictionary: Tensor, world: World) -> Tensor:
+def atoms_of(world: World) -> Expected:
+    """What shared atoms in a letter look like."""
+    model = shape_of(world)
+    return Expected(torch.float32, (model.shared, model.inputs), least=-LARGE, most=LARGE)
+
+
+def flat(atoms: Tensor, where: torch.device) -> Tensor:
     """The atoms of a dictionary as it is sent, one after the other, in double precision."""
-    return dictionary.flatten().double().to(world.device)
+    return atoms.flatten().double().to(where)
 
 
 def shape_of(world: World) -> Factor:

@@ -54,6 +54,17 @@ class Present(Agent):
         return [other.agent for other in self._post.out(self._lane)]
 
     @property
+    def links(self) -> int:
+        """How many agents it is linked with by this mode, whether they are there now or not."""
+        return len(self._world.neighbours(self._post.mode)[self._lane])
+
+    def become(self, weights: Mapping[str, Tensor]) -> None:
+        """Take weights of the names that it has in the place of its own."""
+        for name, value in weights.items():
+            self._stack.params[name][self._row] = value
+        self._stack.moved[self._row] = True
+
+    @property
     def net(self) -> Trained:
         return self._post.once(("nets",), self._stack, lambda: nets(self._world, self._stack))[self._row]
 
