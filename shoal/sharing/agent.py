@@ -15,9 +15,9 @@ from shoal.agents.world import World
 from shoal.data.tasks import Task
 from shoal.errors import SettingsError
 from shoal.learners import memory
-from shoal.learners.contract import Learner
 from shoal.learners.batches import filled
 from shoal.rng import key
+from shoal.settings.groups import Settings
 
 ON = "on"  # the agents to which something has come
 
@@ -55,6 +55,11 @@ class Agent:
         """Its current task, and how many epochs of it are done."""
         return self.task, self.epoch
 
+    @property
+    def settings(self) -> Settings:
+        """The settings of agents of its kind."""
+        return self._world.settings
+
     # What it has
 
     @cached_property
@@ -62,6 +67,10 @@ class Agent:
         """What it has in common with agents of the same model, by name: a copy, the first axis counts units."""
         body = self._world.model.body
         return {name: self._stack.params[name][self._row, :units].clone() for name, units in body.items()}
+
+    def tensor(self, name: str) -> Tensor:
+        """What its net has under a name, to read: also what it has in common with nobody."""
+        return self._stack.params[name][self._row]
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -76,9 +85,12 @@ class Agent:
     @cached_property
     def rows(self) -> tuple[Tensor, Tensor]:
         """The training rows of its current task, as its net reads them [n, ...], and their labels [n]."""
-        split, size = self._world.train, int(self._world.train.sizes[self._row, self.task])
-        at = split.rows[self._row, self.task, :size]
-        return self._world.inputs[at], split.labels[self._row, self.task, :size].clone()
+        return self.rows_of(self.task)
+
+    def rows_of(self, task: int) -> tuple[Tensor, Tensor]:
+        """The training rows of a task that it has met, as its net reads them [n, ...], and their labels [n]."""
+        split, size = self._world.train, int(self._world.train.sizes[self._row, task])
+        return self._world.inputs[split.rows[self._row, task, :size]], split.labels[self._row, task, :size].clone()
 
     @cached_property
     def memory(self) -> tuple[Tensor, Tensor]:
@@ -127,11 +139,6 @@ class Agent:
         )
 
     # What it keeps
-
-    @property
-    def learner(self) -> Learner:
-        """How it learns."""
-        return self._world.settings.learner
 
     def state_of(self, part: str) -> dict[str, Tensor]:
         """What a part of it, such as its learner, keeps of it: to read."""

@@ -104,7 +104,7 @@ class CoLLA(Mode):
         multipliers, factor = kept["multipliers"] + far, kept["factor"]
         if (count, pulled) != (int(kept["of"]), float(kept["pulled"])):
             matrix = fits["gram"] / count
-            matrix.diagonal().add_(agent.learner.decay)  # type: ignore[attr-defined]
+            matrix.diagonal().add_(agent.settings.learner.decay)  # type: ignore[attr-defined]
             matrix.diagonal()[: len(x)].add_(pulled)
             factor = torch.linalg.cholesky(matrix)
         wanted = fits["target"] / count

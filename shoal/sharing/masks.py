@@ -1,47 +1,38 @@
 """Masks: agents on one frozen backbone ask for the mask of a task like theirs (L2D2-C; Nath et al. 2023)."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import permutations
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from shoal.agents.evaluate import accuracy
 from shoal.agents.stack import MEAN, STEPS, VAR
 from shoal.agents.world import World
-from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail, by_receiver
-from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, numbers
+from shoal.mail.letter import Letter
+from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected
 from shoal.models.frozen import SCORES
 from shoal.models.heads import NAMES
 from shoal.settings.groups import Settings
 from shoal.sharing.body import net_of
-from shoal.sharing.contract import Carries, Sharing
 from shoal.sharing.images import classes_only, ids
+from shoal.sharing.mode import Draft, Mode, Present, Received
 
 SURE = 0.01  # the score of a weight of which only a bit was sent
 LARGE = 100.0  # no weight or score that is sent is larger
 MOST = 6  # classes whose matching is searched
 
 
-class Match(NamedTuple):
-    """A task of one's own like the one that somebody asks about, and which of its outputs is which of theirs."""
-
-    task: int
-    order: list[int]
-
-
-class Masks(Sharing):
+class Masks(Mode):
     """Sharing of masks: a task like another's begins with, or gets, the mask and head that the other has found.
 
-    A lane tells what its task is like and how well it does. A neighbour with a task within `near` of it, on which it
+    An agent tells what its task is like and how well it does. A neighbour with a task within `near` of it, on which it
     does so much better that `margin` times its validation accuracy is still more, sends that task's mask. The best one
-    that comes takes the place of the lane's own, unless its validation accuracy would fall.
+    that comes takes the place of its own, unless its validation accuracy would fall.
     """
 
     between: ClassVar[str] = "agents of model masked-mlp with the same net.width and net.depth"
@@ -77,65 +68,72 @@ class Masks(Sharing):
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         return super().fits(sender, receiver) and net_of(sender) == net_of(receiver)
 
-    def carries(self, kind: str) -> Carries | None:
-        if kind == "question":
-            return Carries(("questions",), "classes") if self.like == "label" else Carries(("prototypes",))
-        return Carries(("masks",)) if kind == "mask" else None
+    @property
+    def letters(self) -> Mapping[str, Letter]:
+        score: dict[str, Any] = {"score": Expected(torch.float32, (1,), least=0.0, most=1.0)}
+        like, holds = ("classes", "questions") if self.like == "label" else ("means", "prototypes")
+        sent = {name: partial(self.look, name) for name in (*NAMES, "mask")}
+        question = Letter(score | {like: partial(self.look, like)}, 1, (holds,), "classes")
+        return {"question": question, "mask": Letter(score | sent, 1, ("masks",))}
 
-    def objects(self, post: Post, mail: Mail) -> str:
+    def look(self, name: str, world: World) -> Expected:
+        """What a tensor of its letters looks like."""
+        net, classes = world.settings.net, world.settings.tasks.classes
+        if name == "classes":
+            return Expected(torch.int32, (classes,), len(world.bank.classes))
+        if name == "means":
+            return Expected(torch.float32, (classes, net.width))
+        if name == "mask" and self.send == "bits":
+            return Expected(torch.uint8, (-(-net.depth * net.width**2 // 8),))
+        shapes = {NAMES[0]: (classes, net.width), NAMES[1]: (classes,), "mask": (net.depth, net.width, net.width)}
+        return Expected(torch.float32, shapes[name], least=-LARGE, most=LARGE)
+
+    def judge(self, agent: Present, letter: Received) -> str:
         """No class is a task's twice."""
-        classes = mail.payload.get("classes")
-        return ACCEPTED if classes is None or len(classes.unique()) == len(classes) else OUT_OF_RANGE
+        if "classes" not in letter or len(letter["classes"].unique()) == len(letter["classes"]):
+            return ACCEPTED
+        return OUT_OF_RANGE
 
-    def ask(self, post: Post) -> list[Mail]:
-        """What everybody's task is like, and how well it does there; nothing can be said of a task with fewer classes
-        than others have."""
-        world, mails = post.world, []
-        for row, lane in enumerate(world.lanes):
-            like = self.told(post, row, post.stack.task)
-            if like is None or not post.out(lane):
-                continue
-            score = known(post)[row, post.stack.task] if post.stack.epoch else torch.zeros(())
-            payload = like | {"score": score.float()[None].clone()}
-            mails += [post.mail(lane, other, "question", payload, 1) for other in post.out(lane)]
-        return mails
+    def ask(self, agent: Present) -> Draft | None:  # type: ignore[override]
+        """What its task is like, and how well it does there; nothing can be said of a task with fewer classes than
+        others have."""
+        like = self.told(agent, agent.task)
+        if like is None:
+            return None
+        score = agent.scores[agent.task] if agent.epoch else torch.zeros(())
+        return {"score": score.float()[None].clone(), **like}
 
-    def told(self, post: Post, row: int, task: int) -> dict[str, Tensor] | None:
+    def told(self, agent: Present, task: int) -> dict[str, Tensor] | None:
         """What a task is like."""
-        world, met = post.world, post.world.streams[row][task]
-        if len(met.classes) != world.settings.tasks.classes:
+        met = agent.tasks[task]
+        if len(met.classes) != agent.settings.tasks.classes:
             return None
         if self.like == "label":
             return {"classes": ids(met.outputs)}
-        size = int(world.train.sizes[row, task])
-        x, y = world.inputs[world.train.rows[row, task, :size]], world.train.labels[row, task, :size]
+        x, y = agent.rows_of(task)
         means = [x[y == at].mean(0) if bool((y == at).any()) else x.mean(0) for at in range(len(met.classes))]
         return {"means": torch.stack(means).cpu()}
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:  # type: ignore[override]
         """The mask of the best task that is like the one asked about."""
-        world, mails = post.world, []
-        for question in questions:
-            row, theirs = world.row[question.receiver], float(question.payload["score"])
-            scores, found = known(post), []
-            for task in range(post.stack.task + 1):
-                order = self.matched(post, row, task, question.payload)
-                # The current task has a mask worth telling of once it has been trained.
-                if order is not None and (task < post.stack.task or post.stack.epoch):
-                    found.append(Match(task, order))
-            best = max(found, key=lambda one: float(scores[row, one.task]), default=None)
-            if best is None or self.margin * float(scores[row, best.task]) <= theirs:
-                continue
-            own = {name: post.stack.params[name][row, best.task].cpu() for name in (SCORES, *NAMES)}
-            payload = {name: own[name][best.order] for name in NAMES}
-            payload["mask"] = packed(own[SCORES]) if self.send == "bits" else own[SCORES].clamp(-LARGE, LARGE)
-            payload["score"] = scores[row, best.task].float()[None].clone()
-            mails.append(post.reply(question, "mask", payload, 1))
-        return mails
+        assert question is not None
+        found = {}
+        # The current task has a mask worth telling of once it has been trained.
+        for task in range(agent.task + bool(agent.epoch)):
+            order = self.matched(agent, task, question.tensors)
+            if order is not None:
+                found[task] = order
+        best = max(found, key=lambda task: float(agent.scores[task]), default=None)
+        if best is None or self.margin * float(agent.scores[best]) <= float(question["score"]):
+            return None
+        own = {name: agent.tensor(name)[best].cpu() for name in (SCORES, *NAMES)}
+        mask = packed(own[SCORES]) if self.send == "bits" else own[SCORES].clamp(-LARGE, LARGE)
+        heads = {name: own[name][found[best]] for name in NAMES}
+        return {"score": agent.scores[best].float()[None].clone(), **heads, "mask": mask}
 
-    def matched(self, post: Post, row: int, task: int, asked: Mapping[str, Tensor]) -> list[int] | None:
+    def matched(self, agent: Present, task: int, asked: Mapping[str, Tensor]) -> list[int] | None:
         """Which output of a task stands for each of those that somebody asks about; None: the task is not like it."""
-        mine = self.told(post, row, task)
+        mine = self.told(agent, task)
         if mine is None:
             return None
         if self.like == "label":
@@ -146,62 +144,21 @@ class Masks(Sharing):
         order = min(permutations(rows), key=lambda one: float(gaps[list(rows), list(one)].sum()))
         return list(order) if float(gaps[list(rows), list(order)].sum()) <= self.near else None
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """The best mask takes the place of the lane's own."""
-        world, stack, task = post.world, post.stack, post.stack.task
-        boxes = by_receiver(answers)
-        if not boxes:
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+        """The best mask takes the place of its own."""
+        if not letters:
             return
-        before = known(post)[:, task] if stack.epoch else torch.zeros(len(world.lanes))
-        owners, undo = (stack.params, stack.of(MEAN), stack.of(VAR), stack.of(STEPS)), {}
-        for lane, mails in boxes.items():
-            row = world.row[lane]
-            best = max(sorted(mails, key=lambda one: one.sender), key=lambda one: float(one.payload["score"]))
-            if self.margin * float(best.payload["score"]) <= float(before[row]):
-                continue  # it does better by now
-            undo[row] = [{name: one[name][row, task].clone() for name in (SCORES, *NAMES)} for one in owners]
-            mask = best.payload["mask"]
-            shape = stack.params[SCORES].shape[2:]
-            stack.params[SCORES][row, task] = unpacked(mask, shape) if self.send == "bits" else mask
-            for name in (SCORES, *NAMES):
-                if name != SCORES:
-                    stack.params[name][row, task] = best.payload[name]
-                for one in owners[1:]:
-                    one[name][row, task] = 0
-        if self.guard and stack.epoch:
-            after = accuracy(world, stack, "validation", [task])[:, 0]
-            for row, values in undo.items():
-                if after[row] < before[row]:
-                    for one, old in zip(owners, values, strict=True):
-                        for name, value in old.items():
-                            one[name][row, task] = value
-
-    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        net, classes = world.settings.net, world.settings.tasks.classes
-        score = {"score": Expected(torch.float32, (1,), least=0.0, most=1.0)}
-        if kind == "question" and self.like == "label":
-            return score | {"classes": Expected(torch.int32, (classes,), len(world.bank.classes))}
-        if kind == "question":
-            return score | {"means": Expected(torch.float32, (classes, net.width))}
-        shapes = {NAMES[0]: (classes, net.width), NAMES[1]: (classes,)}
-        found = {name: Expected(torch.float32, shape, least=-LARGE, most=LARGE) for name, shape in shapes.items()}
-        if self.send == "bits":
-            return score | found | {"mask": Expected(torch.uint8, (-(-net.depth * net.width**2 // 8),))}
-        scores = Expected(torch.float32, (net.depth, net.width, net.width), least=-LARGE, most=LARGE)
-        return score | found | {"mask": scores}
-
-    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        kinds = ((kind, self.expects(world, kind, world.lanes[0])) for kind in ("question", "mask"))
-        return [Quote(kind, 1, numbers(layout, 1)) for kind, layout in kinds]
-
-
-def known(post: Post) -> Tensor:
-    """The validation accuracy of all lanes on their tasks so far, [L, T]; zero where there is nothing to test."""
-
-    def find() -> Tensor:
-        return accuracy(post.world, post.stack, "validation", range(post.stack.task + 1)).nan_to_num()
-
-    return post.once(("accuracy",), post.stack, find)
+        before = float(agent.scores[agent.task]) if agent.epoch else 0.0
+        best = max(sorted(letters, key=lambda one: one.sender), key=lambda one: float(one["score"]))
+        if self.margin * float(best["score"]) <= before:
+            return  # it does better by now
+        mask = best["mask"]
+        scores = unpacked(mask, agent.tensor(SCORES).shape[1:]) if self.send == "bits" else mask
+        undo = agent.begin_with({SCORES: scores} | {name: best[name] for name in NAMES})
+        if self.guard and agent.epoch:
+            logits, labels = agent.validated([agent.task])[agent.task]
+            if float((logits.argmax(1) == labels).float().mean()) < before:
+                undo()
 
 
 def packed(scores: Tensor) -> Tensor:

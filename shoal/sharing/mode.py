@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from shoal.agents.clock import due
-from shoal.agents.evaluate import Trained, nets
+from shoal.agents.evaluate import Trained, accuracy, nets
+from shoal.agents.stack import MEAN, STEPS, VAR
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.learners.received import Arrived
@@ -63,6 +64,34 @@ class Present(Agent):
         for name, value in weights.items():
             self._stack.params[name][self._row] = value
         self._stack.moved[self._row] = True
+
+    def begin_with(self, weights: Mapping[str, Tensor]) -> Callable[[], None]:
+        """Take weights for its current task in the place of its own, with an optimizer that begins anew; what is
+        returned undoes it."""
+        moments = [self._stack.of(owner) for owner in (MEAN, VAR, STEPS)]
+        places = [(part[name], name) for part in (self._stack.params, *moments) for name in weights]
+        at = self._row, self.task
+        before = [place[at].clone() for place, _ in places]
+        for number, (place, name) in enumerate(places):
+            place[at] = weights[name] if number < len(weights) else 0
+
+        def undo() -> None:
+            for (place, _), value in zip(places, before, strict=True):
+                place[at] = value
+
+        return undo
+
+    @property
+    def scores(self) -> Tensor:
+        """Its validation accuracy on its tasks so far when the exchange began, [T]; zero where there is nothing to
+        test."""
+        tasks = range(self.task + 1)
+        found = self._post.once(
+            ("accuracy",),
+            self._stack,
+            lambda: accuracy(self._world, self._stack, "validation", tasks).nan_to_num(),
+        )
+        return found[self._row]
 
     @property
     def net(self) -> Trained:

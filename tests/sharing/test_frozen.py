@@ -17,6 +17,7 @@ from shoal.models.frozen import SCORES, Frozen, backbone, binary, combined
 from shoal.settings.reading import resolve
 from shoal.sharing.heads import Heads, entries, task_free
 from shoal.sharing.masks import Masks, packed, unpacked
+from shoal.sharing.mode import agent_of
 from tests.fleets import exchange, fleet
 
 PAIRS: dict[str, Any] = {"count": 4, "classes": 2, "initial": 1, "train": 20, "validation": 10, "common": False}
@@ -128,16 +129,16 @@ def test_labels_are_matched_by_class_and_features_by_distance() -> None:
     world = same_tasks("masked-mlp", {"mode": "masks", "every": 5}, agents=2)
     mode, stack = world.settings.sharing[0], start(world)
     assert isinstance(mode, Masks)
-    post = Post(world, stack, mode)
+    agent = agent_of(Post(world, stack, mode), world.lanes[0])
     classes = torch.tensor(world.streams[0][0].outputs, dtype=torch.int32)
-    assert mode.matched(post, 0, 0, {"classes": classes}) == [0, 1]
-    assert mode.matched(post, 0, 0, {"classes": classes.flip(0)}) == [1, 0]
-    assert mode.matched(post, 0, 0, {"classes": (classes + 1) % 10}) is None
+    assert mode.matched(agent, 0, {"classes": classes}) == [0, 1]
+    assert mode.matched(agent, 0, {"classes": classes.flip(0)}) == [1, 0]
+    assert mode.matched(agent, 0, {"classes": (classes + 1) % 10}) is None
     near = mode.model_copy(update={"like": "feature", "near": 1e-6})
-    means = near.told(post, 0, 0)
+    means = near.told(agent, 0)
     assert means is not None
-    assert near.matched(post, 0, 0, {"means": means["means"].flip(0)}) == [1, 0]
-    assert near.matched(post, 0, 0, {"means": means["means"] + 1}) is None
+    assert near.matched(agent, 0, {"means": means["means"].flip(0)}) == [1, 0]
+    assert near.matched(agent, 0, {"means": means["means"] + 1}) is None
 
 
 def headed(**own: Any) -> tuple[World, Stack]:
