@@ -18,6 +18,8 @@ from shoal.settings.part import LATER
 # The rows of every agent, from all training rows of a source and their labels.
 Deal = Callable[[np.ndarray, np.ndarray, Settings, np.random.Generator], list[np.ndarray]]
 
+DEALT = ("own", "dirichlet", "shards", "given", "time")  # scenarios in which a training row belongs to one agent
+
 
 def by_rows(deal: Deal, least: int = 2) -> Scenario:
     """The scenario in which every training row belongs to one agent, as it is dealt, and its tasks are made of the

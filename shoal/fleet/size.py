@@ -3,8 +3,12 @@
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from shoal.agents.engine import THREADS
 from shoal.data.bank import Bank
+from shoal.data.by_rows import DEALT
+from shoal.data.tasks import NAMED
 from shoal.errors import SettingsError
 from shoal.machine import free
 from shoal.models.contract import Model
@@ -15,8 +19,9 @@ from shoal.units import shown
 
 FLOAT, WHOLE = 4, 8  # bytes
 MOST = 10**30  # bytes: beyond, it does not matter
-PROGRAM = 150 * 10**6  # bytes of what shoal is made of
+PROGRAM = 300 * 10**6  # bytes of what shoal is made of
 DEEP = 1000
+HELD = 0.2  # of the rows that are dealt, for validation
 LAYERS, MANY, MAKING = 10_000, 5_000, 1e-3  # layers at most; agents that one is told of, and seconds for each
 ROW = 80  # bytes of a measurement while its table is made
 EDGE = 1200  # bytes of a directed edge: its limits, its ends, what it has carried
@@ -48,8 +53,8 @@ def share(settings: Settings, bank: Bank, part: float) -> int:
     """Bytes that a worker with a part of all lanes needs: it holds all links, and none of what is written of mail."""
     whole = size(settings, bank).parts
     links = edges.count(settings.network, settings.agents) * settings.seeds * EDGE if settings.sharing else 0
-    own = sum(one for name, one in whole.items() if name not in ("program", "links"))
-    return min(int(whole["program"] + links + part * min(own, MOST)), MOST)
+    own = sum(one for name, one in whole.items() if name not in ("program", "links", "dataset"))
+    return min(int(whole["program"] + whole["dataset"] + links + part * min(own, MOST)), MOST)
 
 
 def size(settings: Settings, bank: Bank) -> Size:
@@ -62,6 +67,7 @@ def size(settings: Settings, bank: Bank) -> Size:
         "memories": 0,
         "measurements": 0,
         "links": links(settings),
+        "dataset": held(bank),
     }
     messages = exchanges(settings) * edges.count(settings.network, settings.agents) * settings.seeds
     seconds = bounded(messages) * EXCHANGE
@@ -84,9 +90,11 @@ def of_kind(settings: Settings, bank: Bank, model: Model, lanes: int) -> dict[st
     # With Adam's two moments; and who adds to the loss keeps what weights are compared with.
     copies = 3 + 2 * (bool(learner.additions()) + sum(bool(mode.additions()) for mode in settings.sharing))
     nets = lanes * (model.numbers * FLOAT * copies + learner.holds(settings, model))
-    images = sum(each(settings, bank).values())
-    used = min(len(bank), lanes * tasks.count * images)
-    seen = used * (settings.seeds if model.seeded else 1) if bank.scale != "standard" else lanes * tasks.count * images
+    longest = each(settings, bank)
+    images = sum(longest.values())
+    mine = min(met(settings, bank), tasks.count * images)
+    used = min(len(bank), lanes * mine) * (settings.seeds if model.seeded else 1)
+    seen = lanes * mine if bank.scale == "standard" else used
     threads = settings.machine.threads or THREADS
     rows = WHOLE * (5 if threads > 1 else 3)  # bank row, place and label of an image, and the last two for each thread
     room = learner.memory + max((mode.room for mode in settings.sharing), default=0)
@@ -100,15 +108,22 @@ def of_kind(settings: Settings, bank: Bank, model: Model, lanes: int) -> dict[st
     passing = settings.net.depth * model.read if deep else sum(map(prod, model.mask_shapes(1)))
     passing = (4 * FLOAT * passing + row) * batch
     busy = lanes if engine(settings, model) == "vmap" else min(lanes, threads)
-    pool = lanes * (each(settings, bank)["train"] + tasks.count * room) * (row + 2 * WHOLE)
+    pool = lanes * (longest["train"] + tasks.count * room) * (row + 2 * WHOLE)
     step = busy * (passing + 2 * FLOAT * model.numbers) + pool
+    reading = seen * row  # what is read stands there twice while it is put together
     return {
         "nets": nets,
-        "work": step + 2 * (nets + memories),  # to write a checkpoint takes two copies of all that changes
+        "work": step + reading + 2 * (nets + memories),  # to write a checkpoint takes two copies of all that changes
         "data": seen * row + lanes * tasks.count * images * rows,
         "memories": memories + offers,
         "measurements": measured * (FLOAT + ROW // 2),  # half of them are of tasks that are not met yet
     }
+
+
+def held(bank: Bank) -> int:
+    """Bytes of a dataset, which is in memory before a run begins."""
+    known = (bank.images, bank.labels, bank.source, bank.test, bank.task, bank.time, bank.targets)
+    return sum(array.nbytes for array in known if array is not None)
 
 
 def read(bank: Bank, model: Model) -> int:
@@ -118,13 +133,41 @@ def read(bank: Bank, model: Model) -> int:
 
 
 def each(settings: Settings, bank: Bank) -> dict[str, int]:
-    """Images of a task, at most, by what they are for."""
-    tasks = settings.tasks
-    test = int(bank.test.sum())
-    own = test * min(tasks.classes, len(bank.classes)) // len(bank.classes)
-    most = {"train": len(bank) - test, "validation": len(bank) - test, "test": own}
-    said = {"train": tasks.train, "validation": tasks.validation}
-    return most | {name: min(most[name], one * tasks.classes) for name, one in said.items() if isinstance(one, int)}
+    """Rows of the longest task, about, by what they are for: where rows are dealt, of the share of one agent."""
+    tasks, dealt = settings.tasks, settings.tasks.scenario in DEALT
+    hands = shares(settings, bank)
+    parts, cut = (tasks.count, 1) if dealt and bank.targets is not None else (1, min(tasks.classes, len(bank.classes)))
+    groups, kinds = bank.labels, len(bank.classes)
+    if tasks.scenario == NAMED and bank.task is not None:
+        groups, kinds, cut, parts = bank.task, int(bank.task.max()) + 1, 1, 1
+    elif tasks.scenario == "time":
+        groups, kinds, cut, parts = np.zeros_like(bank.labels), 1, 1, tasks.count
+
+    def largest(there: np.ndarray) -> np.ndarray:
+        found = np.bincount(bank.source[there] * kinds + groups[there], minlength=len(bank.sources) * kinds)
+        sums: np.ndarray = np.sort(found.reshape(-1, kinds), axis=1)[: len(hands), -cut:].sum(1)
+        return sums / bounded(parts)
+
+    train, test = largest(~bank.test) / (hands if dealt else 1), largest(bank.test)
+    held = HELD if dealt else tasks.held_out
+    most = {"train": (1 - held) * train.max(), "validation": held * train.max(), "test": test.max()}
+    said = {} if dealt else {"train": tasks.train, "validation": tasks.validation}
+    wanted = {name: one * tasks.classes for name, one in said.items() if isinstance(one, int)}
+    return {name: min(int(one) + 1, wanted.get(name, MOST)) for name, one in most.items()}
+
+
+def met(settings: Settings, bank: Bank) -> int:
+    """Rows that an agent meets in all its tasks, at most: those of its source, or its share of them."""
+    hands = shares(settings, bank)
+    train, test = (np.bincount(bank.source[one], minlength=len(bank.sources)) for one in (~bank.test, bank.test))
+    mine = train[: len(hands)] / (hands if settings.tasks.scenario in DEALT else 1) + test[: len(hands)]
+    return int(mine.mean()) + 1
+
+
+def shares(settings: Settings, bank: Bank) -> np.ndarray:
+    """How many agents each source has, of those that have some."""
+    agents, sources = settings.agents, len(bank.sources)
+    return np.array([bounded((agents - 1 - at) // sources + 1) for at in range(min(agents, sources))])
 
 
 def engine(settings: Settings, model: Model) -> str:
@@ -196,7 +239,7 @@ def word(settings: Settings, bank: Bank) -> str:
 def affordable(settings: Settings, bank: Bank) -> None:
     """Raise for a run that this machine has no memory for, or that would take years."""
     wanted, there = size(settings, bank), free()
-    short = there is not None and wanted.bytes > there
+    short = there is not None and wanted.bytes - wanted.parts["dataset"] > there
     if not short and wanted.seconds < PATIENCE:
         return
     said = {
