@@ -105,7 +105,7 @@ FAMILIES = {
         links.cells, links.records, as_they_are(links.NAME), links.row, links.METHODS, seeds=2, paper=False
     ),
     grid.NAME: Family(
-        grid.cells, grid.records, as_they_are(grid.NAME), grid.row, grid.METHODS, 4, paper=False, base=(grid.ALONE,)
+        grid.cells, grid.records, as_they_are(grid.NAME), grid.row, grid.METHODS, paper=False, base=(grid.ALONE,)
     ),
     weights.NAME: Family(
         weights.cells, weights.records, as_they_are(weights.NAME), weights.row, weights.METHODS, paper=False

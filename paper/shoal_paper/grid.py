@@ -14,6 +14,7 @@ from shoal.study.compare import difference
 from shoal_paper.table1 import Cell, settings
 
 NAME = "grid"
+SEEDS = "grid_seeds"
 DATASETS = ("mnist", "combined")
 EPOCHS = 40
 ALONE = "none"
@@ -74,4 +75,8 @@ def row(one: Cell, folder: Path) -> Row:
 
 
 def records(one: Cell, folder: Path) -> dict[str, list[Row]]:
-    return {NAME: [row(one, folder)]}
+    """A row for the cell, and one for each of its seeds."""
+    own = row(one, folder)
+    head = {name: own[name] for name in ("protocol", "dataset", "model", "learner", "method", "seeds")}
+    each = scores(place_of(one, folder)).items()
+    return {NAME: [own], SEEDS: [{**head, "seed": seed, **{name: of[name] for name in SHOWN}} for seed, of in each]}

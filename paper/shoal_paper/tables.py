@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from shoal.errors import UserError
 from shoal.files import save
 from shoal.runs.cells import Row, read_csv
 from shoal.sharing.combine import BUILT_IN as RULES
-from shoal.study.paired import Gain, chance, holm
+from shoal.study import metrics
+from shoal.study.paired import Gain, chance, holm, interaction
 from shoal_paper import adaptation, benchmarks, compression, confounds, dropout, grid, heads, mixed, reduced, results
 from shoal_paper.best import fullest
 from shoal_paper.results import lines_of as table
@@ -239,6 +242,30 @@ def by_sharing(rows: list[Row]) -> list[str]:
     return table(["dataset", "learner", "alone, %", *grid.METHODS[1:]], lines)
 
 
+def by_order(rows: list[Row]) -> list[str]:
+    """Of every learner what images have more than averaged models, seed by seed; of every dataset one test of whether
+    what a way of sharing brings depends on the learner."""
+    wanted = (grid.ALONE, "data", "fedavg")
+    found = {(row["dataset"], row["learner"], row["method"], row["seed"]): row["final_accuracy"] for row in rows}
+    gains, depends = {}, {}
+    for dataset in dict.fromkeys(row["dataset"] for row in rows):
+        seeds = sorted({row["seed"] for row in rows if row["dataset"] == dataset})
+        each = np.array(
+            [[[found[dataset, learner, name, seed] for name in wanted] for learner in grid.LEARNERS] for seed in seeds]
+        )
+        depends[dataset] = interaction(each)
+        for at, learner in enumerate(grid.LEARNERS):
+            more = each[:, at, 1] - each[:, at, 2]
+            gains[dataset, learner] = Gain(float(more.mean()), float(metrics.error(more)), len(seeds))
+    chances = dict(zip(gains, holm([one.p or 0.0 for one in gains.values()]), strict=True))
+    lines = []
+    for dataset, p in depends.items():
+        each_gain = [(gains[dataset, learner], chances[dataset, learner]) for learner in grid.LEARNERS]
+        cells = [f"{one.mean:+.2f} ± {one.error or 0.0:.2f} (p {chance(by)})" for one, by in each_gain]
+        lines.append([dataset, *cells, f"p {chance(p)}"])
+    return table(["images - averaging", *grid.LEARNERS, "learner x sharing"], lines)
+
+
 def by_codec(rows: list[Row]) -> list[str]:
     """Final accuracy of FedAvg by how models are sent, how far that is from FedAvg, and what it costs."""
     lines = []
@@ -393,6 +420,7 @@ TABLES = {
     compression.COMPRESSION: Table(by_codec, compression.COMPRESSION),
     dropout.NAME: Table(by_dropout, dropout.NAME),
     grid.NAME: Table(by_sharing, grid.NAME),
+    "grid-order": Table(by_order, grid.SEEDS),
     mixed.NAME: Table(by_kind, mixed.NAME),
     "scores": Table(by_score, "scores"),
     "scored": Table(scored, "scores"),

@@ -1,11 +1,13 @@
 """Differences of two runs, paired over seeds: a seed means the same tasks and the same first weights in both."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from shoal.settings.groups import Tasks
 from shoal.study import metrics
@@ -118,3 +120,19 @@ def holm(chances: Sequence[float], looks: int = 1) -> list[float]:
         least = max(least, min(1.0, looks * (len(chances) - rank) * chances[at]))
         corrected[at] = least
     return corrected
+
+
+def interaction(scores: npt.ArrayLike) -> float:
+    """How likely it is by chance that what one thing changes depends so much on another: p of scores by seed, by the
+    choices of the one and by those of the other.
+
+    What is left of a seed's scores without the means of its rows and columns is as likely as its negative, if nothing
+    depends. All choices of signs, one per seed, say how often a mean as large comes by chance: with n seeds, p is at
+    least 2 ** (1 - n).
+    """
+    found = np.asarray(scores, dtype=np.float64)
+    left = found - found.mean(1, keepdims=True) - found.mean(2, keepdims=True) + found.mean((1, 2), keepdims=True)
+    others = list(itertools.product((1.0, -1.0), repeat=len(left) - 1))  # all signs turned round is the same size
+    signs = np.hstack([np.ones((len(others), 1)), np.array(others)])
+    sizes = np.square(signs @ left.reshape(len(left), -1)).sum(1)
+    return float((sizes >= sizes[0] * (1 - 1e-9)).mean())

@@ -5,13 +5,14 @@ import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from shoal.runs.cells import read_csv, scores
 from shoal.settings.groups import Tasks
 from shoal.study import compare
-from shoal.study.paired import Gain, critical, paired, problem, student
+from shoal.study.paired import Gain, critical, interaction, paired, problem, student
 from tests.command import DIGITS, TINY, call, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")
@@ -30,6 +31,19 @@ def write(name: str, more: str = "") -> Path:
     file = Path(f"{name}.toml")
     file.write_text(more + SETTINGS)
     return file
+
+
+def test_an_interaction_is_found_where_one_thing_depends_on_the_other_and_only_there() -> None:
+    rng = np.random.default_rng(0)
+    rows, columns, seeds = rng.normal(size=(1, 4, 1)), rng.normal(size=(1, 1, 3)), rng.normal(size=(8, 1, 1))
+    sums = 5 * (rows + columns + seeds)
+    cross = np.zeros((1, 4, 3))
+    cross[0, 0, 0] = 5.0
+    assert interaction(sums + cross + rng.normal(size=(8, 4, 3))) == 1 / 128, "the least that 8 seeds can give"
+    chances = [interaction(sums + rng.normal(size=(8, 4, 3))) for _ in range(400)]
+    # Without one, p is spread evenly: a share of 0.05 is below 0.05, give or take.
+    assert 0.02 < np.mean(np.array(chances) < 0.05) < 0.08
+    assert 0.42 < np.mean(chances) < 0.58
 
 
 def test_a_difference_is_paired_over_the_seeds_of_both() -> None:
