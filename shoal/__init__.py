@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal.agents.stack import Stack
     from shoal.agents.taken import Agent
+    from shoal.backbones import features
     from shoal.data.sources import Data
     from shoal.fleet.run import simulate, train
     from shoal.models.table import modular
@@ -37,6 +38,7 @@ HOMES = {
     "connected": "shoal.python.networks",
     "create": "shoal.runs.record",
     "disconnected": "shoal.python.networks",
+    "features": "shoal.backbones",
     "mode": "shoal.short",
     "modular": "shoal.models.table",
     "penalty": "shoal.short",
@@ -67,6 +69,7 @@ __all__ = [
     "connected",
     "create",
     "disconnected",
+    "features",
     "mode",
     "modular",
     "penalty",

@@ -29,6 +29,7 @@ WANTED = {
     "shoal.modes": "a subclass of shoal.sharing.contract.Sharing, or a function below @shoal.mode",
     "shoal.learners": "a subclass of shoal.learners.contract.Learner, or a function below @shoal.penalty",
     "shoal.models": "an nn.Module class, or a function that makes one",
+    "shoal.backbones": "a shoal.backbones.Backbone",
     "shoal.graphs": "a function of agents, p and a generator that returns a graph of networkx",
     "shoal.scenarios": "a function that makes the stream of every lane, or a class of Tasks with a method `streams`",
     "shoal.scores": "a shoal.sharing.scores.Metric",

@@ -81,7 +81,7 @@ def loads(raw: Mapping[str, Any], folder: Path) -> dict[str, str]:
             place = rest.partition("?")[0]
             if scheme != MEMORY and outside(place, folder):
                 found[text] = f"read `{place}`"
-        elif GRAPHS.fullmatch(path) and is_file(text):
+        elif (GRAPHS.fullmatch(path) and is_file(text)) or (path == "backbone" and text.endswith(".onnx")):
             if outside(text, folder):
                 found[text] = f"read `{text}`"
         else:

@@ -55,6 +55,7 @@ TIGHT = {
     "heads": (1600, 800),
     "fedweit": (4200, 1800),
     "colla": (1200, 600),
+    "statistics": (23000, 9000),
     "fedagem": (7000, 3000),
     "fedcurv": (6000, 3000),
     "tracking": (6000, 3000),

@@ -307,6 +307,20 @@ def by_backbone(rows: list[Row]) -> list[str]:
     return table([*head, "bytes per link and task"], lines)
 
 
+def by_sums(rows: list[Row]) -> list[str]:
+    """What agents with one backbone share on CIFAR-100: accuracy, how far from that of all rows together, and bytes."""
+    lines = [
+        [
+            row["case"],
+            f"{row['final']:.2f}" + (f" ± {row['final_se']:.2f}" if row["seeds"] > 1 else ""),
+            "" if row["gap"] is None else f"{row['gap'] + 0.0:+.2f}",
+            f"{row['bytes_per_link'] / 1e6:.2f}",
+        ]
+        for row in rows
+    ]
+    return table(["case", "final, %", "from the pooled value", "MB per link"], lines)
+
+
 def by_learner(rows: list[Row]) -> list[str]:
     """Learners on sequential MNIST beside what was published; the spread is the standard deviation over seeds."""
     lines = [
@@ -427,6 +441,7 @@ TABLES = {
     "parts": Table(by_part, "parts"),
     "dictionaries": Table(by_network, "dictionaries"),
     "backbone": Table(by_backbone, "backbone"),
+    "closed": Table(by_sums, "closed"),
     "parts-lost": Table(by_loss("what it adds to the two others", OTHERS), "parts"),
     "parts-zero": Table(by_loss("received", {"all three parts, over a zero head": "zero head"}), "parts"),
     heads.NAME: Table(by_head, heads.NAME),

@@ -2,10 +2,7 @@
 
 import io
 import json
-import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from shoal.errors import UserError
 from shoal.files import save
-from shoal.models.foreign import words
+from shoal.models.foreign import quiet, words
 
 if TYPE_CHECKING:
     from shoal.agents.taken import Agent
@@ -170,19 +167,3 @@ def onnx(agent: "Agent", task: int | None) -> bytes:
             f"{float(np.abs(said - wanted).max()):.2g}; nothing is written: export .pt2, or use another version"
         )
     return content
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without what exporters say about themselves."""
-    talkers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
-    before = [one.level for one in talkers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for one in talkers:
-            one.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for one, level in zip(talkers, before, strict=True):
-                one.setLevel(level)

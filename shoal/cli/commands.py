@@ -141,6 +141,10 @@ def run(
         if sentence:
             say(sentence)
     report(train(fleet, create(folder, settings), track or []), json)
+    from shoal.study.fit import note
+
+    if sentence := note(fleet, folder):
+        say(sentence)
 
 
 def stem_of(file: Path) -> str:
@@ -363,6 +367,7 @@ NAMED = {
         "shoal.models.table:MODELS",
         "or a net of your own: package.module:Net (any nn.Module), modular-package.module:Block for your own modules",
     ),
+    "backbones": ("shoal.backbones.table:BACKBONES", "for backbone; or FILE.onnx, or yours: package.module:make"),
     "scenarios": ("shoal.data.scenarios:SCENARIOS", "for tasks.scenario; or yours: package.module:function"),
     "scores": ("shoal.sharing.scores:SCORES", "for sharing.modmod.metric"),
     "rules": ("shoal.sharing.combine:RULES", "for `combine` of fedavg, fedprox, fedcurv and fedfish"),

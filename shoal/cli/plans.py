@@ -1,11 +1,11 @@
 """What `shoal check` says of a fleet before it learns. Heavy imports happen inside the functions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from shoal.cli.terminal import console, spans
+from shoal.cli.terminal import console, named, spans
 from shoal.units import plural, shown
 
 if TYPE_CHECKING:
@@ -53,12 +53,13 @@ def show_plan(fleet: Sequence["World"]) -> None:
     for group in dict.fromkeys(one.edges for one in lines):
         words = "no limit" if group.budget is None else str(limit(group.budget))
         rhythm = "" if group.every == 1 else f", at least {group.every} epochs between exchanges"
-        pairs = ", ".join(f"{sender} → {receiver}" for sender, receiver in group.pairs[:8])
+        name = namer(fleet[0])
+        pairs = ", ".join(f"{name(sender)} → {name(receiver)}" for sender, receiver in group.pairs[:8])
         more = f" and {len(group.pairs) - 8} other pairs of agents" * (len(group.pairs) > 8)
         console.print(f"\n{group.number:,} links: {words}{rhythm}", highlight=False, soft_wrap=True)
         console.print(f"{pairs}{more}", highlight=False, soft_wrap=True)
         here = [one for one in lines if one.edges == group]
-        table = Table("on each of them", *(f"{one.mode}, {one.kind}" for one in here), box=None)
+        table = Table("on each of them", *(f"{one.mode}, {spoken(fleet[0], one.kind)}" for one in here), box=None)
         for title, cells in facts_of(fleet[0], here).items():
             table.add_row(title, *cells)
         console.print(table)
@@ -134,6 +135,7 @@ def said(world: "World") -> list[str]:
     """The conditions of links and agents, in sentences; none, where there are none."""
     from collections import Counter
 
+    from shoal.data.sites import called
     from shoal.network.edges import conditions, moves
     from shoal.settings.conditions import NEVER
 
@@ -144,7 +146,8 @@ def said(world: "World") -> list[str]:
             found.append(f"{number:,} edge{'s' * (number > 1)}: {', '.join(words)}; what is lost is paid for")
     for agent, gaps in sorted(world.gaps.items()):
         spans = (f"{first} to {last - 1}" if last < NEVER else f"{first} on" for first, last in gaps)
-        found.append(f"agent {agent} is absent in epochs {', '.join(spans)} since the first task")
+        who = called(world.bank.sources, world.fleet.agents, agent)
+        found.append(f"{who} is absent in epochs {', '.join(spans)} since the first task")
     if world.gaps:
         found.append(f"mail for agents that are absent {'is lost' if presence.mail == 'lost' else 'waits for them'}")
     if network.changes:
@@ -157,15 +160,16 @@ def said(world: "World") -> list[str]:
 
 def show_kinds(world: "World") -> None:
     """The kinds of agents, and which modes go from whom to whom."""
+    from shoal.data.sites import names
     from shoal.sharing.plan import table
 
     fleet, modes = world.fleet, table(world)
-    groups = fleet.members()
+    groups, sites = fleet.members(), names(world.bank.sources, fleet.agents)
     about = Table("kind", "agents", "model", "width", "depth", "basis", box=None)
     for name, agents in groups.items():
         one = fleet.of(name)
         basis = str(one.net.basis) if one.modular else ""
-        about.add_row(name, spans(agents), one.model, str(one.net.width), str(one.net.depth), basis)
+        about.add_row(name, named(agents, sites), one.model, str(one.net.width), str(one.net.depth), basis)
     console.print(about)
     if not fleet.sharing:
         return
@@ -178,12 +182,26 @@ def show_kinds(world: "World") -> None:
     console.print(reach)
 
 
+def namer(world: "World") -> Callable[[int], str]:
+    """What says how an agent is called in a table: by its site, or by its number alone."""
+    from shoal.data.sites import names
+
+    sites = names(world.bank.sources, world.fleet.agents)
+    return lambda agent: sites[agent] if sites else str(agent)
+
+
+def spoken(world: "World", kind: str) -> str:
+    """What mail of a kind holds: the images of a table are rows."""
+    return "rows" if kind == "images" and len(world.bank.images.shape) == 2 else kind
+
+
 def facts_of(world: "World", lines: list["Line"]) -> dict[str, list[str]]:
     """What `shoal check` says about each kind of mail, by title."""
     from shoal.runs.counts import COUNTS
 
+    things = spoken(world, "images")
     return {
-        "largest: images, classes or modules": [
+        f"largest: {things}, classes or modules": [
             f"{one.items}" + f" of {one.wanted}" * (one.items < one.wanted) for one in lines
         ],
         "bytes": [f"{one.bytes:,}" for one in lines],

@@ -112,6 +112,7 @@ def downloads() -> Iterator[Callable[[str, int, int], None]]:
 
 def announcer() -> "Callable[[Moment], None]":
     """What says, once, that an agent has diverged and that the others go on."""
+    from shoal.data.sites import names
     from shoal.study.health import JOINT, ended
 
     told: set[Any] = set()
@@ -120,7 +121,8 @@ def announcer() -> "Callable[[Moment], None]":
         # Agents that begin from a common start that diverged have ended with it, and have been told.
         news = [end for end in moment.ended if not {end, end._replace(agent=JOINT)} & told]
         told.update(moment.ended)
-        for sentence in ended(news):
+        world = moment.crew.whole[0]
+        for sentence in ended(news, names(world.bank.sources, world.fleet.agents) if news else ()):
             say(f"{sentence}; all others continue")
 
     return announce

@@ -29,6 +29,10 @@ def sentences() -> Iterator[None]:
     except Stopped as stop:
         say(str(stop))
         sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:  # what typer makes of Ctrl-C, without a word
+            say("stopped before it was done; the same command begins again, or goes on from what was saved")
+        raise
     except UserError as error:
         say(str(error), "error: ")
         for line in error.trace.splitlines() if isinstance(error, CodeError) else ():

@@ -19,6 +19,8 @@ console: Console = Plain()
 err: Console = Plain(stderr=True)
 WIDE = 110  # columns that a table of runs side by side needs
 
+NAMED = 6  # agents that are listed by name
+
 
 def say(text: str, head: str = "") -> None:
     """A line on stderr exactly as it is: brackets in a path are no markup, and a command to copy is never wrapped."""
@@ -48,9 +50,10 @@ def show_summary(summary: dict[str, Any]) -> None:
     if summary["modules"] is not None:
         table.add_row("modules at the end", number(summary["modules"]))
     console.print(table)
+    sites = summary.get("sites", ())
     for name, kind in summary.get("kinds", {}).items():
         console.print(
-            f"{name} ({kind['model']}, agents {spans(kind['agents'])}): final accuracy "
+            f"{name} ({kind['model']}, {'' if sites else 'agents '}{named(kind['agents'], sites)}): final accuracy "
             f"{plus(kind, 'final_accuracy', '_se')} %, "
             f"AUC {percent(kind)}" + ("" if kind["modules"] is None else f", modules {number(kind['modules'])}"),
             highlight=False, markup=False, soft_wrap=True,
@@ -70,7 +73,10 @@ def show_summary(summary: dict[str, Any]) -> None:
             highlight=False, soft_wrap=True,
         )  # fmt: skip
     if "epsilon" in summary:
-        spent = ", ".join(f"agent {agent} {value:.4g}" for agent, value in list(summary["epsilon"].items())[:16])
+        spent = ", ".join(
+            f"{sites[int(agent)] if sites else f'agent {agent}'} {value:.4g}"
+            for agent, value in list(summary["epsilon"].items())[:16]
+        )
         more = f" and {len(summary['epsilon']) - 16} more" * (len(summary["epsilon"]) > 16)
         console.print(
             f"epsilon spent on models that left, at delta {summary['delta']:g}: {spent}{more}",
@@ -248,6 +254,14 @@ def spans(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     return ", ".join("-".join(map(str, run)) for run in runs)
+
+
+def named(agents: Sequence[int], sites: Sequence[str]) -> str:
+    """Some agents by the names of their sites, or by their numbers where these have none; of many names, the first."""
+    if not sites:
+        return spans(agents)
+    more = f" and {len(agents) - NAMED} more" * (len(agents) > NAMED)
+    return ", ".join(sites[agent] for agent in agents[:NAMED]) + more
 
 
 def otherwise(summary: dict[str, Any]) -> str:

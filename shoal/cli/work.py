@@ -45,12 +45,14 @@ def train(fleet: Sequence["World"], record: "Record", trackers: Sequence[str] = 
 
 def save_page(folders: Iterable[Path], out: Path, figures: Path | None = None) -> None:
     """Write runs as one page, and its charts as figures."""
-    from shoal.report import compare, page, read
+    from shoal.report import answer, compare, page, read
 
     replaceable(out, page.PAGE)
-    runs, notes = read.gather(list(folders))
-    found = compare.groups(runs)
-    page.save(out, page.page(found, notes))
+    places = list(folders)
+    runs, notes = read.gather(places)
+    advice = answer.advice_of(places)
+    found = compare.groups(runs if advice is None else answer.joined(runs))
+    page.save(out, page.page(found, notes, advice=advice))
     for note in notes:
         say(f"{note.folder}{' is left out' * note.out}: {note.why}")
     say(f"{len(runs)} run{'s' * (len(runs) > 1)} in {out}")
@@ -78,6 +80,7 @@ def work(
     """Train the cells that are not finished yet, under one progress bar, and give each when it is: one after the other,
     or side by side on some staff."""
     from shoal import data as datasets
+    from shoal.backbones import through
     from shoal.fleet.size import affordable
     from shoal.runs.cells import finish, finished, missing
     from shoal.runs.execute import prepare
@@ -88,7 +91,8 @@ def work(
     for cell in left:
         settings = cell.settings
         where = data or (Path(settings.machine.data) if settings.machine.data else None)
-        bank = load(settings.dataset, where)  # says what is missing now, not after hours of other cells
+        # It says what is missing now, not after hours of other cells.
+        bank = through(load(settings.dataset, where), settings.backbone)
         if not yes:
             affordable(settings, bank)  # likewise, what is too large
         if limited(settings):

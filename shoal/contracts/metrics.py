@@ -7,7 +7,7 @@ import numpy as np
 
 from shoal.contracts.fleets import listed
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
-from shoal.study.metrics import METRICS, Array, Metric, Run, summary
+from shoal.study.metrics import METRICS, Array, Metric, Predictions, Run, summary
 
 LANES, TASKS, POINTS = 4, 5, 3
 
@@ -35,9 +35,15 @@ def run_of(lanes: slice = slice(None), ragged: bool = False, full: bool = True) 
         accuracy[-1, :, :, TASKS - 2 :] = np.nan
     classes = np.full((LANES, TASKS), 2) if full else None
     others = rng.random((LANES, 3)) if full else None
+    at = np.arange(LANES * TASKS * 6)
+    lane, task = at // (TASKS * 6), at // 6 % TASKS
+    own = (np.arange(LANES)[lanes][:, None] == lane).any(0) & ~(ragged & (lane == LANES - 1) & (task >= TASKS - 2))
+    label, said, sure = rng.integers(0, 3, len(at))[own], rng.integers(0, 3, len(at))[own], rng.random(len(at))[own]
+    first = np.arange(LANES)[lanes][0]
+    kept = Predictions((lane - first)[own], task[own], 0 * at[own], label, said, sure, ("a", "b", "c"))
     return Run(
         accuracy[lanes], np.array([0.0, 1, 11]), 2, classes if classes is None else classes[lanes],
-        others if others is None else others[lanes],
+        others if others is None else others[lanes], kept if full else None,
     )  # fmt: skip
 
 
@@ -47,7 +53,8 @@ def values(name: str, metric: Metric, run: Run) -> Array | None:
         return None
     array = np.asarray(found, dtype=np.float64)
     want = (len(run.accuracy),)
-    law(array.shape == want, f"`{name}` is one number per lane, {want}, got shape {array.shape}")
+    shapes = array.shape[:1] == want and array.ndim in (1, 3)
+    law(shapes, f"`{name}` is one number per lane, {want}, or a table per lane, got shape {array.shape}")
     law(not np.isinf(array).any(), f"`{name}` is finite, or NaN where it is not defined, got {array}")
     return array
 
@@ -61,7 +68,8 @@ def it_is_one_number_per_lane(name: str, metric: Metric) -> None:
 def it_does_not_change_what_it_reads(name: str, metric: Metric) -> None:
     run, before = run_of(), run_of()
     first = values(name, metric, run)
-    kept = all(np.array_equal(one, two, equal_nan=True) for one, two in zip(run, before, strict=True))  # type: ignore[arg-type]
+    every = ((*one[:5], *one.predictions[:6]) for one in (run, before) if one.predictions is not None)
+    kept = all(np.array_equal(one, two, equal_nan=True) for one, two in zip(*every, strict=True))
     law(kept, f"`{name}` changes what it reads")
     again = values(name, metric, run)
     law((first is None) == (again is None), f"`{name}` is another number for the same run")

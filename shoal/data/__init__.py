@@ -13,6 +13,7 @@ from shoal.data.digits import DIGITS
 from shoal.data.download import Progress
 from shoal.data.idx import FASHIONMNIST, KMNIST, MNIST
 from shoal.data.sources import SCHEMES, Data, is_source, read
+from shoal.data.watches import WATCHES
 from shoal.doors import Table, is_door
 
 __all__ = [
@@ -47,6 +48,7 @@ BUILT_IN: dict[str, Dataset] = {
     "fashionmnist": FASHIONMNIST,
     "cifar100": CIFAR100,
     "combined": COMBINED,
+    "watches": WATCHES,
 }
 DATASETS: Table[Dataset] = Table("dataset", BUILT_IN, "shoal.datasets", lambda entry: isinstance(entry, Dataset))
 
@@ -93,6 +95,8 @@ def find(name: str, folder: Path | None = None) -> Path | None:
         return found[0] if None not in found else None
     if dataset.shipped:
         return dataset.shipped.parent
+    if dataset.carried:
+        return dataset.carried.place.parent if dataset.carried.place else None
     return next((p.folder for p in store.places(folder) if not store.absent(dataset, p.folder)), None)
 
 
@@ -105,6 +109,9 @@ def load(name: str, folder: Path | None = None) -> Bank:
     if dataset.parts:
         return join([load(part, folder) for part in dataset.parts], name)
     assert dataset.read is not None  # a dataset has parts or a reader
+    if dataset.carried:
+        content = dataset.carried.content(name)
+        return dataset.read(name, {content.path.name: content})
     place = find(name, folder)
     if place is None:
         raise missing(dataset, folder)
@@ -138,6 +145,8 @@ def fetch(name: str, folder: Path | None = None, progress: Progress = lambda nam
     dataset = pick(name)
     for part in dataset.parts:
         fetch(part, folder, progress)
+    if dataset.carried:
+        return dataset.carried.content(name).path.parent
     if dataset.shipped:
         return dataset.shipped.parent
     place = store.places(folder)[0].folder
@@ -158,6 +167,8 @@ def inspect(dataset: Dataset, folder: Path | None) -> Status:
         note = f"needs {', '.join(gone)}" if gone else dataset.about
         return Status(dataset.name, not gone, None if gone else rows[0].where, sum(row.size for row in rows), note)
     where = find(dataset.name, folder)
+    if dataset.carried and dataset.carried.place is None:
+        return Status(dataset.name, False, None, 0, str(dataset.carried.missing(dataset.name)))
     if where is None:
         note = f"not found: shoal data get {dataset.name}"
         for place in store.places(folder):
@@ -168,8 +179,9 @@ def inspect(dataset: Dataset, folder: Path | None) -> Status:
                 )
                 break
         return Status(dataset.name, False, None, 0, note)
-    if dataset.shipped:
-        return Status(dataset.name, True, where, dataset.shipped.stat().st_size, dataset.about)
+    whole = dataset.carried.place if dataset.carried else dataset.shipped
+    if whole:
+        return Status(dataset.name, True, where, whole.stat().st_size, dataset.about)
     size = 0
     for file in dataset.files:
         path = store.locate(file, where)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from shoal.data.bank import Bank, View
 from shoal.data.draws import Choose, Lot, Random, Scenario, lots, private, source_of
+from shoal.data.sites import named
 from shoal.data.tasks import JOINT, Lane, Stream, Task
 from shoal.data.views import rotated
 from shoal.errors import SettingsError
@@ -71,7 +72,7 @@ def own(bank: Bank, tasks: Tasks, lane: Lane, lot: Lot, first: int = 0) -> Strea
             return rows
         want = each * len(classes)
         if len(rows) < want:
-            who = "the common start" if lane.agent == JOINT else f"agent {lane.agent}"
+            who = "the common start" if lane.agent == JOINT else named(bank.sources, lane.agent)
             raise SettingsError(
                 f"tasks.{name} = {each} per class asks for {want} images of classes {classes}, but {who} "
                 f"of seed {lane.seed} has {len(rows)} of them in its {name} pool of `{bank.name}`; ask for fewer"

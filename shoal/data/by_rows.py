@@ -9,11 +9,13 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from shoal.data.bank import Bank
 from shoal.data.draws import Scenario, private, source_of
+from shoal.data.sites import named
 from shoal.data.tasks import Lane, Stream, Task
 from shoal.errors import SettingsError
 from shoal.rng import key
 from shoal.settings.groups import Settings, Tasks
 from shoal.settings.part import LATER
+from shoal.units import plural
 
 # The rows of every agent, from all training rows of a source and their labels.
 Deal = Callable[[np.ndarray, np.ndarray, Settings, np.random.Generator], list[np.ndarray]]
@@ -45,8 +47,9 @@ def by_rows(deal: Deal, least: int = 2) -> Scenario:
             ids = key(*lane, "classes").permutation(usable(bank, mine, source))
             if len(ids) < least:
                 raise SettingsError(
-                    f"agent {lane.agent} of seed {lane.seed} has {len(mine)} training rows of `{bank.name}`, with "
-                    f"{len(ids)} classes that have two of them and a test row, and {least} are needed; give it more "
+                    f"{named(bank.sources, lane.agent)} of seed {lane.seed} has {plural(len(mine), 'training row')} of "
+                    f"`{bank.name}`, with {len(ids)} classes that have two of them and a test row, and {least} are "
+                    "needed; give it more "
                     "rows or test rows (where nothing says which, a fifth is held out), or use fewer agents"
                 )
             groups = grouped(ids, tasks)

@@ -12,6 +12,7 @@ from shoal.data.bank import Bank
 from shoal.data.by_classes import Overlap, Rotated, by_classes, drawn, in_order, pairs, viewed
 from shoal.data.by_rows import Dirichlet, Shards, Timed, by_rows, evenly, given
 from shoal.data.draws import Scenario
+from shoal.data.sites import named
 from shoal.data.tasks import JOINT, Lane, Stream, Task
 from shoal.data.views import permuted
 from shoal.doors import Table
@@ -98,7 +99,7 @@ def kept_as_it_is(bank: Bank) -> Iterator[None]:
 
 def there(bank: Bank, lane: Lane, task: Task) -> None:
     """Raise if a stranger's task has rows or classes that the data has not."""
-    who = f"agent {lane.agent} of seed {lane.seed}"
+    who = f"{named(bank.sources, lane.agent)} of seed {lane.seed}"
     if not isinstance(task, Task):
         raise TypeError(f"{who} has {task!r:.100} in its stream, and tasks are needed")
     if wrong := [one for one in task.classes if one not in range(len(bank.classes))]:
@@ -143,7 +144,7 @@ def one_meaning(bank: Bank, tasks: Tasks, found: Sequence[Stream]) -> None:
 
 def fits(bank: Bank, tasks: Tasks, lane: Lane, stream: Stream) -> None:
     """Raise if a stream is not as the settings say."""
-    who = "the common start" if lane.agent == JOINT else f"agent {lane.agent}"
+    who = "the common start" if lane.agent == JOINT else named(bank.sources, lane.agent)
     if len(stream) > tasks.count:
         raise SettingsError(
             f"{who} of seed {lane.seed} has {len(stream)} tasks in `{bank.name}`, tasks.count is {tasks.count}; say "

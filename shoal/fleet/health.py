@@ -39,9 +39,9 @@ def ends(stack: Stack) -> list[End]:
     return [End(*lane, task, epoch, WORDS[why]) for lane, (task, epoch, why) in found if task]
 
 
-def told(stack: Stack) -> list[str]:
+def told(stack: Stack, sites: Sequence[str] = ()) -> list[str]:
     """Which lanes have ended, when and why, in sentences."""
-    return ended(ends(stack))
+    return ended(ends(stack), sites)
 
 
 def examine(stack: Stack, whole: bool = False) -> None:
@@ -135,9 +135,9 @@ def norms(stack: Stack) -> Tensor:
     return torch.stack(squares).sum(0).sqrt().float().cpu()
 
 
-def gone_all(found: Iterable[End], settings: Settings) -> DivergedError:
+def gone_all(found: Iterable[End], settings: Settings, sites: Sequence[str] = ()) -> DivergedError:
     """What is said when no lane is left."""
-    last = ended([max(found, key=lambda end: (end.task, end.epoch))])[0]
+    last = ended([max(found, key=lambda end: (end.task, end.epoch))], sites)[0]
     who = "all agents have diverged" if settings.agents * settings.seeds > 1 else "the agent has diverged"
     rates = sorted({settings.of(name).learner.rate for name in settings.members()})
     advice = f"learner.rate ({' or '.join(map(repr, rates))}) may be too high, or the data badly scaled"

@@ -11,6 +11,7 @@ import torch
 from shoal.agents.events import AFTER, BEFORE, SHORT
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
+from shoal.data.sites import names
 from shoal.fleet.health import gone_all
 from shoal.fleet.here import Health
 from shoal.fleet.members import Crew, LostError, mustered
@@ -186,7 +187,8 @@ def wait(crew: Crew) -> None:
 def heed(crew: Crew, told: Sequence[Health]) -> None:
     """Note which lanes have ended; raise if none goes on."""
     if not crew.heed(told):
-        error = gone_all(crew.ended, crew.whole[0].fleet)
+        fleet = crew.whole[0].fleet
+        error = gone_all(crew.ended, fleet, names(crew.whole[0].bank.sources, fleet.agents))
         error.stacks = crew.stacks()
         raise error
 

@@ -28,10 +28,10 @@ def plain_only(learner: Learner, settings: "Settings") -> None:
             f"the learner `{learner.method}` trains weights as they are, and those of `{settings.model}` are put "
             'together of a base and of parts; use learner = "decomposed", or another model'
         )
-    if settings.closed:
+    if settings.closed or settings.analytic:
         raise SettingsError(
             f"the learner `{learner.method}` trains a net by gradients, and `{settings.model}` is fitted in closed "
-            'form; use learner = "ella", or another model'
+            f'form; use learner = "{MODELS.find(settings.model).learner}", or another model'
         )
 
 

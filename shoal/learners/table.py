@@ -25,6 +25,7 @@ BUILT_IN: dict[str, type[Learner] | str] = {
     "frozen": "shoal.learners.frozen:Frozen",
     "decomposed": "shoal.learners.decomposed:Decomposed",
     "ella": "shoal.learners.ella:Ella",
+    "analytic": "shoal.learners.analytic:Analytic",
 }
 LEARNERS: Table[type[Learner]] = Table("learner", BUILT_IN, "shoal.learners", is_a(Learner))
 

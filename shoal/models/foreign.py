@@ -1,5 +1,6 @@
 """What is asked of an `nn.Module` of somebody else: how it is made, what it may do, and which engine suits it."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -132,6 +133,22 @@ def complains(what: str, advice: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:  # it can fail in any way
         raise CodeError(f"{what}: {words(error)}", failed(error, what).trace, advice) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without what exporters say about themselves."""
+    talkers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+    before = [one.level for one in talkers]
+    with catch_warnings():
+        simplefilter("ignore")
+        for one in talkers:
+            one.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for one, level in zip(talkers, before, strict=True):
+                one.setLevel(level)
 
 
 def words(error: BaseException) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DRAWN = "what is a task's own is drawn for all tasks at the start"
 REPLAY, GROWTH, FROZEN, DECOMPOSED, CLOSED = "replay", "modular", "frozen", "decomposed", "ella"  # learners
+ANALYTIC = "analytic"
 MODULAR = "modular-"  # before the name of a block: the modular net that is made of it
 SHAPE = "shape"  # the one argument that a net of one's own may need: the shape of what it reads
 
@@ -140,6 +141,18 @@ def factored(about: str) -> Entry:
         return factor(settings.net, bank, *heads.sizes(settings, bank))
 
     return Entry(make, CLOSED, "factor", about)
+
+
+def solved(about: str) -> Entry:
+    """Linear predictors that are solved for."""
+
+    def make(settings: "Settings", bank: "Bank") -> "Model":
+        from shoal.models import heads
+        from shoal.models.ridge import ridge
+
+        return ridge(settings.net, bank, *heads.sizes(settings, bank))
+
+    return Entry(make, ANALYTIC, "ridge", about)
 
 
 def of_net(thing: Any) -> Any:
@@ -273,6 +286,10 @@ BUILT_IN: dict[str, Entry | str] = {
     ),
     "factor": factored(
         "no net: linear predictors of numbers or logistic ones of classes, each a sum of some of net.basis atoms"
+    ),
+    "ridge": solved(
+        "no net: linear predictors of a row, or of relu of net.projections random projections of it, solved for in one "
+        "pass; with a backbone before them often as good as a net"
     ),
     "modular-mlp": modules_of(
         "mlp",

@@ -61,12 +61,13 @@ class Fleet:
         clock: Any = None,
         policy: Any = None,
         faulty: Any = None,
+        record: Any = None,
         **others: Any,
     ) -> None:
         given = {
             "model": model, "learner": learner, "sharing": sharing, "tasks": tasks, "net": net, "agents": agents,
             "protocol": protocol, "kinds": kinds, "machine": machine, "seed": seed, "presence": presence,
-            "clock": clock, "policy": policy, "faulty": faulty, "network": network,
+            "clock": clock, "policy": policy, "faulty": faulty, "record": record, "network": network,
         }  # fmt: skip
         self._say(begun(data, trust), given | others)
 
@@ -153,17 +154,20 @@ class Fleet:
         from shoal.runs.execute import carry_out, prepare
         from shoal.runs.record import create
         from shoal.settings.staff import staffed
+        from shoal.study.fit import note
 
         settings = staffed(self._seeded(seeds), workers, address, stacks)
         if not (out is None or (isinstance(out, (str, Path)) and str(out).strip())):
             raise SettingsError(f"`out` cannot be {out!r}; give the name of a folder, or None to keep nothing")
         folder = Path(tempfile.mkdtemp(prefix="shoal-")) if out is None else Path(out).expanduser()
+        found = ""
         try:
             record = held(folder, settings)
             if record is None or not record.finished:
                 worlds = prepare(settings, yes=yes)  # before anything is written
                 with shown(settings, progress) as show:
                     carry_out(worlds, record or create(folder, settings), show)
+                found = note(worlds, folder)
         except BaseException as error:
             if out is None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -180,7 +184,7 @@ class Fleet:
                 where = str(error).partition(";")[0] if " in " in str(error).partition(";")[0] else "stopped"
                 raise KeyboardInterrupt(f"{where}; {on}") from None
             raise
-        return Result(folder, settings, temporary=out is None)
+        return Result(folder, settings, temporary=out is None, note=found)
 
     def _seeded(self, seeds: int | None) -> Settings:
         """The settings of a run with so many seeds."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from shoal.errors import UserError
-from shoal.report.read import Unusable, material_of, settings_of, table_of
+from shoal.report.read import Unusable, material_of, settings_of, sites_of, table_of
 from shoal.runs.cells import scores, summary_of
 from shoal.runs.record import reopen
 from shoal.runs.tables import unposted
@@ -48,6 +48,7 @@ class Result:
     """
 
     folder: Path  # the run directory
+    note: str  # what to know before one believes it, if there is something: agents that look underfitted
 
     def __init__(
         self,
@@ -55,7 +56,9 @@ class Result:
         settings: Settings | None = None,
         temporary: bool = False,
         trust: bool = False,
+        note: str = "",
     ) -> None:
+        self.note = note
         self.folder, self._settings, self._temporary = Path(folder), settings, temporary
         self._trust = trust
         if temporary:  # what is in it stays readable for as long as somebody has this object
@@ -97,15 +100,34 @@ class Result:
     def accuracy(self) -> pl.DataFrame:
         """A row per measurement: while a `task` was learned, after so many epochs, on a `tested` task. Tasks count from
         1, agents from 0; epoch 0 is before any training on the task, the last is after all of it. Accuracy is from 0 to
-        1; where numbers are predicted, it is R2."""
-        return self._table("accuracy").with_columns(pl.col("task", "tested") + 1)
+        1; where numbers are predicted, it is R2. Where sites have names, `site` is the agent's."""
+        return self._named(self._table("accuracy").with_columns(pl.col("task", "tested") + 1), agent="site")
 
     @cached_property
     def ledger(self) -> pl.DataFrame:
         """A row per message: who sent whom what, when, how large, and what became of it. Tasks count from 1."""
         if not (self.folder / "ledger.parquet").exists():
             return unposted()
-        return self._table("ledger").with_columns(pl.col("task") + 1)
+        found = self._table("ledger").with_columns(pl.col("task") + 1)
+        return self._named(found, sender="sender_site", receiver="receiver_site")
+
+    def predictions(self, task: int | None = None) -> pl.DataFrame:
+        """What every agent said of every test row at the end of a task, counted from 1, of the last if none is said: a
+        row each with its label, the prediction and its confidence. Only a run with `record={"predictions": True}` keeps
+        it.
+
+        >>> import shoal
+        >>> tasks = {"count": 2, "classes": 2, "train": 8, "validation": 4, "initial": 1}
+        >>> learner = {"epochs": 2, "batch": 8, "memory": 4}
+        >>> fleet = shoal.Fleet("digits", agents=2, tasks=tasks, learner=learner, record={"predictions": True})
+        >>> fleet.run().predictions().columns
+        ['seed', 'agent', 'tested', 'row', 'label', 'prediction', 'confidence']
+        """
+        from shoal.runs.record import predictions_of
+
+        count = settings_of(self.folder)["tasks"]["count"]
+        found = predictions_of(self.folder, count if task is None else task).with_columns(pl.col("tested") + 1)
+        return self._named(found, agent="site")
 
     @property
     def agents(self) -> "list[Agent]":
@@ -171,6 +193,16 @@ class Result:
             raise
         return Result(folder, settings, temporary=out is None)
 
+    def _named(self, table: pl.DataFrame, **columns: str) -> pl.DataFrame:
+        """A table with the names of sites beside the numbers of agents, where sites have names."""
+        sites = sites_of(material_of(self.folder, []), settings_of(self.folder)["agents"])
+        if not sites:
+            return table
+        for agent, site in columns.items():
+            names = pl.Series(site, [sites[one] for one in table[agent]], dtype=pl.String)
+            table = table.insert_column(table.get_column_index(agent) + 1, names)
+        return table
+
     def _table(self, name: str) -> pl.DataFrame:
         try:
             return table_of(self.folder, name)
@@ -227,6 +259,8 @@ class Result:
         return (
             f"Result of {row['agents']} agents, {row['seeds']} seed{'s' * (row['seeds'] > 1)}, sharing "
             f"{row['sharing']}: final {what} {row['final_accuracy']:.2f}{more} %{area}{cost}{where}"
+            + f"; {self.note}"
+            * bool(self.note)
         )
 
     def _repr_html_(self) -> str:

@@ -44,6 +44,10 @@ def joined(raw: Said, name: str, value: Any) -> Said:
     """What was said, and a keyword on top: a mapping wins where it speaks, anything else replaces what was there."""
     if name == "model":
         return {**raw, name: MODELS.named(value)}
+    if name == "backbone":
+        from shoal.backbones import named as held
+
+        return {**raw, name: held(value)}
     if name == "sharing":
         return {**raw, name: modes(value)}
     if name == "kinds":

@@ -89,7 +89,7 @@ def learning(group: Group, style: Style) -> Figure | None:
         f"Lines of mean test accuracy over epochs within a task, one per run. At the end: {last}.",
         finish(chart, style),
         {"rows": table},
-        (runs_switch(table, group, many=True), agents_switch(table), Switch("task", "Task", options)),
+        (runs_switch(table, group, many=True), agents_switch(table, group), Switch("task", "Task", options)),
         (
             ("run", "run"),
             ("epoch", "epoch"),
@@ -175,7 +175,7 @@ def matrix(group: Group, style: Style, only: str = LEVEL) -> Figure | None:
         f"{min(end):.1f} to {max(end):.1f} %.",
         finish(chart, style),
         {"rows": table},
-        (switch, agents_switch(table), Switch("show", "Show", shows)),
+        (switch, agents_switch(table, group), Switch("show", "Show", shows)),
         (("task", "at the end of task"), ("tested", "tested on task"), ("mean", "%, or points")),
     )
 
@@ -258,13 +258,13 @@ def network(group: Group, style: Style) -> Figure | None:
     picture = traffic.pictures(group, WIDTH, HEIGHT)
     if not picture.agents:
         return None
-    tables = {"edges": picture.edges, "agents": picture.agents}
+    tables, named = {"edges": picture.edges, "agents": picture.agents}, group.named and picture.size == 1
     switch = runs_switch(picture.agents, group)
     switches = [switch]
     seeds = sorted({row["seed"] for row in picture.agents} - {ALL}, key=int)
     if seeds:  # a run with one graph for all seeds answers to every choice
         switches.append(Switch("seed", "Seed", tuple((seed, f"seed {seed}") for seed in seeds)))
-    chart: Any = graph(style, picture, "edges", "agents")
+    chart: Any = graph(style, picture, "edges", "agents", named)
     if not style.page:  # rows of two kinds cannot be a facet: a chart per run, each with its own
         drawn = (ALL, *seeds[:1])
         parts = []
@@ -272,7 +272,7 @@ def network(group: Group, style: Style) -> Figure | None:
             for kind in ("edges", "agents"):
                 here = [row for row in tables[kind] if row["run"] == name and row["seed"] in drawn]
                 tables[f"{kind}{at}"] = here
-            parts.append(graph(style, picture, f"edges{at}", f"agents{at}").properties(title=name))
+            parts.append(graph(style, picture, f"edges{at}", f"agents{at}", named).properties(title=name))
         chart = alt.concat(*parts, columns=min(3, len(parts)))
     first = [row for row in picture.edges if row["run"] == switch.first]
     most = max((row["bytes"] for row in picture.edges), default=0.0)
@@ -300,7 +300,7 @@ def network(group: Group, style: Style) -> Figure | None:
     )  # fmt: skip
 
 
-def graph(style: Style, picture: traffic.Picture, edge_rows: str, agent_rows: str) -> Any:
+def graph(style: Style, picture: traffic.Picture, edge_rows: str, agent_rows: str, named: bool) -> Any:
     """A picture of one network, at places in pixels."""
     flat: dict[str, Any] = {"scale": None, "axis": None}
     radius = traffic.node_radius(len({row["agent"] for row in picture.agents}))
@@ -333,9 +333,12 @@ def graph(style: Style, picture: traffic.Picture, edge_rows: str, agent_rows: st
     )
     agents = alt.Chart(rows(agent_rows)).encode(x=alt.X("x:Q", **flat), y=alt.Y("y:Q", **flat))
     nodes = agents.mark_circle(size=3.14 * radius**2, opacity=1, color=style.colour("ink"))
-    names = agents.mark_text(
-        color=style.colour("paper"), fontWeight="bold", fontSize=12 if radius > 14 else 9 if radius > 10 else 6
-    ).encode(text="agent:N")
+    size = 12 if radius > 14 else 9 if radius > 10 else 6
+    if named:  # a name has no room in its circle, and stands below
+        names = agents.mark_text(color=style.colour("ink"), fontSize=max(size - 1, 8), dy=radius + 8)
+    else:
+        names = agents.mark_text(color=style.colour("paper"), fontWeight="bold", fontSize=size)
+    names = names.encode(text="agent:N")
     return alt.layer(lines, heads, crosses, nodes, names).properties(width=WIDTH, height=HEIGHT)
 
 
@@ -390,7 +393,7 @@ def growth(group: Group, style: Style) -> Figure | None:
         f"Bars of modules kept and dropped, by task. {switch.first}: {kept} of {tried} kept.",
         finish(chart, style),
         {"rows": table},
-        (switch, agents_switch(table)),
+        (switch, agents_switch(table, group)),
         (("task", "task"), ("outcome", "outcome"), ("number", "modules"), ("trials", "of"), ("share", "%")),
     )
 
@@ -400,7 +403,9 @@ def origin(group: Group, style: Style) -> Figure | None:
     table = numbers.origins(group)
     if not table:
         return None
-    agents = [str(agent) for agent in sorted({int(row[name]) for row in table for name in ("agent", "origin")})]
+    numbers_ = sorted({int(row[name]) for row in table for name in ("agent", "origin")})
+    agents = [group.called(agent) for agent in numbers_]
+    table = [{**row, **{name: group.called(row[name]) for name in ("agent", "origin")}} for row in table]
     most = max(row["number"] for row in table)
     ticks = alt.Axis(labelAngle=0, domain=False, ticks=False, orient="top" if style.page else "bottom")
     side = alt.Axis(domain=False, ticks=False, title="kept by agent")

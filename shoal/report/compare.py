@@ -83,13 +83,32 @@ class Group:
     apart: tuple[str, ...] = ()  # what tells it from other groups of that dataset, model and protocol
 
     @property
+    def called_dataset(self) -> str:
+        """What people call the data: the name of a file, not the path to it and what is read of it."""
+        scheme, colon, rest = self.dataset.partition(":")
+        path = rest.partition("?")[0].rstrip("/")
+        if not colon:
+            return self.dataset
+        return "data in memory" if scheme == "memory" else path.rpartition("/")[2] or self.dataset
+
+    @property
     def title(self) -> str:
-        return ", ".join((self.dataset, self.model, self.protocol, *self.apart))
+        return ", ".join((self.called_dataset, self.model, self.protocol, *self.apart))
 
     @property
     def name(self) -> str:
         """For folders."""
         return re.sub(r"[^\w.]+", "-", self.title).strip("-")
+
+    def called(self, agent: str | int) -> str:
+        """What an agent is called: its site, or its number where sites have no names."""
+        sites = self.entries[0].run.sites
+        return sites[int(agent)] if sites else str(agent)
+
+    @property
+    def named(self) -> bool:
+        """Have agents names?"""
+        return bool(self.entries[0].run.sites)
 
     @property
     def complete(self) -> list[Entry]:
@@ -137,6 +156,7 @@ def told_apart(flat: Sequence[dict[str, str]]) -> list[list[str]]:
     """Words for each of several settings: of those that differ, the one that tells most apart, then the next."""
     keys = [key for key in dict.fromkeys(key for one in flat for key in one) if not key.startswith("machine.")]
     keys = [key for key in keys if len({one.get(key) for one in flat}) > 1]
+    keys.sort(key=lambda key: key in ("seed", "seeds"))  # which say least of what a run is
     chosen: list[str] = []
 
     def kinds(more: Sequence[str]) -> int:
@@ -146,7 +166,16 @@ def told_apart(flat: Sequence[dict[str, str]]) -> list[list[str]]:
         chosen.append(max(keys, key=lambda key: kinds([*chosen, key])))
     brief = Counter(key.rpartition(".")[2] for key in chosen)
     short_names = [key.rpartition(".")[2] if brief[key.rpartition(".")[2]] == 1 else key for key in chosen]
-    return [[f"{said} {one[key]}" for key, said in zip(chosen, short_names, strict=True) if key in one] for one in flat]
+    named = list(zip(chosen, short_names, strict=True))
+    return [[f"{said} {brief_number(one[key])}" for key, said in named if key in one] for one in flat]
+
+
+def brief_number(word: str) -> str:
+    """A value in a name: of a number with many digits, the first four."""
+    try:
+        return f"{float(word):.4g}" if len(word) > 6 and "." in word else word
+    except ValueError:
+        return word
 
 
 def baseline(entry: Entry, entries: Sequence[Entry]) -> Entry | None:
@@ -162,10 +191,10 @@ def baseline(entry: Entry, entries: Sequence[Entry]) -> Entry | None:
     if not run.modes or not alone:
         first = (alone or fit)[0]
         return None if first is entry else first
-    own = set(flatten({**run.settings, "sharing": [], "machine": {}, "network": {}}))
+    own = set(flatten({**run.settings, "sharing": [], "machine": {}, "network": {}, "record": {}}))
 
     def distance(one: Entry) -> tuple[int, int]:
-        other = set(flatten({**one.run.settings, "sharing": [], "machine": {}, "network": {}}))
+        other = set(flatten({**one.run.settings, "sharing": [], "machine": {}, "network": {}, "record": {}}))
         return len(own ^ other), -len(set(one.run.seeds) & set(run.seeds))
 
     return min(alone, key=distance)

@@ -39,9 +39,10 @@ class Figure:
     fixed: bool = False  # its size does not follow the room it has
 
 
-def agents_switch(table: Sequence[Row]) -> Switch:
-    names = sorted({row["agent"] for row in table} - {ALL}, key=int)
-    return Switch("agent", "Agent", ((ALL, "all agents"), *((name, f"agent {name}") for name in names)))
+def agents_switch(table: Sequence[Row], group: Group) -> Switch:
+    numbers = sorted({row["agent"] for row in table} - {ALL}, key=int)
+    said = {one: group.called(one) if group.named else f"agent {one}" for one in numbers}
+    return Switch("agent", "Site" if group.named else "Agent", ((ALL, "all agents"), *said.items()))
 
 
 def runs_switch(table: Sequence[Row], group: Group, many: bool = False) -> Switch:

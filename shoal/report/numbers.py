@@ -40,7 +40,7 @@ def curves(group: Group) -> list[Row]:
     single = sum(sizes) <= ROWS
     for entry in group.entries:
         run = entry.run
-        means = 100 * metrics.seen(run.accuracy)
+        means, last = 100 * metrics.seen(run.accuracy), int(run.settings["learner"]["epochs"])
         lines: dict[str, Array] = {str(task + 1): means[:, task] for task in range(run.initial, run.done)}
         if run.complete and run.tasks > run.initial:
             lines = {ALL: 100 * metrics.curve(run.accuracy, run.initial), **lines}
@@ -49,9 +49,8 @@ def curves(group: Group) -> list[Row]:
                 mean, error = metrics.mean(values[there]), metrics.error(values[there], run.seeds[there])
                 for epoch, middle, wide in zip(run.epochs.tolist(), mean.tolist(), error.tolist(), strict=True):
                     band = {"low": short(middle - wide), "high": short(middle + wide)}
-                    rows.append(
-                        {"run": entry.label, "agent": agent, "task": task, "epoch": epoch, "mean": short(middle)} | band
-                    )
+                    own = {"run": entry.label, "agent": agent, "task": task, "epoch": min(epoch, last)}
+                    rows.append({**own, "mean": short(middle), **band})  # the last label is after all epochs
     return rows
 
 

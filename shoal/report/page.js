@@ -138,6 +138,8 @@
   }, { rootMargin: "400px" });
   figures.forEach((figure) => watch.observe(figure));
   window.addEventListener("beforeprint", () => figures.forEach(draw));
+  // A picture of the whole page has all charts, unless there are so many that to draw them takes long.
+  if (figures.length <= 24) window.addEventListener("load", () => setTimeout(() => figures.forEach(draw), 200));
 
   // Light and dark: as the system says, until the reader says otherwise.
   const button = document.querySelector(".theme");

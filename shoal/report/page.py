@@ -13,6 +13,7 @@ import vl_convert
 import shoal
 from shoal import files
 from shoal.report import charts, compare
+from shoal.report.answer import first
 from shoal.report.compare import Group, Row
 from shoal.report.export import VERSION, export
 from shoal.report.figure import Figure
@@ -42,8 +43,15 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-sr
 PAGE = files.begins("<title>shoal report")
 
 
-def page(groups: Sequence[Group], notes: Sequence[Note], going: str = "", every: float = 0) -> str:
-    """The whole page; of runs that still train, with how far they are, and loaded again every so many seconds."""
+def page(
+    groups: Sequence[Group],
+    notes: Sequence[Note],
+    going: str = "",
+    every: float = 0,
+    advice: dict[str, Any] | None = None,
+) -> str:
+    """The whole page, under the advice that was made of its runs, if there is one; of runs that still train, with how
+    far they are, and loaded again every so many seconds."""
     style = Style(True, tuple(compare.method_order(groups)))
     content: dict[str, Any] = {}
     parts = []
@@ -51,7 +59,7 @@ def page(groups: Sequence[Group], notes: Sequence[Note], going: str = "", every:
         found = charts.figures(group, style)
         ids = [f"g{at}-{figure.name}" for figure in found]
         content |= {name: packed(figure) for name, figure in zip(ids, found, strict=True)}
-        parts.append(section(group, f"g{at}", style, dict(zip(ids, found, strict=True))))
+        parts.append(section(group, f"g{at}", style, dict(zip(ids, found, strict=True)), advice is not None))
     runs = sum(len(group.entries) for group in groups)
     several = "of one" if len(groups) == 1 else f"in {len(groups)} groups, each with the same tasks and of one"
     title = groups[0].title if len(groups) == 1 else f"{runs} runs"
@@ -90,6 +98,7 @@ def page(groups: Sequence[Group], notes: Sequence[Note], going: str = "", every:
         f"again every {every:.0f} seconds.</p>" if going else "",
         menu,
         '<main id="main" tabindex="-1">',
+        "" if advice is None else first(advice),
         left_out(notes),
         "<noscript><p>The charts need JavaScript; the tables do not.</p></noscript>",
         *parts,

@@ -10,7 +10,7 @@ from shoal.report import compare, numbers
 from shoal.report.charts import PAID
 from shoal.report.compare import Entry, Group, Score
 from shoal.report.figure import Figure, Switch
-from shoal.report.read import Note
+from shoal.report.read import ALONE, Note
 from shoal.report.style import Mark, Style
 from shoal.settings.part import flatten
 from shoal.study import metrics
@@ -30,6 +30,10 @@ METRICS = {
 }
 
 
+BEHIND = (
+    "The runs behind the answer, all seeds of a candidate together. It was chosen by validation rows; accuracy here is "
+    "that of test rows, which chose nothing, so that the highest need not be the answer."
+)
 PREDICTED = (
     "Agents predict numbers: what is called accuracy here is R², the share of the variance that is predicted; 100 % is "
     "all of it, and below 0 % a guess of the mean would be better."
@@ -64,19 +68,23 @@ def be(things: Sequence[Any]) -> str:
     return "is" if len(things) == 1 else "are"
 
 
-def section(group: Group, name: str, style: Style, figures: dict[str, Figure]) -> str:
-    """A group: what came out, the tables, the charts, the settings."""
+def section(group: Group, name: str, style: Style, figures: dict[str, Figure], advised: bool = False) -> str:
+    """A group: what came out, the tables, the charts, the settings. What came out is said above where runs are those of
+    an advice."""
+    from shoal.report.confusion import predicted  # which is made of these parts
+
     wide = [drawing(ident, figure, style) for ident, figure in figures.items() if figure.wide]
     small = [drawing(ident, figure, style) for ident, figure in figures.items() if not figure.wide]
     return "\n".join([
         f'<section class="group" id="{name}" aria-labelledby="{name}-title">',
-        f'<h2 id="{name}-title">{escape(group.dataset)} <span class="tag">{escape(group.model)}, '
+        f'<h2 id="{name}-title">{escape(group.called_dataset)} <span class="tag">{escape(group.model)}, '
         f"protocol {escape(', '.join((group.protocol, *group.apart)))}</span></h2>",
-        f"<p>{headline(group)}</p>",
+        f"<p>{BEHIND if advised else headline(group)}</p>",
         f"<p>{PREDICTED}</p>" if any(entry.run.numbers for entry in group.entries) else "",
         *wide,
         scores(group, style),
         gains(group, style),
+        predicted(group, style),
         f'<div class="grid">{"".join(small)}</div>' if small else "",
         offered(group, style),
         common(group),
@@ -241,9 +249,11 @@ def scores(group: Group, style: Style) -> str:
     most = max(entry.run.epochs[-1] for entry in done)
     first = table(
         "Final accuracy and AUC",
-        "Mean over all agents of all seeds, with standard errors; the highest is bold. "
-        f"The AUC is in % of its maximum, which in the paper's unit is {most}. What was sent is the mean over links "
-        "and tasks in which there was mail.",
+        "Mean over all agents of all seeds, with standard errors: pooled over agents and seeds, as in the paper, or "
+        "over seeds alone, as one should report them; the highest is bold. AUC, the area under the learning curve, "
+        "says how well agents do while they learn: it is high for those that are good early. It is in % of its "
+        f"maximum, which in the paper's unit is {most}. What was sent is the mean over links and tasks in which there "
+        "was mail.",
         head,
         body,
     )
@@ -296,6 +306,7 @@ def gains(group: Group, style: Style) -> str:
             "gain in AUC, points", *interval, "seeds"]  # fmt: skip
     caption = (
         ("" if several else f"The baseline is {escape(bases[0])}. ")
+        + f"“{ALONE}” agents share nothing. "
         + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "
         "standard error; the interval is Student's t. An interval that holds 0 shows no difference"
         + (f"; of the {len(entries)} here, one in twenty misses the true difference by chance." if many else ".")

@@ -19,6 +19,7 @@ import polars as pl
 from polars import selectors
 
 import shoal
+from shoal.data.sites import names
 from shoal.errors import UserError
 from shoal.runs import files
 from shoal.runs.files import reason
@@ -96,6 +97,7 @@ class Run:
     tables: dict[str, pl.DataFrame] = field(default_factory=dict)  # growth, ledger, time ...: those that are there
     common: "Common | None" = None  # None: the record does not say, or there is one agent
     numbers: bool = False  # agents predict numbers, and accuracy is R2
+    sites: tuple[str, ...] = ()  # what agents are called; none: they have numbers only
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -215,8 +217,9 @@ def read(folder: Path) -> tuple[Run, list[str]]:
     if settings["sharing"] and "ledger" not in tables and not (folder / "ledger.parquet").exists():
         lost.append("ledger.parquet is not there, so its traffic is not shown")
     material = material_of(folder, lost)
-    common, numbers = common_of(material, lost), material.get("predicts") is not None
-    run = Run(folder, settings, about, summary, accuracy, epochs, seeds, agents, done, tables, common, numbers)
+    sites = sites_of(material, settings["agents"])
+    common, numbers = common_of(material, sites, lost), material.get("predicts") is not None
+    run = Run(folder, settings, about, summary, accuracy, epochs, seeds, agents, done, tables, common, numbers, sites)
     if not run.complete:
         lost.append(
             f"unfinished, {done} of {run.tasks} tasks are learned: it is shown as far as it is, and has no final "
@@ -298,16 +301,21 @@ def material_of(folder: Path, lost: list[str]) -> dict[str, Any]:
     return json_of(folder / "data.json", lost) if (folder / "data.json").exists() else {}
 
 
-def common_of(found: dict[str, Any], lost: list[str]) -> Common | None:
-    """What data.json says that agents have in common; agents have the names of their sources, if there are several."""
+def sites_of(found: dict[str, Any], agents: int) -> tuple[str, ...]:
+    """What agents are called, as data.json says; nothing where they have numbers only."""
+    sources = found.get("sources")
+    return tuple(names([str(one) for one in sources], agents)) if isinstance(sources, list) else ()
+
+
+def common_of(found: dict[str, Any], sites: tuple[str, ...], lost: list[str]) -> Common | None:
+    """What data.json says that agents have in common; agents have the names of their `sites`, if these have some."""
     try:
-        said, sources = found["overlap"], found["sources"]
+        said = found["overlap"]
         if not said["pairs"]:
             return None
-        several = isinstance(sources, list) and len(sources) > 1
 
         def name(agent: int) -> str:
-            return f"agent {int(agent)}" + (f" ({sources[agent % len(sources)]})" if several else "")
+            return sites[agent] if sites else f"agent {int(agent)}"
 
         pairs = [(name(pair["agents"][0]), name(pair["agents"][1]), shares(pair)) for pair in said["pairs"]]
         return Common(shares(said), pairs)
@@ -449,7 +457,8 @@ def without_ended(
     left = np.array([pair not in ended for pair in zip(seeds.tolist(), agents.tolist(), strict=True)])
     if not left.any():
         raise Unusable("all its agents diverged; there is nothing to show")
-    return accuracy[left], seeds[left], agents[left], health.sentences(training)
+    sites = sites_of(material_of(folder, []), settings["agents"])
+    return accuracy[left], seeds[left], agents[left], health.sentences(training, sites)
 
 
 def learned(accuracy: Array, epochs: Numbers, settings: dict[str, Any]) -> int:

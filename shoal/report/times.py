@@ -158,16 +158,17 @@ def timeline(group: Group, style: Style) -> Figure | None:
         for row in mine:
             task = int(row["task"]) + 1
             table.append({
-                "run": entry.label, "agent": row["agent"], "task": task, "begin": short(float(row["begin"])),
-                "end": short(float(row["end"])), "odd": task % 2, "unit": unit,
+                "run": entry.label, "agent": group.called(row["agent"]), "task": task,
+                "begin": short(float(row["begin"])), "end": short(float(row["end"])), "odd": task % 2, "unit": unit,
             })  # fmt: skip
     if not table:
         return None
     switch = runs_switch(table, group)
     first = [row for row in table if row["run"] == switch.first]
     agents = len({row["agent"] for row in table})
-    tips = [alt.Tooltip(f"{name}:Q", title=name) for name in ("agent", "task", "begin", "end")]
-    y = alt.Y("agent:O", title="agent", axis=upright())
+    tips = [alt.Tooltip("agent:N", title="agent")]
+    tips += [alt.Tooltip(f"{name}:Q", title=name) for name in ("task", "begin", "end")]
+    y = alt.Y("agent:O", title="site" if group.named else "agent", axis=upright(), sort=None)
     base = alt.Chart(rows())
     bars = base.mark_bar(color=style.colour("good"), height=alt.RelativeBandSize(0.8)).encode(
         x=alt.X("begin:Q", title=" or ".join(units), axis=alt.Axis(grid=False, tickCount=6, format="~s")),

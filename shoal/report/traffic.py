@@ -65,13 +65,19 @@ def pictures(group: Group, width: float, height: float) -> Picture:
             places = layout(there, agents, width, height)
             own = {"run": entry.label, "seed": ALL if seed is None else str(seed)}
             nodes += [
-                {**own, "agent": str(agent * size), "x": short(x, 5), "y": short(y, 5)}
+                {
+                    **own,
+                    "agent": group.called(agent) if size == 1 else str(agent * size),
+                    "x": short(x, 5),
+                    "y": short(y, 5),
+                }
                 for agent, (x, y) in places.items()
             ]
             drawn = drawn_edges(there, places, mails[entry.label, seed], most)
             last = max(int(agent) for agent in entry.run.agents)
             for line in drawn:
-                ends = {end: named(int(line[end]), size, last) for end in ("sender", "receiver")}
+                ends = {end: group.called(line[end]) if size == 1 else named(int(line[end]), size, last)
+                        for end in ("sender", "receiver")}  # fmt: skip
                 lines.append({**own, **line, **ends})
     return Picture(nodes, lines, size)
 

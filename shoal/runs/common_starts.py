@@ -15,7 +15,7 @@ from shoal.data.draws import chosen
 from shoal.data.sources import is_source
 from shoal.runs.about import FORMAT, commit
 from shoal.runs.record import Record, RecordError
-from shoal.settings.groups import FAIR, Network, Settings
+from shoal.settings.groups import FAIR, Network, Recording, Settings
 
 
 def alone(settings: Settings) -> Settings:
@@ -29,6 +29,7 @@ def alone(settings: Settings) -> Settings:
             "network": Network(),
             "sharing": (),
             "kinds": (),
+            "record": Recording(),
             "learner": settings.learner.model_copy(update=learner),
         }
     )

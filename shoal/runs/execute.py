@@ -8,10 +8,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from shoal import data
 from shoal.agents.engine import kept_memory
 from shoal.agents.stack import Stack
 from shoal.agents.world import World, worlds
+from shoal.backbones import bank_of
 from shoal.data.tasks import Lane
 from shoal.errors import CodeError, Stopped
 from shoal.fleet.health import DivergedError
@@ -57,8 +57,7 @@ def prepared(
     """What `prepare` gives."""
     headcount(settings)
     possible(settings)
-    said = Path(settings.machine.data) if settings.machine.data else None
-    bank = data.load(settings.dataset, folder or said)
+    bank = bank_of(settings, folder)
     if lanes is None and not yes:
         affordable(settings, bank)
         sensible(settings)
@@ -128,6 +127,7 @@ def carry_out(
             if ended:
                 record.tables(moment.stacks)
                 record.agree(fleet, moment.stacks)
+                record.predict(fleet, moment.stacks)
                 if kept:
                     starts.keep(fleet, moment.stacks, kept)
             if asked():

@@ -25,6 +25,8 @@ consensus.parquet         a row per seed and kind of nets at the end of a task: 
 privacy.parquet           a row per agent: how often its model has left with noise, the epsilon that it has spent, at
                           which delta, and what it may spend (only if a policy has noise)
 validation.parquet        a row per agent and task: accuracy on its validation rows at the end, to choose settings by
+predictions-1.parquet     a row per test row of every task so far, at the end of task 1, and so on: seed, agent, tested,
+                          row of the data, label, prediction, confidence (only if record.predictions is said)
 others.parquet            a row per task that only other agents of the seed have met: accuracy without having met it
                           (in a fleet of several kinds, these tables have a column `kind`, the ledger not)
 summary.json              the metrics; there when the run is finished
@@ -48,9 +50,11 @@ import polars as pl
 
 import shoal
 from shoal.agents.evaluate import others, squared_error, within
+from shoal.agents.predicting import predicted
 from shoal.agents.stack import PARAMS, Stack
 from shoal.agents.world import World, streams_of
 from shoal.data.overlap import mean_iou
+from shoal.data.sites import names
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError, UserError
 from shoal.files import beside, put, settle
@@ -338,6 +342,17 @@ class Record:
         kept = before.filter(pl.col("task") < stacks[0].task - 1) if before.schema == found.schema else found.clear()
         self.table("consensus", pl.concat([kept, found]))
 
+    def predict(self, worlds: Sequence[World], stacks: Sequence[Stack]) -> pl.DataFrame | None:
+        """Write what agents say of test rows at the end of a task, if it is to be kept. Joint agents are not asked, nor
+        those that diverged."""
+        early = stacks[0].task < self.settings.tasks.initial
+        if not self.settings.record.predictions or early or stacks[0].lanes != worlds[0].lanes:
+            return None
+        going = [left(*pair) for pair in zip(worlds, stacks, strict=True) if not pair[1].gone.all()]
+        found = predicted(going)
+        self.table(f"predictions-{stacks[0].task}", found)
+        return found
+
     def table(self, name: str, table: pl.DataFrame) -> None:
         content = io.BytesIO()
         table.write_parquet(content)
@@ -351,7 +366,10 @@ class Record:
         silent = frozenset[Lane]().union(*(stack.silent for stack in stacks))
         unmet = [one for one in others(list(zip(worlds, stacks, strict=True))) if one.lane not in silent]
         self.table("others", strangers(self.settings, unmet))
-        summary = summarise(self.settings, stacks, unmet)
+        said = self.predict(worlds, stacks)
+        summary = summarise(self.settings, stacks, unmet, said, names(worlds[0].bank.sources, self.settings.agents))
+        if said is not None and summary.get("confusion_matrix") is not None:
+            summary["classes"] = list(worlds[0].bank.classes)
         going = [left(*pair) for pair in zip(worlds, stacks, strict=True) if not pair[1].gone.all()]
         self.table("validation", validated(going))
         wrong = squared_error(going)
@@ -369,6 +387,22 @@ class Record:
             self.earlier.unlink(missing_ok=True)
         except OSError as error:
             raise RecordError(f"cannot remove {self.earlier}: {reason(error)}; `shoal resume` ends the run") from None
+
+
+def predictions_of(folder: Path, task: int) -> pl.DataFrame:
+    """What agents said of test rows at the end of a task, counted from 1."""
+    there = sorted(int(one.stem.partition("-")[2]) for one in folder.glob("predictions-*.parquet"))
+    if not there:
+        raise RecordError(
+            f"{folder} keeps no predictions; run it again with record.predictions = true, in another folder"
+        )
+    if isinstance(task, bool) or task not in there:
+        raise RecordError(f"{folder} keeps predictions of the ends of tasks {there[0]} to {there[-1]}, got {task!r}")
+    place = folder / f"predictions-{task}.parquet"
+    try:
+        return pl.read_parquet(io.BytesIO(files.read_whole(place, files.TABLE)))
+    except (*files.UNREADABLE, pl.exceptions.PolarsError) as error:
+        raise RecordError(f"cannot read {place}: {reason(error)}; restore it, or run it again") from None
 
 
 def clock(settings: Settings, stack: Stack) -> int:

@@ -320,13 +320,19 @@ def strangers(settings: Settings, unmet: list[Foreign]) -> pl.DataFrame:
     return table.with_columns(pl.Series("kind", [kind_of[one.lane.agent] for one in unmet], dtype=pl.String))
 
 
-def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]) -> dict[str, Any]:
+def summarise(
+    settings: Settings,
+    stacks: Sequence[Stack],
+    unmet: list[Foreign],
+    said: pl.DataFrame | None = None,
+    sites: Sequence[str] = (),
+) -> dict[str, Any]:
     """All metrics of a finished run, and what it was. Agents that diverged are left out of all means, and named."""
     trained = training(settings, stacks)
     kinds: dict[str, Any] = {}
     for (name, agents), stack in zip(settings.members().items(), stacks, strict=True):
         own = {"agents": list(agents), "model": settings.of(name).model}
-        kinds[name] = own | metrics_of(settings, [stack], unmet)
+        kinds[name] = own | metrics_of(settings, [stack], unmet, said)
     return {
         "dataset": settings.dataset,
         "model": " + ".join(dict.fromkeys(settings.of(name).model for name in settings.members())),
@@ -334,9 +340,10 @@ def summarise(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign])
         "agents": settings.agents,
         "seeds": settings.seeds,
         "tasks": settings.tasks.count,
-        **metrics_of(settings, stacks, unmet),
+        **metrics_of(settings, stacks, unmet, said),
         "ended": [end._asdict() for end in health.ends_in(trained)],
-        "warnings": health.sentences(trained),
+        "warnings": health.sentences(trained, sites),
+        **({"sites": list(sites)} if sites else {}),
         **({"kinds": kinds} if settings.kinds else {}),
         "sharing": [mode.mode for mode in settings.sharing],
         **traffic(settings, stacks[0].ledger),
@@ -376,7 +383,28 @@ def spent(settings: Settings, stacks: Sequence[Stack]) -> dict[str, Any]:
     return {"epsilon": most, "delta": max(table["delta"].to_list())}
 
 
-def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]) -> dict[str, float | None]:
+def kept_of(said: pl.DataFrame, lanes: Sequence[Lane]) -> metrics.Predictions:
+    """What some lanes said of test rows, from the table of it."""
+    places = pl.DataFrame({"seed": [one.seed for one in lanes], "agent": [one.agent for one in lanes]})
+    own = said.join(places.with_row_index("lane"), on=["seed", "agent"], maintain_order="left")
+    named = own["label"].dtype
+    label, told = (own[name].to_physical().to_numpy().astype(np.int64) if isinstance(named, pl.Enum)
+                   else own[name].to_numpy() for name in ("label", "prediction"))  # fmt: skip
+    none = np.zeros(len(own), np.int64)
+    return metrics.Predictions(
+        own["lane"].to_numpy().astype(np.int64),
+        own["tested"].to_numpy(),
+        own["output"].to_physical().to_numpy().astype(np.int64) if "output" in own.columns else none,
+        label,
+        told,
+        own["confidence"].to_numpy() if "confidence" in own.columns else none * np.nan,
+        tuple(named.categories) if isinstance(named, pl.Enum) else (),
+    )
+
+
+def metrics_of(
+    settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign], said: pl.DataFrame | None = None
+) -> dict[str, Any]:
     """The metrics of all lanes of some stacks that have not diverged."""
     rows = sorted(
         (lane, at, row)
@@ -404,6 +432,7 @@ def metrics_of(settings: Settings, stacks: Sequence[Stack], unmet: list[Foreign]
         initial=settings.tasks.initial,
         classes=classes[:, :count] if settings.tasks.classes > 1 else None,  # where numbers are predicted, none
         others=padded,
+        predictions=None if said is None else kept_of(said, lanes),
     )
     counted = [grown.modules(stack) for stack in stacks]
     modules = [int(counted[stack][row]) for _, stack, row in rows if len(counted[stack])]

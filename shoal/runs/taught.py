@@ -19,6 +19,7 @@ from shoal.data.bank import Bank
 from shoal.data.by_rows import piece_of
 from shoal.data.rows import Source, listed
 from shoal.data.scenarios import by_name
+from shoal.data.sites import names
 from shoal.data.sources import arrays
 from shoal.data.tasks import NAMED, NO_ROWS, Stream, Task
 from shoal.errors import UserError
@@ -79,7 +80,10 @@ def learn(agent: "Agent", x: Any, y: Any, more: bool) -> "Agent":
 def diverged(agent: "Agent") -> str:
     """When and why an agent diverged in its run, and what to do; empty: it did not."""
     record = agent.state.get(f"{RECORD}/ended")
-    if record is None or not (found := health.told(Stack.made([agent.told.lane], {f"{RECORD}/ended": record[None]}))):
+    if record is None:
+        return ""
+    stack = Stack.made([agent.told.lane], {f"{RECORD}/ended": record[None]})
+    if not (found := health.told(stack, names(agent.source.sites, agent.settings.agents))):
         return ""
     return f"{found[0]}; it cannot be used: take out another, or run it again with a lower learner.rate"
 

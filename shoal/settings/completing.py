@@ -17,6 +17,7 @@ from shoal.settings.policies import Policy
 from shoal.settings.protocols import completed
 from shoal.settings.safety import Fault, tables
 from shoal.settings.saying import widen
+from shoal.settings.sites import numbered
 from shoal.settings.times import timely
 from shoal.sharing.contract import Sharing, serves
 
@@ -29,7 +30,7 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
     listed, kinds = raw.get("sharing", ()), raw.get("kinds", ())
     fleet = told(raw.get("learner", {}))
     raw = {name: spoken(value) for name, value in raw.items() if name not in ("sharing", "kinds", "learner")}
-    raw = advised(widen(raw))
+    raw, kinds = numbered(advised(widen(raw)), kinds)
     known(raw)
     own = raw.get("network", {}).get("edges", ())
     for place, link in enumerate(own if isinstance(own, (list, tuple)) else ()):  # what is no list is refused below
@@ -141,7 +142,8 @@ def advised(raw: dict[str, Any]) -> dict[str, Any]:
     if is_source(name):
         name = placed(name)
         raw = {**raw, "dataset": name}
-    if "agents" in raw and Tasks.model_fields.keys() <= tasks.keys():  # nothing is left to say
+    spoken_of = {key for key, field in Tasks.model_fields.items() if field.default is not None}  # as files can say it
+    if "agents" in raw and spoken_of <= tasks.keys():  # nothing is left to say, and the data need not be there
         return raw
     if is_source(name):
         says = read(name).says({**raw, "tasks": tasks})

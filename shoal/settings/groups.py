@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from shoal.learners.contract import Learner
-from shoal.models.table import BUILT_IN, CLOSED, DECOMPOSED, FROZEN, GROWTH, MODELS
+from shoal.models.table import ANALYTIC, BUILT_IN, CLOSED, DECOMPOSED, FROZEN, GROWTH, MODELS
 from shoal.settings.conditions import DELAYS, INTERVALS, LOSSES, Delay, Intervals, Loss, Presence
 from shoal.settings.part import LATER, Budget, Duration, Part, Rate
 from shoal.settings.policies import Policies, Policy
@@ -117,6 +117,12 @@ class Net(Part):
     private: NonNegativeInt = Field(
         0,
         description="atoms that an agent never sends, beside those that agents share (factor)",
+        json_schema_extra=LATER,
+    )
+    projections: NonNegativeInt = Field(
+        0,
+        description="random projections of a row, cut off below zero, that predictors read instead of it; 0: the row "
+        "(ridge)",
         json_schema_extra=LATER,
     )
     replace_last: bool = Field(
@@ -319,6 +325,17 @@ class Machine(Part):
     checkpoint: PositiveFloat = Field(30.0, description="seconds between checkpoints inside a task")
 
 
+class Recording(Part):
+    """What is kept of a run beside its usual records. It changes no result."""
+
+    predictions: bool = Field(
+        False,
+        description="keep what agents say of every test row at the end of each task, as Parquet, for metrics such as "
+        "f1 and confusion_matrix",
+        json_schema_extra=LATER,
+    )
+
+
 class Kind(Part):
     """Agents that differ from the rest of the fleet in what is said here. Resolved, it says all of it."""
 
@@ -341,6 +358,12 @@ class Settings(Part):
     """
 
     dataset: str = Field("digits", description="digits, mnist, kmnist, fashionmnist, cifar100 or combined")
+    backbone: str = Field(
+        "",
+        description="a frozen net whose features of rows all agents learn from: a name (`shoal list backbones`), "
+        "FILE.onnx, or package.module:make; empty: none",
+        json_schema_extra=LATER,
+    )
     model: str = Field(MODEL, description=f"{', '.join(BUILT_IN)}, or a net of your own: package.module:Net")
     protocol: str = Field(FAIR, description="what fills in the rest: see `shoal list protocols`")
     agents: PositiveInt = Field(8, description="agents in the fleet")
@@ -366,6 +389,7 @@ class Settings(Part):
         "noise, epsilon, delta (docs/guides/privacy.md)",
         json_schema_extra=LATER,
     )
+    record: Recording = Field(Recording(), json_schema_extra=LATER)
     machine: Machine = Machine()
     kinds: tuple[Kind, ...] = Field(
         (), description="agents with a model, net or learner of their own: name, agents, and only what differs"
@@ -419,6 +443,11 @@ class Settings(Part):
     def closed(self) -> bool:
         """Are there no nets, but predictors in a dictionary, which are fitted in closed form?"""
         return MODELS.find(self.model).learner == CLOSED
+
+    @property
+    def analytic(self) -> bool:
+        """Are there no nets, but linear predictors, which are solved for from sums of what was seen?"""
+        return MODELS.find(self.model).learner == ANALYTIC
 
     @property
     def block(self) -> str:

@@ -136,6 +136,10 @@ def parsed(file: Path) -> dict[str, Any]:
     # And so is data.
     if isinstance(raw.get("dataset"), str) and is_source(raw["dataset"]):
         raw["dataset"] = beside(raw["dataset"], file.parent)
+    # And so is a backbone.
+    backbone = raw.get("backbone")
+    if isinstance(backbone, str) and backbone.endswith(".onnx") and is_there(file.parent / backbone):
+        raw["backbone"] = str(file.parent / backbone)
     return raw
 
 

@@ -23,5 +23,6 @@ BUILT_IN: dict[str, type[Sharing] | str] = {
     "heads": "shoal.sharing.heads:Heads",
     "fedweit": "shoal.sharing.fedweit:FedWeIT",
     "colla": "shoal.sharing.colla:CoLLA",
+    "statistics": "shoal.sharing.statistics:Statistics",
 }
 MODES: Table[type[Sharing]] = Table("sharing mode", BUILT_IN, "shoal.modes", is_a(Sharing), also=("none",))

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shoal import backbones
 from shoal import data as datasets
 from shoal.agents.world import worlds
 from shoal.data.sources import is_source, meaning
@@ -121,8 +122,7 @@ def table_of(said: Said, tables: Mapping[str, dict[str, Any] | Sharing], epochs:
 
 def bank_of(settings: Settings, data: Path | None = None) -> datasets.Bank:
     """The data of a fleet, from a folder if one is said."""
-    where = data or (Path(settings.machine.data) if settings.machine.data else None)
-    return datasets.load(settings.dataset, where)
+    return backbones.bank_of(settings, data)
 
 
 def rhythm(mode: str) -> int:

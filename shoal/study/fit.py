@@ -5,14 +5,19 @@ training to speak of: a regularised linear model of each task's own rows, and on
 its classes.
 """
 
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
+import torch
 
 from shoal.agents.world import World, worlds
 from shoal.data import Bank
 from shoal.data.scenarios import by_name
+from shoal.runs.files import read_whole
 from shoal.settings.groups import Settings
 from shoal.study.candidates import Candidate, with_seeds
 from shoal.study.paired import Gain
@@ -21,6 +26,9 @@ from shoal.study.race import CHOICE, NONE, Measure, race
 SHALLOW = 2  # layers of a plain net
 RIDGES = (1e-3, 1e-1, 10.0)  # of the mean square of a row
 POOLED = 2000  # rows of others that a yardstick reads, at most
+LOOK = 2e10  # multiplications that a note may cost, about a second
+SEEN = 30  # validation rows, below which nothing is said
+CLEAR = 5  # points by which a linear model is clearly better
 Changes = dict[str, float | int]  # by name, as in `net.dropout=0`
 
 
@@ -128,6 +136,47 @@ def yardsticks(world: World) -> tuple[float | None, float | None]:
             own.append(scored(inputs[mine[0]], mine[1], check, right, numeric))
             pooled.append(scored(inputs[rows[some]], answers[some], check, right, numeric))
     return tuple(100 * float(np.array(one).mean(0).max()) for one in (own, pooled))  # type: ignore[return-value]
+
+
+def note(fleet: Sequence[World], folder: Path) -> str:
+    """What to say after a run whose agents look underfitted: by the validation rows of the last task of each agent of
+    the first seed, which it had no time to forget, a linear model of the task's own rows is clearly better. Nothing,
+    where the two cannot be compared, or to look would take longer than a moment."""
+    world = fleet[0]
+    if len(fleet) > 1 or by_name(world.settings.tasks):
+        return ""
+    lanes = [(row, lane) for row, lane in enumerate(world.lanes) if lane.seed == world.lanes[0].seed]
+    last = {row: int(world.ends[row]) - 1 for row, _ in lanes}
+    sizes = [int(world.train.sizes[row, task]) for row, task in last.items() if task >= 0]
+    if sum(size**3 + size**2 * world.inputs[0].numel() for size in sizes) > LOOK or not sizes:
+        return ""
+    table = pl.read_parquet(io.BytesIO(read_whole(folder / "validation.parquet")))
+    known = {(seed, agent, task): one for seed, agent, task, one in table.rows()}
+    inputs, numeric = world.inputs.flatten(1), world.bank.targets is not None
+    own, theirs, rows = [], [], 0
+    for row, lane in lanes:
+        task = last[row]
+        count = int(world.validation.sizes[row, task]) if task >= 0 else 0
+        if not count or (alone := known.get((*lane, task))) is None:
+            continue
+        places, wanted = parts(world, row)[task]
+        check = inputs[world.validation.rows[row, task, :count]].double().cpu().numpy()
+        right = world.validation.labels[row, task, :count].cpu().numpy()
+        right = right if numeric else np.array(world.streams[row][task].outputs)[right]
+        theirs.append(scored(inputs[torch.from_numpy(places)].double().cpu().numpy(), wanted, check, right, numeric))
+        own.append(alone)
+        rows += count
+    if rows < SEEN:
+        return ""
+    alone, linear = 100 * float(np.mean(own)), 100 * float(np.array(theirs).mean(0).max())
+    doubt = 200 * float(np.sqrt(0.25 / rows))  # twice the standard error of a share, at most
+    if linear < alone + max(CLEAR, doubt):
+        return ""
+    return (
+        f"agents look underfitted: they know {alone:.1f} % of the validation rows of the task that they learned last, "
+        f"and a regularised linear model of its own rows knows {linear:.1f} %; try net.dropout=0, a smaller net.depth, "
+        "more learner.epochs or another learner.rate before you compare what agents share (`shoal advise` does)"
+    )
 
 
 def parts(world: World, row: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -39,23 +39,29 @@ def ends_in(training: pl.DataFrame) -> list[End]:
     return sorted(End(*row) for row in rows)
 
 
-def ended(ends: Iterable[End]) -> list[str]:
-    """A sentence for all agents of a seed that ended at the same moment for the same reason."""
+def ended(ends: Iterable[End], sites: Sequence[str] = ()) -> list[str]:
+    """A sentence for all agents of a seed that ended at the same moment for the same reason; they are called by their
+    `sites`, where these have names."""
     groups: dict[tuple[int, int, int, str], list[int]] = {}
     for end in sorted(set(ends)):
         groups.setdefault((end.seed, end.task, end.epoch, end.why), []).append(end.agent)
     found = []
     for (seed, task, epoch, why), agents in groups.items():
         own = [agent for agent in agents if agent != JOINT]
-        who = f"{listed(own)} of seed {seed}" if own else f"the common start of seed {seed}"
+        who = f"{listed(own, sites)} of seed {seed}" if own else f"the common start of seed {seed}"
         rest = "" if own else ", and all agents that would begin from it end with it"
         cause = CAUSES.get(why, (why, why))[len(own) > 1]
         found.append(f"{who} diverged in task {task}, epoch {epoch}: {cause}{rest}")
     return found
 
 
-def listed(agents: Sequence[int]) -> str:
-    """Some agents by their numbers."""
+def listed(agents: Sequence[int], sites: Sequence[str] = ()) -> str:
+    """Some agents by their sites, or by their numbers."""
+    if sites:
+        named = [sites[agent] for agent in agents]
+        if len(named) > SHOWN:
+            return f"{len(named)} agents ({', '.join(named[:SHOWN])}, ...)"
+        return " and ".join([", ".join(named[:-1]), named[-1]][len(named) == 1 :])
     if len(agents) == 1:
         return f"agent {agents[0]}"
     if len(agents) > SHOWN:
@@ -63,14 +69,14 @@ def listed(agents: Sequence[int]) -> str:
     return f"agents {', '.join(map(str, agents[:-1]))} and {agents[-1]}"
 
 
-def above(training: pl.DataFrame) -> str:
+def above(training: pl.DataFrame, sites: Sequence[str] = ()) -> str:
     """A sentence if agents ended a task with a training loss above that of guessing; empty: none did."""
     worse = training.filter(pl.col("loss").is_infinite() | (pl.col("loss") > pl.col("guessing")))
     if not len(worse):
         return ""
     lanes, tasks = worse.select("seed", "agent").n_unique(), len(worse)
     worst = worse.sort("loss", descending=True).row(0, named=True)
-    who = "the common start" if worst["agent"] == JOINT else f"agent {worst['agent']}"
+    who = "the common start" if worst["agent"] == JOINT else listed([worst["agent"]], sites)
     return (
         f"{lanes} of {training.select('seed', 'agent').n_unique()} agents ended a task with a training loss above that "
         f"of guessing ({tasks} task{'s' * (tasks > 1)} in all; the worst: {who} of seed {worst['seed']}, task "
@@ -79,13 +85,13 @@ def above(training: pl.DataFrame) -> str:
     )
 
 
-def sentences(training: pl.DataFrame) -> list[str]:
+def sentences(training: pl.DataFrame, sites: Sequence[str] = ()) -> list[str]:
     """What a reader must know of a run, as its table of training says."""
     ends = ends_in(training)
-    found = ended(ends)
+    found = ended(ends, sites)
     if ends:
         lanes = training.select("seed", "agent").n_unique()
         count = len({(end.seed, end.agent) for end in ends})
         found.append(f"{count} of {lanes} agents diverged; means over agents leave them out")
-    worse = above(training)
+    worse = above(training, sites)
     return [*found, worse] if worse else found

@@ -209,6 +209,29 @@ def gain(value: float, base: float) -> float:
     return 100.0 * (value - base) / base if base else float("nan")
 
 
+class Predictions(NamedTuple):
+    """What lanes said of each test row at the end of a run that keeps it."""
+
+    lane: npt.NDArray[np.int64]  # [N]: its place in the run
+    task: npt.NDArray[np.int64]  # [N]: that the row is of
+    output: npt.NDArray[np.int64]  # [N]: which of several numbers; 0 for classes
+    label: npt.NDArray[Any]  # [N]: a number, or the place of a class in `classes`
+    prediction: npt.NDArray[Any]  # [N]
+    confidence: npt.NDArray[Any]  # [N]: how likely the lane finds what it says; NaN for numbers
+    classes: tuple[str, ...]  # none where numbers are predicted
+
+    def tasks(self) -> dict[int, list[npt.NDArray[np.int64]]]:
+        """By lane, the places of the rows of each of its tasks, and of each number to predict."""
+        found: dict[int, list[npt.NDArray[np.int64]]] = {}
+        if not len(self.lane):
+            return found
+        names, at = np.unique(np.stack([self.lane, self.task, self.output], 1), axis=0, return_inverse=True)
+        rows = np.split(np.argsort(at.ravel(), kind="stable"), np.cumsum(np.bincount(at.ravel()))[:-1])
+        for (lane, _, _), own in zip(names.tolist(), rows, strict=True):
+            found.setdefault(lane, []).append(own)
+        return found
+
+
 class Run(NamedTuple):
     """What a metric reads of a run; None: not given."""
 
@@ -217,6 +240,7 @@ class Run(NamedTuple):
     initial: int
     classes: npt.NDArray[np.integer] | None
     others: Array | None  # [L, n]
+    predictions: Predictions | None = None  # of test rows, where they are kept
 
     @property
     def curves(self) -> Array:
@@ -224,8 +248,8 @@ class Run(NamedTuple):
         return curve(self.accuracy, self.initial)
 
 
-# One number per lane of a run, [L], in percent but for `auc`; None where what it needs is not given. A metric of one's
-# own is a function and a line here, or an entry point: it is in every summary from then on.
+# One number per lane of a run, [L], in percent but for `auc`, or a table per lane, [L, n, m]; None where what it needs
+# is not given. One's own is a function and a line here, or an entry point: it is in every summary from then on.
 Metric = Callable[[Run], Array | None]
 
 
@@ -299,6 +323,11 @@ BUILT_IN: dict[str, Metric | str] = {
         "shoal",
         lambda run: None if run.others is None else 100 * unseen(run.others),
     ),
+    "f1": "shoal.study.predicted:F1",
+    "recall": "shoal.study.predicted:RECALL",
+    "calibration_error": "shoal.study.predicted:CALIBRATION",
+    "mean_absolute_error": "shoal.study.predicted:ABSOLUTE",
+    "confusion_matrix": "shoal.study.predicted:CONFUSION",
 }
 METRICS: Table[Metric] = Table("metric", BUILT_IN, "shoal.metrics", callable)
 
@@ -310,12 +339,14 @@ def summary(
     initial: int,
     classes: int | Sequence[int] | npt.NDArray[np.integer] | None = None,
     others: npt.ArrayLike | None = None,
-) -> dict[str, float | None]:
+    predictions: Predictions | None = None,
+) -> dict[str, Any]:
     """All metrics of a run: mean over lanes, its pooled error `_se` and its error over seeds `_se_seeds`.
 
     In percent, except `auc` and its errors, which are in the paper's unit (at most the last label, 101 for 100 epochs).
     `forward_transfer` is the zero-shot accuracy; `forward_transfer_over_chance` needs `classes`, and `zero_shot_others`
-    needs `others`. The keys are always the same; what is undefined or not given is None.
+    needs `others`; what is said of single rows needs `predictions`. The keys are always the same; what is undefined or
+    not given is None, and so are the errors of a table.
     """
     dense = _dense(accuracy).copy()
     dense.flags.writeable = False  # one metric cannot change what another reads
@@ -326,19 +357,20 @@ def summary(
         initial,
         None if classes is None else np.asarray(classes),
         None if others is None else np.asarray(others, dtype=np.float64),
+        predictions,
     )
-    table: dict[str, float | None] = {}
+    table: dict[str, Any] = {}
     for name, metric in METRICS.items():
         with running(metric, f"the metric `{name}`"):
             values = metric(run)
             values = missing if values is None else np.asarray(values, dtype=np.float64)
-            if values.shape != missing.shape:
+            if values.ndim not in (1, 3) or len(values) != len(missing):
                 raise TypeError(
                     f"it returns shape {list(values.shape)}, and a number for each of {len(dense)} lanes is needed"
                 )
         table[name] = _number(mean(values))
-        table[f"{name}_se"] = _number(error(values))
-        table[f"{name}_se_seeds"] = _number(error(values, seeds))
+        table[f"{name}_se"] = _number(error(values)) if values.ndim == 1 else None
+        table[f"{name}_se_seeds"] = _number(error(values, seeds)) if values.ndim == 1 else None
     return table
 
 
@@ -371,8 +403,10 @@ def _columns(columns: list[Array], lanes: int) -> Array:
     return np.stack(columns, axis=1) if columns else np.empty((lanes, 0))
 
 
-def _number(value: Array) -> float | None:
-    """A float for JSON, None for NaN."""
+def _number(value: Array) -> Any:
+    """A float for JSON, or a table of them; None for NaN."""
+    if np.ndim(value):
+        return [_number(one) for one in value]
     return None if np.isnan(value) else float(value)
 
 

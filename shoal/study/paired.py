@@ -34,9 +34,10 @@ class Gain(NamedTuple):
         """Of a two-sided paired t-test."""
         if self.error is None:
             return None
-        # Equal differences have an error of zero, or of what rounding leaves of it.
+        # Equal differences have an error of zero, or of what rounding leaves of it: a few test rows can do that, and
+        # then no more is known than that so many coins fell on the same side.
         if self.error <= 1e-12 * max(1.0, abs(self.mean)):
-            return 1.0 if abs(self.mean) <= 1e-12 else 0.0
+            return 1.0 if abs(self.mean) <= 1e-12 else 0.5 ** (self.seeds - 1)
         return student(self.mean / self.error, self.seeds - 1)
 
     @property

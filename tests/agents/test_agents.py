@@ -77,6 +77,7 @@ CASES = [
     ("mlp", "one", True, ""),
     ("mlp", "grow", False, ""),
     ("factor", "task", True, ""),
+    ("ridge", "one", True, ""),
     ("modular-mlp", "task", True, ""),
     (Small, "task", True, ""),
     ("mlp", "task", False, "packnet"),

@@ -74,7 +74,14 @@ def test_every_model_goes_on_or_says_why_not(model: str) -> None:
 
 
 METHODS = {"modular": "modular-mlp", "frozen": "frozen-mlp", "decomposed": "decomposed-mlp", "ella": "factor"}
-SHARED = {"modmod": "modular-mlp", "colla": "factor", "heads": "frozen-mlp", "masks": "masked-mlp"}
+METHODS["analytic"] = "ridge"
+SHARED = {
+    "modmod": "modular-mlp",
+    "colla": "factor",
+    "heads": "frozen-mlp",
+    "masks": "masked-mlp",
+    "statistics": "ridge",
+}
 
 
 def shares(mode: str) -> None:

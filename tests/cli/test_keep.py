@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -39,3 +40,16 @@ def test_a_run_goes_on_with_a_file_that_has_come(tmp_path: Path, monkeypatch: py
     assert done.code == 0, done.err
     assert [len(task.classes) for task in shoal.Result.read("mine-on").agent("north").tasks] == [2, 2, 4]
     assert "keeps its settings" in call("run", "data=csv:next.csv", "agents=3", "--from", "mine").err
+
+
+def test_an_agent_leaves_a_run_whose_data_was_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).normal(size=(80, 3))
+    data = shoal.Data.from_arrays(x, np.where(x[:, 0] > 0, "up", "down"), agent=["north", "south"] * 40)
+    result = shoal.Fleet(data, model="mlp", net={"width": 6, "depth": 2}, learner=LEARNER).run(out="mine")
+    wanted = result.agent("north").predict(x).tolist()
+    monkeypatch.setattr("shoal.data.sources.names.BROUGHT", {})  # as in another program, which does not have the data
+    done = call("export", "mine", "--agent", "north")
+    assert done.code == 0, done.err
+    assert shoal.Agent.load("north.safetensors").predict(x).tolist() == wanted
+    assert "run that program again" in call("run", "mine/settings.toml", "--out", "again").err

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +40,27 @@ def test_what_is_read_in_a_source_is_what_the_class_says() -> None:
     for table in (MODES, LEARNERS):
         for name in table.built_in:
             assert told(table, name) == line(table[name]), name
+
+
+STOPPED = """
+import signal, sys
+
+class Now:
+    def find_spec(self, name, *rest):
+        if name == "torch":
+            sys.meta_path.remove(now)
+            signal.raise_signal(signal.SIGINT)
+
+now = Now()
+sys.meta_path.insert(0, now)
+from shoal.cli import main
+main()
+"""
+
+
+def test_ctrl_c_in_the_first_second_is_a_sentence(tmp_path: Path) -> None:
+    line = [sys.executable, "-c", STOPPED, "run", "digits", "--out", str(tmp_path / "run")]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.strip().startswith("stopped before it was done; the same command begins again")
+    assert not (tmp_path / "run").exists()

@@ -111,7 +111,7 @@ def test_every_dataset_says_what_it_is_and_where_it_comes_from(name: str) -> Non
     assert all(part in DATASETS for part in dataset.parts)
     assert all(host.endswith("/") for host in dataset.hosts)
     assert bool(dataset.hosts) == bool(dataset.downloads)
-    assert dataset.downloads or dataset.shipped or dataset.parts
+    assert dataset.downloads or dataset.shipped or dataset.carried or dataset.parts
     # Readers are given contents by file name, so names must not collide within a dataset.
     assert len({file.name for file in dataset.files}) == len(dataset.files)
 

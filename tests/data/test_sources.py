@@ -303,6 +303,10 @@ def test_pictures_are_opened_resized_and_made_alike(tmp_path: Path) -> None:
     assert bank.images.shape == (12, 3, 6, 8)
     assert bank.images[0, :, 0, 0].tolist() == [255, 0, 0]
     assert shoal.Data.from_folder(tmp_path, size=(3, 4)).bank.images.shape == (12, 3, 3, 4)
+    assert shoal.Data.from_folder(tmp_path, size=5).bank.images.shape == (12, 3, 5, 5)
+    for wrong in (0, -3, "big", (3,) * 3, True, 3.5):
+        with pytest.raises(DataError, match=r"size cannot be .*say one number for height and width"):
+            shoal.Data.from_folder(tmp_path, size=wrong)  # type: ignore[arg-type]
     image.new("L", (9, 9)).save(tmp_path / "c0" / "large.png")
     with pytest.raises(DataError, match=r"large\.png \[9, 9, 3\].*size="):
         shoal.Data.from_folder(tmp_path)

@@ -111,7 +111,8 @@ def test_curves_are_those_of_the_metrics(group: compare.Group) -> None:
     values = 100 * metrics.seen(run.accuracy)[run.agents == 1, 4]
     assert [row["mean"] for row in one] == pytest.approx(values.mean(0), rel=1e-4)
     assert [row["high"] - row["mean"] for row in one] == pytest.approx(metrics.error(values), abs=2e-2)
-    assert [row["epoch"] for row in one] == run.epochs.tolist() == [0, 1, 7]
+    assert run.epochs.tolist() == [0, 1, 7]  # the last label is after all epochs, of which there are six
+    assert [row["epoch"] for row in one] == [0, 1, 6]
 
 
 def test_the_matrix_is_the_accuracy_at_the_ends_of_tasks(group: compare.Group) -> None:
@@ -312,7 +313,7 @@ def test_agents_that_predict_numbers_have_no_classes_in_common(copy: Path) -> No
     for file in copy.glob("*/data.json"):
         file.write_text(json.dumps({**json.loads(file.read_text()), "predicts": 1, "sources": ["north", "south"]}))
     said = words(page.page(compare.groups(read.gather([copy])[0]), []))
-    assert "agent 0 (north) and agent 1 (south)" in said
+    assert "north and south" in said
     assert "what is called accuracy here is R²" in said
     assert "distance of inputs" in said
     assert "classes in common" not in said.lower()

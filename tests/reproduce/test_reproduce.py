@@ -487,7 +487,7 @@ def test_claims_are_judged_by_paired_seeds() -> None:
     assert hybrid is not None
     assert hybrid.verdict == "fails"
     assert hybrid.gaps["data"].mean == pytest.approx(-1.8)
-    better = {**numbers, "hybrid": [one + 3 + 0.1 * at for at, one in enumerate(base)]}
+    better = {**numbers, "hybrid": [one + 3 + 0.2 * at for at, one in enumerate(base)]}
     rows, seeds = cells_of(better)
     each = best.by_cell(best.fullest(rows), seeds)
     holds = verdict("the hybrid ends above its parts")

@@ -12,6 +12,7 @@ from pydantic import Field
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.errors import SettingsError
+from shoal.learners.analytic import Analytic
 from shoal.learners.contract import Learner
 from shoal.learners.decomposed import Decomposed
 from shoal.learners.ella import Ella
@@ -58,7 +59,7 @@ def test_the_usual_learner_follows_from_the_model(model: str) -> None:
     learner = Settings(model=model).learner
     assert (learner.method, type(learner)) == (usual(model), LEARNERS[usual(model)])
     own: dict[str, type[Learner]] = {"masked-mlp": Frozen, "frozen-mlp": Frozen, "decomposed-mlp": Decomposed}
-    own["factor"] = Ella
+    own |= {"factor": Ella, "ridge": Analytic}
     assert isinstance(learner, own.get(model, Growth if model.startswith("modular-") else Replay))
 
 

@@ -220,7 +220,7 @@ def test_a_key_like_no_other_gets_the_list() -> None:
     message = refusal({"net": {"qqqq": 1}})
     assert message == (
         "unknown setting `net.qqqq`; allowed here: net.width, net.depth, net.basis, net.dropout, net.dropout_basis, "
-        "net.initial_structure, net.weights, net.head, net.private, net.replace_last"
+        "net.initial_structure, net.weights, net.head, net.private, net.projections, net.replace_last"
     )
 
 
@@ -351,7 +351,7 @@ def another(name: str, field: Any) -> object:
         "dataset": "mnist", "protocol": "paper", "model": "modular-cnn", "tasks.scenario": "split",
         "tasks.draw": "authors",
         "tasks.repeat": 2, "learner.adaptation": 5, "learner.iterations": 200,
-        "machine.device": "cuda", "machine.data": "elsewhere",
+        "machine.device": "cuda", "machine.data": "elsewhere", "backbone": "efficientnet-lite0",
         "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],
         "sharing": [{"mode": "recv"}], "start": 6, "budget": 100, "min_similarity": 0.5, "metric": "leep",
         "kinds": [{"name": "flat", "agents": [1]}], "machine.address": "127.0.0.1:6379",
@@ -471,8 +471,8 @@ def test_a_file_wins_over_the_experiment_of_its_name(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
 def test_resolved_settings_read_back_equal(file: Path, protocol: str, model: str, tmp_path: Path) -> None:
     shared = ["sharing=none"] if model == "mlp" and "modmod" in file.read_text() else []  # it needs modules
-    if model != "mlp" and "replay" in file.read_text():
-        pytest.skip("the file names a learner that is not for modular nets")
+    if model != "mlp" and ("replay" in file.read_text() or 'heads = "grow"' in file.read_text()):
+        pytest.skip("the file names a learner or heads that are not for modular nets")
     settings = read(file, [f"protocol={protocol}", f"model={model}", "learner.rate=1e-05", *shared])
     again = read(write(tmp_path, toml(settings)))
     assert again == settings

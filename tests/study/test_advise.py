@@ -519,3 +519,25 @@ def test_the_answer_that_readme_quotes_is_the_commands() -> None:
         lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
         quoted = next(line for line in lines if line.startswith("> Agents alone are"))
         assert all(part.strip() in said for part in quoted[2:].split("[...]"))
+
+
+def test_a_run_says_if_its_agents_look_underfitted() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 4))
+    data = shoal.Data.from_arrays(x, np.where(x[:, 0] > 0, "hot", "cold"), agent=["north", "south"] * 300)
+    poor = shoal.Fleet(data, model="mlp", net={"width": 8, "depth": 4, "dropout": 0.6}, learner={"epochs": 2}).run()
+    assert poor.note.startswith("agents look underfitted: they know ")
+    assert poor.note in repr(poor)
+    good = shoal.Fleet(
+        data, model="mlp", net={"width": 32, "depth": 2, "dropout": 0.0}, learner={"epochs": 40, "rate": 0.003}
+    ).run()
+    assert good.note == ""
+    assert "underfitted" not in repr(good)
+
+
+def test_equal_gains_of_few_seeds_are_not_sure() -> None:
+    from shoal.study.paired import Gain
+
+    assert Gain(0.5, 0.0, 2).p == 0.5
+    assert Gain(0.5, 0.0, 8).p == 0.5**7
+    assert Gain(0.0, 0.0, 2).p == 1.0

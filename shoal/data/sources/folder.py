@@ -25,12 +25,14 @@ def from_text(path: Path, pattern: str | None = None, size: str | None = None) -
     return bank_of(path, pattern, None if size is None else size_of(size))
 
 
-def size_of(text: str) -> Size:
-    """A size from its text, `32,32`."""
-    numbers = text.replace("x", ",").split(",")
-    if len(numbers) != 2 or not all(one.strip().isdigit() and int(one) for one in numbers):
-        raise DataError(f"size cannot be {text!r}; say height and width, as in size=32,32")
-    return int(numbers[0]), int(numbers[1])
+def size_of(said: Any) -> Size:
+    """A size from what was said of it: a number for both, two of them, or their text, `32` or `32,32`."""
+    several = said.replace("x", ",").split(",") if isinstance(said, str) else said
+    numbers = list(several) if isinstance(several, (list, tuple)) else [several]
+    whole = [int(one) for one in numbers if not isinstance(one, bool) and str(one).strip().isdigit()]
+    if len(whole) != len(numbers) or len(whole) not in (1, 2) or not all(whole):
+        raise DataError(f"size cannot be {said!r}; say one number for height and width, or both, as in size=32,32")
+    return whole[0], whole[-1]
 
 
 def bank_of(path: str | Path, pattern: str | None = None, size: Size | None = None) -> Bank:

@@ -101,10 +101,10 @@ class Data:
         >>> shoal.Data.from_folder(place).bank.classes
         ('class0', 'class1')
         """
-        from shoal.data.sources.folder import bank_of
+        from shoal.data.sources.folder import bank_of, size_of
         from shoal.data.sources.names import name_of
 
-        size = (size, size) if isinstance(size, int) else size
+        size = None if size is None else size_of(size)
         return cls(bank_of(path, pattern, size), name_of("folder", path, {"pattern": pattern, "size": size}))
 
     @classmethod
