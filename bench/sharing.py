@@ -10,10 +10,10 @@ from bench import cases
 from shoal.agents.stack import Stack, grid
 from shoal.agents.world import World
 from shoal.errors import SettingsError
+from shoal.fleet.exchange import meet
 from shoal.fleet.lessons import learn_epoch, measure
 from shoal.fleet.members import crew_of
 from shoal.fleet.run import one_thread
-from shoal.sharing.exchange import meet
 from shoal.sharing.modes import MODES
 
 EPOCHS = 32  # two exchanges of data modes, six of federated ones: about as dense as in the 100 of the paper (one of

@@ -13,6 +13,7 @@ from shoal.contracts.fleets import difference
 from shoal.contracts.mode_case import made_of, suited
 from shoal.data import Bank
 from shoal.data.tasks import Lane
+from shoal.fleet.exchange import meet
 from shoal.fleet.members import crew_of
 from shoal.learners.memory import remember
 from shoal.mail.ledger import COLUMNS, Ledger
@@ -22,7 +23,6 @@ from shoal.runs import checkpoints
 from shoal.runs.record import Record
 from shoal.settings.former import upgraded
 from shoal.settings.reading import resolve
-from shoal.sharing.exchange import meet
 from shoal.sharing.modes import MODES
 
 MLP: dict[str, Any] = {

@@ -25,10 +25,10 @@ from bench import cases, results
 from bench.peers import work
 from bench.race import rate
 from shoal.agents.engine import keep_memory
+from shoal.fleet.exchange import meet
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.members import crew_of
 from shoal.fleet.run import one_thread
-from shoal.sharing.exchange import meet
 
 ENVIRONMENTS = Path(__file__).parent / ".envs"
 FILE = results.ROOT / "docs" / "results" / "peers.csv"

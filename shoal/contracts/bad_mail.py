@@ -13,11 +13,11 @@ from shoal.agents.stack import Stack
 from shoal.contracts.fleets import difference
 from shoal.contracts.law import law
 from shoal.contracts.mode_case import FIRST, Case
+from shoal.fleet.exchange import meet
 from shoal.fleet.here import Here, Posted
 from shoal.fleet.members import Crew
 from shoal.mail.mail import ACCEPTED, LOST, Expected, Mail
 from shoal.sharing.contract import Sharing
-from shoal.sharing.exchange import meet
 
 
 def bad_mail_is_as_if_it_had_never_come(case: Case) -> None:

@@ -16,10 +16,11 @@ from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import StaffError, UserError
 from shoal.fleet.cluster import fetched, imported, session
+from shoal.fleet.letters import addressed, letters
 from shoal.fleet.members import LostError
 from shoal.fleet.placement import deal
 from shoal.fleet.size import size
-from shoal.fleet.workers import SENDING, Handle, Served, Workers, addressed, letters
+from shoal.fleet.workers import SENDING, Handle, Served, Workers
 from shoal.own_code import told_apart
 from shoal.settings.groups import Settings
 

@@ -15,8 +15,10 @@ from shoal.agents.stack import Stack, joined
 from shoal.agents.world import World, joint_lanes
 from shoal.data.tasks import Lane
 from shoal.errors import StaffError, UserError
-from shoal.fleet.here import Health, Here
+from shoal.fleet.delivery import deliver
+from shoal.fleet.here import Health, Here, Posted
 from shoal.mail.ledger import Ledger
+from shoal.mail.post import Observe
 from shoal.study.health import End
 
 if TYPE_CHECKING:
@@ -90,6 +92,11 @@ class Crew:
         for member in self.members:
             member.tell(verb, *arguments)
         return [member.told() for member in self.members]
+
+    def deliver(self, here: World, sent: Sequence[Sequence[Posted]], observe: Observe | None) -> dict[int, float]:
+        """Carry what members have sent to its receivers. Returns how many seconds that takes in each seed, where all
+        wait for it."""
+        return deliver(self, here, sent, observe)
 
     def heed(self, told: Sequence[Health]) -> bool:
         """Note which lanes have ended. Do any go on?"""

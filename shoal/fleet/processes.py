@@ -26,9 +26,10 @@ from shoal.agents.world import World
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
+from shoal.fleet.letters import addressed, letters
 from shoal.fleet.members import LostError
 from shoal.fleet.placement import deal
-from shoal.fleet.workers import SENDING, Handle, Served, Workers, addressed, headcount, letters
+from shoal.fleet.workers import SENDING, Handle, Served, Workers, headcount
 from shoal.own_code import told_apart
 
 DONE = "done"  # what a driver says last

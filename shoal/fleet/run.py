@@ -12,11 +12,11 @@ from shoal.agents.events import AFTER, BEFORE, SHORT
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.data.sites import names
+from shoal.fleet.exchange import meet, meet_some
 from shoal.fleet.health import gone_all
 from shoal.fleet.here import Health
 from shoal.fleet.members import Crew, LostError, mustered
 from shoal.mail.post import Observe
-from shoal.sharing.exchange import meet, meet_some
 from shoal.study.health import End
 
 

@@ -27,9 +27,9 @@ from shoal.agents.world import World, worlds
 from shoal.data import load
 from shoal.errors import StaffError, UserError
 from shoal.fleet import cluster, watchdog
+from shoal.fleet.letters import Letter
 from shoal.fleet.members import LostError
 from shoal.fleet.run import Moment, train
-from shoal.fleet.workers import Letter
 from shoal.runs import beside
 from shoal.runs.cells import finish, place_of
 from shoal.runs.execute import prepare

@@ -16,6 +16,7 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import CodeError, SettingsError
+from shoal.fleet.exchange import meet
 from shoal.fleet.here import Here
 from shoal.fleet.members import Crew
 from shoal.mail.ledger import Ledger
@@ -39,7 +40,6 @@ from shoal.mail.post import Post
 from shoal.runs.tables import posted, traffic
 from shoal.runs.totals import condense
 from shoal.sharing.contract import Sharing
-from shoal.sharing.exchange import meet
 from shoal.sharing.modes import MODES
 from tests.fleets import entries, exchange, model_of, ready, same, total
 
