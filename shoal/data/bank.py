@@ -175,8 +175,8 @@ def numbers(given: Any, what: str) -> Numbers:
         return finite(found, what)
     hints = {
         "c": "give the real and the imaginary parts as two columns",
-        "U": "give words as columns of numbers, such as one column of 0 and 1 for each word, or texts as shoal.texts(x) "
-        "with a backbone that reads them",
+        "U": "give words as columns of numbers, such as one column of 0 and 1 for each word, or texts as "
+        "shoal.texts(x) with a backbone that reads them",
         "O": "give rows of numbers that all have the same shape",
         "M": "give times as `time`, or as numbers such as the hour of the day",
         "m": "give times as `time`, or as numbers such as the hour of the day",

@@ -218,7 +218,7 @@ def test_texts_are_rows_of_bytes_that_read_back_as_they_were() -> None:
     ]  # ö has two bytes, of which one is cut off
     with pytest.raises(DataError, match="row 1 of the texts is 3, and a text is wanted"):
         shoal.texts(["a", 3])  # type: ignore[list-item]
-    with pytest.raises(UserError, match="texts as shoal.texts"):
+    with pytest.raises(UserError, match=r"texts as shoal\.texts"):
         shoal.Data.from_arrays(["a fish", "a boat"], [0, 1])
 
 
