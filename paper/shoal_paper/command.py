@@ -51,7 +51,7 @@ def reproduce(
         int | None,
         typer.Option(
             help="Repetitions of the whole fleet (default: 8, as in the paper; 5 of sequential-mnist, 4 of "
-            "compression and leak, 3 of three-scenarios, 2 of links).",
+            "compression and leak, 10 of three-scenarios, 2 of links).",
             show_default=False,
         ),
     ] = None,

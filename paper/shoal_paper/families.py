@@ -94,7 +94,7 @@ FAMILIES = {
         as_they_are(benchmarks.SCENARIOS),
         benchmarks.row,
         tuple(benchmarks.OFFLINE),
-        3,
+        10,
         False,
     ),
     dropout.NAME: Family(
@@ -149,6 +149,7 @@ KEYS = (
     "adaptation",
     "scope",
     "head",
+    "digits",
     "mode",
     "graph",
     "p",

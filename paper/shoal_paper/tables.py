@@ -330,16 +330,16 @@ def by_learner(rows: list[Row]) -> list[str]:
             number(row["published_class_il"]),
             spread(row, "task_il", end="_sd"),
             number(row["published_task_il"]),
-            row["close"] or "",
+            benchmarks.verdict(row),
         ]
         for row in rows
     ]
-    return table(["learner", "class-incremental", "published", "task-incremental", "published", "close"], lines)
+    return table(["learner", "class-incremental", "published", "task-incremental", "published", "verdict"], lines)
 
 
 def by_scenario(rows: list[Row]) -> list[str]:
-    """Learners in three scenarios beside what was published."""
-    found = {(row["method"], row["scenario"]): row for row in rows}
+    """Learners in three scenarios beside what was published; of several runs of a row, that with most seeds."""
+    found = {(row["method"], row["scenario"]): row for row in benchmarks.latest(rows)}
     lines = []
     for method in dict.fromkeys(row["method"] for row in rows):
         cells = []
@@ -349,7 +349,7 @@ def by_scenario(rows: list[Row]) -> list[str]:
                 cells += ["-", ""]
                 continue
             published = " / ".join(number(row[f"published_{year}"]) for year in (2019, 2022))
-            cells += [spread(row, "accuracy", end="_sd") + ("" if row["close"] == "yes" else " (far)"), published]
+            cells += [f"{spread(row, 'accuracy', end='_sd')} ({benchmarks.verdict(row)})", published]
         lines.append([method, *cells])
     head = [word for scenario in benchmarks.HEADS for word in (f"{scenario}-incremental", "published 2019 / 2022")]
     return table(["learner", *head], lines)

@@ -18,9 +18,9 @@ from shoal.settings.groups import Settings, Tasks
 from shoal.settings.part import LATER
 
 
-def by_classes(choose: Choose, places: bool = False) -> Scenario:
+def by_classes(choose: Choose) -> Scenario:
     """The scenario in which a lane meets the classes that are chosen for it, on its own split of the images. What it is
-    called and what is said of it is that of the choice; `places` as in `by_name`."""
+    called and what is said of it is that of the choice."""
 
     def make(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
         tasks, lot = settings.tasks, lots(bank, settings, choose)
@@ -38,7 +38,6 @@ def by_classes(choose: Choose, places: bool = False) -> Scenario:
 
     make.__doc__ = choose.__doc__
     make.even = True  # type: ignore[attr-defined]
-    make.places = places  # type: ignore[attr-defined]
     return make
 
 
@@ -102,20 +101,6 @@ def drawn(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[
     return [tuple(int(c) for c in group) for group in found]
 
 
-def in_order(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
-    """Classes in their order, the same for all agents: the first few, the next few and, if they may come back, from
-    the first again."""
-    enough(ids, tasks)
-    every = np.resize(ids, tasks.count * tasks.classes).reshape(tasks.count, tasks.classes)
-    return [tuple(int(c) for c in group) for group in every]
-
-
-def pairs(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
-    """As `split`, and where there is one head for all tasks it says which of a task's classes it is: of two digits, the
-    even or the odd one."""
-    return in_order(ids, tasks, lane, rng)
-
-
 def enough(ids: np.ndarray, tasks: Tasks) -> int:
     """How many classes are needed at least, if the data has them."""
     need = tasks.classes if tasks.replacement else tasks.classes * tasks.count
@@ -126,6 +111,35 @@ def enough(ids: np.ndarray, tasks: Tasks) -> int:
             f"tasks.classes = {tasks.classes}{rule} needs {need} classes, the data has {len(ids)}; ask for fewer {less}"
         )
     return need
+
+
+class Split(Tasks):
+    """Classes in their order, the same for all agents: the first few, the next few and, if they may come back, from
+    the first again."""
+
+    even: ClassVar[bool] = True
+    shuffled: bool = Field(
+        False,
+        description="are the classes taken in an order that the seed draws, and not in that of the data?",
+        json_schema_extra=LATER,
+    )
+
+    def streams(self, bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
+        def choose(ids: np.ndarray, tasks: Tasks, lane: Lane, rng: Random) -> list[tuple[int, ...]]:
+            enough(ids, tasks)
+            if self.shuffled:
+                ids = key(lane.seed, "order of classes", bank.name).permutation(ids)
+            every = np.resize(ids, tasks.count * tasks.classes).reshape(tasks.count, tasks.classes)
+            return [tuple(int(c) for c in group) for group in every]
+
+        return by_classes(choose)(bank, settings, lanes)
+
+
+class Parity(Split):
+    """As `split`, and where there is one head for all tasks it says which of a task's classes it is: of two digits, the
+    first or the second one, which is the even or the odd one if they are in order."""
+
+    places: ClassVar[bool] = True
 
 
 class Overlap(Tasks):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal.data.bank import Bank
-from shoal.data.by_classes import Overlap, Rotated, by_classes, drawn, in_order, pairs, viewed
+from shoal.data.by_classes import Overlap, Parity, Rotated, Split, by_classes, drawn, viewed
 from shoal.data.by_rows import Dirichlet, Shards, Timed, by_rows, evenly, given
 from shoal.data.draws import Scenario
 from shoal.data.sites import named
@@ -61,7 +61,8 @@ def streams(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stre
     for lane, stream in zip(lanes, found, strict=True):
         fits(bank, tasks, lane, stream)
     if tasks.heads == "one" and not by_name(tasks):
-        one_meaning(bank, tasks, found)
+        for seed in {lane.seed for lane in lanes}:
+            one_meaning(bank, tasks, [stream for lane, stream in zip(lanes, found, strict=True) if lane.seed == seed])
     made = (headed(bank, tasks, blurred(tasks, lane, stream)) for lane, stream in zip(lanes, found, strict=True))
     return tuple(
         stream if lane.agent == JOINT else stream.padded(tasks.count) for lane, stream in zip(lanes, made, strict=True)
@@ -128,7 +129,7 @@ def by_name(tasks: Tasks) -> bool:
 
 
 def one_meaning(bank: Bank, tasks: Tasks, found: Sequence[Stream]) -> None:
-    """Raise if a class would be one output in one task and another in another."""
+    """Raise if a class would be one output in one task of a seed and another in another."""
     stands: dict[int, int] = {}
     for stream in found:
         for task in stream:
@@ -205,8 +206,8 @@ def seen(bank: Bank, settings: Settings) -> Bank:
 
 BUILT_IN: dict[str, Scenario | str] = {
     "drawn": by_classes(drawn),
-    "split": by_classes(in_order),
-    "parity": by_classes(pairs, places=True),
+    "split": Scene(Split),
+    "parity": Scene(Parity),
     "overlap": Scene(Overlap),
     "dirichlet": Scene(Dirichlet),
     "shards": Scene(Shards),

@@ -183,6 +183,23 @@ def test_one_head_stands_for_the_classes_of_the_data_unless_a_scenario_means_pla
         assert by_name(chosen(scenario, heads="one").tasks) is not places
 
 
+@pytest.mark.parametrize("scenario", ["split", "parity"])
+def test_classes_can_come_in_an_order_that_the_seed_draws(scenario: str) -> None:
+    def classes(**said: Any) -> dict[Lane, list[tuple[int, ...]]]:
+        settings = chosen(scenario, heads="one", count=5, classes=2, replacement=False, **said)
+        found = lanes_of(settings)
+        dealt = streams(data.load("digits"), settings, found)
+        return {lane: [task.classes for task in stream] for lane, stream in zip(found, dealt, strict=True)}
+
+    plain, drawn = classes(), classes(shuffled=True)
+    assert set(map(tuple, plain.values())) == {((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))}
+    by_seed = {lane.seed: found for lane, found in drawn.items()}
+    assert all(found == by_seed[lane.seed] for lane, found in drawn.items())
+    assert all(sorted(sum(found, ())) == list(range(10)) for found in by_seed.values())
+    more = classes(shuffled=True)
+    assert more == drawn != plain
+
+
 def test_a_class_with_two_places_is_refused_where_outputs_are_places() -> None:
     fit, mixed = (chosen("parity", heads="one", count=count, classes=2) for count in (5, 6))
     assert len(streams(data.load("digits"), fit, lanes_of(fit))) == 3
