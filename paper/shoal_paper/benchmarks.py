@@ -199,6 +199,7 @@ def gaps(row: Row) -> list[Gap]:
     """How far a row is from each number that was published for it."""
     if row["seeds"] < 2:
         return []
+    known: list[tuple[float | None, float | None]]
     if "scenario" not in row:
         known = [(row["published_class_il"], None)]
         ours, what = (row["class_il"], row["class_il_sd"]), SEQUENTIAL

@@ -5,7 +5,7 @@ import pytest
 
 from shoal import data
 from shoal.data import Bank, join
-from shoal.data.by_classes import common_start, drawn, in_order, own
+from shoal.data.by_classes import Split, common_start, drawn, own
 from shoal.data.draws import lots
 from shoal.data.scenarios import streams
 from shoal.data.tasks import JOINT, Lane, Stream
@@ -173,13 +173,13 @@ def test_a_task_that_nobody_meets_is_no_reason_to_refuse() -> None:
 
 
 def test_a_split_scenario_has_classes_in_their_order_for_everyone() -> None:
-    rule = SMALL.model_copy(update={"scenario": "split", "count": 6, "common": False})
+    rule = Split(scenario="split", count=6, train=20, validation=10, common=False)
     first, second = streams(bank(), fleet(rule), [Lane(0, 0), Lane(3, 5)])
     assert [task.classes for task in first] == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (0, 1)]
     assert [task.classes for task in second] == [task.classes for task in first]
     assert not np.array_equal(first[0].train, second[0].train)
     with pytest.raises(ValueError, match="needs 12 classes, the data has 10"):
-        in_order(np.arange(10), rule.model_copy(update={"replacement": False}), Lane(0, 0), key(0))
+        streams(bank(), fleet(rule.model_copy(update={"replacement": False})), [Lane(0, 0)])
 
 
 def test_an_unknown_scenario_is_one_sentence() -> None:
@@ -236,7 +236,7 @@ def test_a_fleet_that_splits_once_never_validates_on_what_another_trains_on() ->
     train = {int(row) for stream in every for task in stream for row in task.train}
     held = {int(row) for stream in every for task in stream for row in task.validation}
     assert not train & held
-    apart = streams(digits, fleet(rule.model_copy(update={"draw": "agent"})), lanes)
+    apart = streams(bank(), fleet(rule.model_copy(update={"draw": "agent"})), lanes)
     assert {int(row) for stream in apart for task in stream for row in task.train} & {
         int(row) for stream in apart for task in stream for row in task.validation
     }

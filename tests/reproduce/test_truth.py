@@ -191,9 +191,9 @@ def test_sentences_around_the_tables_have_the_numbers_of_the_csvs() -> None:
         assert words.format(share, above) in text
 
     three = benchmarks.latest(read_csv(DOCS / "results" / "three-scenarios.csv"))
-    words = [benchmarks.verdict(row) for row in three]
-    assert f"**{words.count('close')} of {len(three)} are close**" in text
-    assert f"{words.count('open')} are open" in text
+    verdicts = [benchmarks.verdict(row) for row in three]
+    assert f"**{verdicts.count('close')} of {len(three)} are close**" in text
+    assert f"{verdicts.count('open')} are open" in text
     for scenario in benchmarks.HEADS:
         for row in three:
             if row["scenario"] == scenario and benchmarks.verdict(row) == "far":
