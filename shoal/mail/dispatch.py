@@ -72,7 +72,7 @@ def send_one(post: "Post", mail: Mail) -> tuple[Mail, str]:
         return mail, why
     note(post, mail, way)
     post.sent[mail.id] = mail
-    post.gone.add((*ends, mail.kind))
+    post.gone[*ends, mail.kind] = mail
     post.stack.ledger.carry(mail, post.now)
     if "sent" in post.stack.clock:
         post.stack.clock["sent"][post.world.row[mail.sender]] += mail.bytes

@@ -13,6 +13,7 @@ import torch
 
 from shoal.data.bank import Bank
 from shoal.mail.mail import Expected
+from shoal.mail.quote import Room, fitting
 from shoal.weakly import weakly
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ class Letter:
     def whole(self, world: "World") -> set[str]:
         """Its tensors of a fixed size, which are about all items."""
         return {name for name, one in self.look(world).items() if one.shape[:1] != (None,)}
+
+
+def most_of(letters: Mapping[str, Letter], kind: str, world: "World", room: Room, most: int | None = None) -> int:
+    """How many items a letter has at most where a link still carries so much."""
+    letter = letters[kind]
+    if letter.leaves:
+        room = room.less(letters[letter.leaves].look(world), letters[letter.leaves].number(world))
+    return fitting(letter.number(world) if most is None else most, letter.look(world), room.part(letter.share))
 
 
 def expected(what: Field, world: "World") -> Expected:

@@ -51,8 +51,9 @@ class Post:
     named: Counter[str] = field(default_factory=Counter)  # how many mails have asked for an id
     asking: bool = False  # is it the time of questions?
     verb: str = ""  # which mail comes now: that of `ask`, or that of `answer`; empty: any
-    gone: set[tuple[Lane, Lane, str]] = field(default_factory=set)  # the edges and kinds of what has left,
-    heard: set[tuple[Lane, Lane, str]] = field(default_factory=set)  # and of what was accepted
+    gone: dict[tuple[Lane, Lane, str], Mail] = field(default_factory=dict)  # what has left, by its edge and kind
+    heard: set[tuple[Lane, Lane, str]] = field(default_factory=set)  # the edges and kinds of what was accepted
+    drafts: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # what mail was written from, by its id
     lots: dict[str, Bundle] = field(default_factory=dict)  # bundles that have left, by kind
     arrived: dict[str, Bundle] = field(default_factory=dict)  # and that were accepted, until they are collected
     found: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)  # what `once` has found, and of what

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shoal.data.tasks import Lane
     from shoal.learners.additions import Addition
     from shoal.mail.bundle import Bundle
+    from shoal.mail.letter import Letter
     from shoal.mail.mail import Expected, Mail
     from shoal.mail.post import Post
     from shoal.mail.quote import Quote, Room
@@ -84,6 +85,11 @@ class Sharing(Part):
     def owner(self) -> str:
         """Whose state it keeps."""
         return self.mode
+
+    @property
+    def letters(self) -> Mapping[str, "Letter"]:
+        """What its mail looks like, by kind, if it declares that."""
+        return {}
 
     def init(self, world: "World") -> dict[str, "Tensor"]:
         """What it keeps, named tensors with the lane axis first."""

@@ -13,7 +13,7 @@ from shoal.fleet.run import simulate
 from shoal.mail.post import Post
 from shoal.settings.reading import resolve
 from shoal.sharing.agent import Agent
-from shoal.sharing.mode import Present, companion_of
+from shoal.sharing.mode import Present, agent_of, companion_of
 from shoal.sharing.recv import Recv
 from tests import golden_modes
 from tests.fleets import FEW, entries, fleet, ready, same, total
@@ -69,6 +69,23 @@ def test_a_mode_that_says_that_it_writes_no_weights_writes_none() -> None:
     assert resolve({"model": "mlp", "learner": "packnet", "sharing": [kinds["quiet"]()]})
     with pytest.raises(SettingsError, match="writes_weights=False"):
         simulate(fleet("mlp", sharing=[kinds["loud"]()], tasks={**FEW, "common": False}))
+
+
+@pytest.mark.parametrize(("mode", "kind", "items"), [("uniform", "images", 3), ("recv", "question", 6)])
+def test_an_agent_knows_what_of_its_letters_has_left(mode: str, kind: str, items: int) -> None:
+    limits = {"budget": "400 B"} if mode == "uniform" else {}  # mail by mail, and as a bundle
+    world, stack = ready("mlp", [{"mode": mode}], network={"graph": "ring", **limits}, agents=4)
+    post = Post(world, stack, world.settings.sharing[0])
+    assert agent_of(post, world.lanes[1]).sent(kind) == {}
+    post.send(post.mode.answers_of(post, []) if mode == "uniform" else post.mode.asks_of(post))
+    left = agent_of(post, world.lanes[1]).sent(kind)
+    assert left.keys() == {0, 2}
+    for letter in left.values():
+        assert letter.items == len(letter.tensors["images"]) == items
+        if letter.draft:
+            assert torch.equal(letter.tensors["images"], world.images(letter.draft["images"][:items]))
+    assert bool(left[0].draft) == (mode == "uniform")
+    assert agent_of(post, world.lanes[1]).sent("other") == {}
 
 
 def test_a_world_that_nobody_uses_is_forgotten() -> None:

@@ -1,0 +1,222 @@
+"""One agent at an exchange, the letters that come to it and those that have left it: all that a mode sees."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from shoal.agents.clock import due
+from shoal.agents.evaluate import Trained, accuracy, nets
+from shoal.agents.stack import MEAN, STEPS, VAR
+from shoal.data.tasks import Lane
+from shoal.learners.received import Arrived
+from shoal.mail.letter import most_of
+from shoal.mail.mail import Mail, identify
+from shoal.mail.post import Post
+from shoal.models import dropout
+from shoal.rng import key
+from shoal.settings.groups import Settings
+from shoal.sharing.accept import helps
+from shoal.sharing.agent import Agent
+from shoal.sharing.contract import Sharing
+from shoal.sharing.images import store
+
+T = TypeVar("T")
+# What an agent writes: a tensor or an array for each name of its letter, items in order of worth; images are rows of
+# the bank, which the post looks up when it knows how many leave. What it writes beside the letter stays with it.
+Draft = Mapping[str, Any]
+
+
+class Sent(NamedTuple):
+    """A letter that has left its sender, whatever becomes of it: what a receiver would see of it."""
+
+    tensors: Mapping[str, Tensor]
+    items: int
+    draft: Draft  # what its sender had written, of which the first items have left; empty, where a companion wrote
+
+
+class Present(Agent):
+    """One agent at an exchange: also whom it can send to, what its links still carry, and what becomes of what it
+    receives."""
+
+    def __init__(self, post: Post, row: int) -> None:
+        super().__init__(post.world, post.stack, row, post.mode.owner)
+        self._post = post
+        self.answered = False  # has it answered a question at this exchange?
+
+    @property
+    def neighbours(self) -> list[int]:
+        """The agents that it can send to by this mode, now."""
+        return [other.agent for other in self._post.out(self._lane)]
+
+    @property
+    def links(self) -> int:
+        """How many agents it is linked with by this mode, whether they are there now or not."""
+        return len(self._world.neighbours(self._post.mode)[self._lane])
+
+    def become(self, weights: Mapping[str, Tensor]) -> None:
+        """Take weights of the names that it has in the place of its own."""
+        for name, value in weights.items():
+            self._stack.params[name][self._row] = value
+        self._stack.moved[self._row] = True
+
+    def begin_with(self, weights: Mapping[str, Tensor]) -> Callable[[], None]:
+        """Take weights for its current task in the place of its own, with an optimizer that begins anew; what is
+        returned undoes it."""
+        moments = [self._stack.of(owner) for owner in (MEAN, VAR, STEPS)]
+        places = [(part[name], name) for part in (self._stack.params, *moments) for name in weights]
+        at = self._row, self.task
+        before = [place[at].clone() for place, _ in places]
+        for number, (place, name) in enumerate(places):
+            place[at] = weights[name] if number < len(weights) else 0
+
+        def undo() -> None:
+            for (place, _), value in zip(places, before, strict=True):
+                place[at] = value
+
+        return undo
+
+    @property
+    def scores(self) -> Tensor:
+        """Its validation accuracy on its tasks so far when the exchange began, [T]; zero where there is nothing to
+        test."""
+        tasks = range(self.task + 1)
+        found = self._post.once(
+            ("accuracy",),
+            self._stack,
+            lambda: accuracy(self._world, self._stack, "validation", tasks).nan_to_num(),
+        )
+        return found[self._row]
+
+    @property
+    def net(self) -> Trained:
+        return self._post.once(("nets",), self._stack, lambda: nets(self._world, self._stack))[self._row]
+
+    @property
+    def prompt(self) -> bool:
+        """Does all mail that comes at all come at once? Else answers can be late."""
+        return self._post.prompt
+
+    @property
+    def last(self) -> bool:
+        """Is this the last exchange of the mode in its current task?"""
+        return is_last(self._world.settings, self._post.mode, self.task, self.epoch)
+
+    def validated(self, tasks: Iterable[int]) -> dict[int, tuple[Tensor, Tensor]]:
+        """What it says of the validation rows of tasks that it has met, logits [n, K], and their labels [n]."""
+        known = {task: self._validates(task) for task in tasks}
+        logits = self.net.logits_of({task: rows for task, (rows, _) in known.items()})
+        return {task: (logits[task], labels) for task, (_, labels) in known.items()}
+
+    def labels_of(self, rows: np.ndarray) -> np.ndarray:
+        """The classes of images of its own, as the data counts them."""
+        bank = self._world.bank
+        found: np.ndarray = bank.labels[bank.base(rows)]
+        return found
+
+    def unlabelled(self, task: int, count: int) -> np.ndarray:
+        """At most so many images of the classes of a task, as rows of the bank, that it neither learns from nor
+        validates on. Nobody looks at their labels."""
+        bank, stream = self._world.bank, self._world.streams[self._row]
+        own = np.concatenate([getattr(one, name) for one in stream for name in ("train", "validation")])
+        free = np.flatnonzero(~bank.test & np.isin(bank.labels, stream[task].classes))
+        found: np.ndarray = key(*self._lane, self._owner, "pool", task).permutation(np.setdiff1d(free, own))
+        return found[:count]
+
+    def train_without_dropout(self) -> None:
+        """From now on, for good."""
+        dropout.switch_off(self._stack.of(dropout.OWNER)["off"], [self._row])
+
+    def fits(self, kind: str, to: int) -> int:
+        """How many items of such a letter the link to a neighbour still carries."""
+        left = self._post.left(self._lane, Lane(self._lane.seed, to))
+        return most_of(self._post.mode.letters, kind, self._world, left)
+
+    def sent(self, kind: str) -> dict[int, Sent]:
+        """What of its letters of a kind has left at this exchange so far, by the neighbour that it has left for."""
+        post, lane = self._post, self._lane
+        ways = [(lane, other, kind) for other in self._world.neighbours(post.mode).get(lane, [])]
+        mails = [post.gone[way] for way in ways if way in post.gone]
+        if kind in post.lots:
+            bundle, place = post.lots[kind], self._world.places[lane]
+            mails += [bundle[at] for at in np.flatnonzero(bundle.links.senders == place).tolist()]
+        return {mail.receiver.agent: Sent(mail.payload, mail.items, post.drafts.get(mail.id, {})) for mail in mails}
+
+    def once(self, what: str, find: Callable[[], T]) -> T:
+        """What is found out of it but once at this exchange."""
+        return self._post.once((what, self._lane), self._stack, find)
+
+    def note(self, what: Any) -> None:
+        """Note something until the exchange is over."""
+        self._post.notes[self._lane] = what
+
+    @property
+    def noted(self) -> Any:
+        """What was noted; None: nothing."""
+        return self._post.notes.get(self._lane)
+
+    def receive(self, arrived: Sequence[Arrived], rule: str, once: bool) -> None:
+        """Put images into the buffers of their tasks, by a rule (`received.store`)."""
+        store(self._post, self._lane, arrived, rule, once)
+
+    def helped_by(self, arrived: Sequence[Arrived]) -> bool:
+        """Would images that have arrived help it on its own validation images?"""
+        return helps(self._post, self._lane, arrived)
+
+    def images(self, rows: np.ndarray) -> Tensor:
+        """Images of its own, as they are sent."""
+        return self._world.images(rows)
+
+    def read(self, images: Tensor) -> Tensor:
+        """What its net reads of images that were sent."""
+        return self._world.encode(images, self._lane)
+
+
+@dataclass(frozen=True, eq=False)
+class Received:
+    """A letter that has come to an agent."""
+
+    sender: int
+    kind: str
+    tensors: Mapping[str, Tensor]
+    post: Post
+    mail: Mail
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    @property
+    def asked(self) -> Mapping[str, Tensor] | None:
+        """The question that it replies to, if that was asked at this exchange."""
+        question = self.post.asked(self.mail)
+        return None if question is None else question.payload
+
+    @property
+    def late(self) -> bool:
+        """Has it been under way since an earlier exchange?"""
+        return self.post.was_late(self.mail)
+
+    def replies_to(self, kind: str, task: int, epoch: int) -> bool:
+        """Does it reply to what its receiver has asked by mail of some kind at such a point of its stream?"""
+        mail = self.mail
+        return mail.reply == identify(mail.receiver, mail.sender, mail.mode, kind, task, epoch)
+
+
+def is_last(settings: Settings, mode: Sharing, task: int, epoch: int) -> bool:
+    """Does a mode not act again in a task, when so many epochs of it are done?"""
+    return not any(mode in due(settings, task, later) for later in range(epoch + 1, settings.learner.epochs + 1))
+
+
+def agent_of(post: Post, lane: Lane) -> Present:
+    """An agent that is here, the same one for the whole exchange."""
+    return post.once(("agent", lane), post, lambda: Present(post, post.world.row[lane]))
+
+
+def received(post: Post, mail: Mail) -> Received:
+    """A mail as its receiver sees it."""
+    return Received(mail.sender.agent, mail.kind, mail.payload, post, mail)
