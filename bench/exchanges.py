@@ -24,7 +24,7 @@ from shoal.agents.clock import due
 from shoal.agents.engine import keep_memory
 from shoal.agents.evaluate import others
 from shoal.agents.world import world
-from shoal.fleet.exchange import meet
+from shoal.fleet.exchange import meet_all
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.members import crew_of
 from shoal.fleet.run import one_thread
@@ -108,7 +108,7 @@ def measure(case: Case, agents: int, turns: int, quick: bool, tested: int, clock
 
     def exchange() -> int:
         before = len(crew.ledger)
-        meet(crew, settings, TASK, now)
+        meet_all(crew)
         return len(crew.ledger) - before
 
     stack.epoch = now

@@ -10,7 +10,7 @@ from bench import cases
 from shoal.agents.stack import Stack, grid
 from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.fleet.exchange import meet
+from shoal.fleet.exchange import meet_all
 from shoal.fleet.lessons import learn_epoch, measure
 from shoal.fleet.members import crew_of
 from shoal.fleet.run import one_thread
@@ -43,7 +43,7 @@ def task(fleet: World) -> dict[str, float]:
         spent[name] += time.perf_counter() - started
 
     def exchange(ended: bool = False) -> None:
-        meet(crew, fleet.settings, stack.task, stack.epoch, ended)
+        meet_all(crew, ended)
 
     crew = crew_of([fleet], [stack])
     with one_thread():

@@ -13,7 +13,7 @@ from shoal.contracts.fleets import difference
 from shoal.contracts.mode_case import made_of, suited
 from shoal.data import Bank
 from shoal.data.tasks import Lane
-from shoal.fleet.exchange import meet
+from shoal.fleet.exchange import meet_all
 from shoal.fleet.members import crew_of
 from shoal.learners.memory import remember
 from shoal.mail.ledger import COLUMNS, Ledger
@@ -75,8 +75,8 @@ def last_saved(record: Record) -> tuple[Stack, ...] | None:
 
 
 def exchange(world: World, stack: Stack, ended: bool = False, observe: Observe | None = None) -> None:
-    """`meet` of a fleet that is one stack."""
-    meet(crew_of([world], [stack]), world.settings, stack.task, stack.epoch, ended, observe)
+    """`meet_all` of a fleet that is one stack."""
+    meet_all(crew_of([world], [stack]), ended, observe)
 
 
 # With four of ten classes in a task, agents have classes in common.

@@ -25,7 +25,7 @@ from bench import cases, results
 from bench.peers import work
 from bench.race import rate
 from shoal.agents.engine import keep_memory
-from shoal.fleet.exchange import meet
+from shoal.fleet.exchange import meet_all
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.members import crew_of
 from shoal.fleet.run import one_thread
@@ -137,7 +137,7 @@ def ours(graph: str, agents: int, cores: int) -> cases.Work:
     crew = crew_of([fleet], [stack])
 
     def one() -> int:
-        meet(crew, fleet.settings, stack.task, 0)
+        meet_all(crew)
         for epoch in range(work.EPOCHS):
             learn_epoch([(fleet, stack)], epoch)
         return work.STEPS * agents

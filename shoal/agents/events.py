@@ -1,9 +1,10 @@
-"""Clocks of their own: who acts at a moment, and when each lane acts next.
+"""The clock: who acts at a moment, and when each lane acts next.
 
-Every lane knows its next `moment`, in epochs of the fleet or in seconds (`Clock.pace`), and the run goes from the
-earliest moment of all lanes to the next. So the queue of events is part of the state, a row for each lane, and mail
-under way lies in the inboxes: a checkpoint has both. Lanes at the same moment and the same point of their streams act
-as one piece of the stack; a fleet whose agents have one speed and one start goes in lock-step by itself.
+The run goes from the earliest moment of all lanes to the next. Where lanes have clocks of their own, the next `moment`
+of each is part of the state, in epochs of the fleet or in seconds (`Clock.pace`), and mail under way lies in the
+inboxes: a checkpoint has both. Elsewhere all lanes act at every moment: that is lock-step, and the moment is the number
+of epochs since the first task. Lanes at the same moment and the same point of their streams act as one piece of the
+stack.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # What lanes that act at a moment can be at: an initial task that is only met, the end of an epoch, and the beginning of
 # one.
 SHORT, AFTER, BEFORE = "short", "after", "before"
+Point = tuple[int, int]  # of a stream: a task, and how many of its epochs are done
+Rows = Sequence[int]
 
 
 def arrivals(settings: Settings, lane: Lane) -> np.ndarray:
@@ -56,15 +59,15 @@ def first_of(settings: Settings, lane: Lane) -> float:
 
 
 def init(world: "World") -> dict[str, Tensor]:
-    """What clocks keep beside tasks and epochs: the next `moment` of each lane, and whether it `rests` until another
-    task comes; the `seconds` that have passed for it and the bytes that it has `sent`; and until when each of its links
-    is `busy`, in the order of `World.receivers`."""
+    """What clocks keep beside tasks and epochs: the next `moment` of each lane that has a clock of its own, and whether
+    it `rests` until another task comes; the `seconds` that have passed for it and the bytes that it has `sent`; and
+    until when each of its links is `busy`, in the order of `World.receivers`."""
     clock, lanes = world.fleet.clock, world.lanes
     found = {}
-    if clock.own:
-        # Joint agents learn before the time begins.
-        begins = [first_of(world.fleet, lane) if lane.agent != JOINT else 0.0 for lane in lanes]
-        begun = torch.tensor(begins, dtype=torch.float64)
+    joint = lanes[0].agent == JOINT  # joint agents learn in lock-step, before the time begins
+    begins = [0.0 if joint else first_of(world.fleet, lane) for lane in lanes]
+    begun = torch.tensor(begins, dtype=torch.float64)
+    if clock.own and not joint:
         tasks = world.fleet.tasks
         over = tasks.common and tasks.initial >= tasks.count  # all is learned in the common start
         found["moment"] = torch.full_like(begun, inf) if over else begun
@@ -79,21 +82,76 @@ def init(world: "World") -> dict[str, Tensor]:
     return found
 
 
-def acting(settings: Settings, clock: Mapping[str, Tensor], now: float, phase: str) -> list[int]:
+def own(clock: Mapping[str, Tensor]) -> bool:
+    """Have lanes clocks of their own?"""
+    return "moment" in clock
+
+
+def moments(settings: Settings, clock: Mapping[str, Tensor]) -> np.ndarray:
+    """When each lane acts next; never, if its stream is learned: float64 [L]."""
+    if own(clock):
+        found: np.ndarray = clock["moment"].numpy()
+        return found
+    task, epoch = clock["task"].numpy(), clock["epoch"].numpy()
+    return np.where(task < settings.tasks.count, task * settings.learner.epochs + epoch, inf)
+
+
+def acting(settings: Settings, clock: Mapping[str, Tensor], now: float, phase: str) -> Rows:
     """The rows of lanes that act at a moment."""
-    if phase == SHORT and (settings.tasks.common or settings.tasks.initial == 1):
-        return []
-    moment, rests, task, epoch = (clock[name].numpy() for name in ("moment", "rests", "task", "epoch"))
-    here = np.flatnonzero((moment == now) & ~rests)
-    short = task[here] < settings.tasks.initial - 1
-    done = epoch[here]
-    found: list[int] = here[short if phase == SHORT else ~short & within(done, settings, phase)].tolist()
+    here = moments(settings, clock) == now
+    if own(clock):
+        here &= ~clock["rests"].numpy()
+    fit = within(clock["task"].numpy(), clock["epoch"].numpy(), settings, phase)
+    found: list[int] = np.flatnonzero(here & fit).tolist()
     return found
 
 
-def within(done: np.ndarray, settings: Settings, phase: str) -> np.ndarray:
-    """Is it the end of an epoch, or the beginning of one, after so many [n] of a task? bool [n]."""
-    return done > 0 if phase == AFTER else done < settings.learner.epochs
+def within(task: np.ndarray, done: np.ndarray, settings: Settings, phase: str) -> np.ndarray:
+    """Which points of streams belong to a phase: bool [n]."""
+    short = task < settings.tasks.initial - 1
+    if phase == SHORT:
+        return short
+    fit: np.ndarray = ~short & (done > 0 if phase == AFTER else done < settings.learner.epochs)
+    return fit
+
+
+def phased(settings: Settings, point: Point, phase: str) -> bool:
+    """Does a point of a stream belong to a phase?"""
+    task, done = np.array(point)[:, None]
+    return bool(within(task, done, settings, phase)[0])
+
+
+def turning(settings: Settings, clock: Mapping[str, Tensor], now: float) -> Rows:
+    """The rows of lanes that have learned a task at a moment, or have rested until then."""
+    there = (moments(settings, clock) == now) & (clock["epoch"].numpy() == settings.learner.epochs)
+    found: list[int] = np.flatnonzero(there).tolist()
+    return found
+
+
+def turn(world: "World", stack: "Stack", rows: Rows, now: float, waits: Mapping[Lane, float]) -> None:
+    """Let lanes that have learned a task go on to the next if it is there, and else rest until it comes; who waits for
+    answers until later rests as long."""
+    clock = stack.clock
+    if not own(clock):  # who has no task any more goes along with the others
+        stack.task, stack.epoch = stack.task + 1, 0
+        return
+    for row in rows:
+        comes = arrival(world, stack, row, now)
+        clock["rests"][row] = comes > now
+        if comes > now:
+            clock["moment"][row] = max(comes, waits.get(stack.lanes[row], comes))
+        else:
+            clock["moment"][row] = now
+            clock["task"][row] += 1
+            clock["epoch"][row] = 0
+
+
+def arrival(world: "World", stack: "Stack", row: int, now: float) -> float:
+    """When the next task of a lane whose task has ended comes; never, where its stream has."""
+    task = int(stack.clock["task"][row]) + 1
+    if task >= int(world.ends[row]) or bool(stack.gone[row]):
+        return inf
+    return max(now, float(world.arrivals[row, task]))
 
 
 def quiet(settings: Settings, task: int, epoch: int) -> bool:
@@ -110,18 +168,12 @@ def is_due(settings: Settings, mode: "Sharing", task: int, epoch: int, phase: st
     return mode.when == when and mode in due(settings, task, epoch, ended=phase == AFTER)
 
 
-def turned(world: "World", stack: "Stack", row: int, now: float) -> float:
-    """When the next task of a lane whose task has ended comes; never, where its stream has."""
-    task = int(stack.clock["task"][row]) + 1
-    if task >= int(world.ends[row]) or bool(stack.gone[row]):
-        return inf
-    return max(now, float(world.arrivals[row, task]))
-
-
-def together(rows: Sequence[int], clock: Mapping[str, Tensor]) -> dict[tuple[int, int], list[int]]:
-    """Some rows by the task and epoch that they are at."""
+def together(rows: Rows, clock: Mapping[str, Tensor]) -> dict[Point, Rows]:
+    """Some rows by the point of their streams that they are at."""
     tasks, epochs = clock["task"].numpy(), clock["epoch"].numpy()
-    found: dict[tuple[int, int], list[int]] = {}
+    if rows and not own(clock):
+        return {(int(tasks[0]), int(epochs[0])): rows}
+    found: dict[Point, list[int]] = {}
     for row in rows:
         found.setdefault((int(tasks[row]), int(epochs[row])), []).append(row)
-    return dict(sorted(found.items()))
+    return {point: found[point] for point in sorted(found)}

@@ -13,7 +13,7 @@ from shoal.agents.stack import Stack
 from shoal.contracts.fleets import difference
 from shoal.contracts.law import law
 from shoal.contracts.mode_case import FIRST, Case
-from shoal.fleet.exchange import meet
+from shoal.fleet.exchange import meet_all
 from shoal.fleet.here import Here, Posted
 from shoal.fleet.members import Crew
 from shoal.mail.mail import ACCEPTED, LOST, Expected, Mail
@@ -90,7 +90,7 @@ def met(
         return change(mail) if ours(mail, mode) and mail.kind == kind else mail
 
     crew = Crew((world,), [Intercepted(here, changed)], here.ledger, joint=False)
-    meet(crew, settings, stack.task, stack.epoch, observe=lambda mail, verdict: posted.append((mail, verdict)))
+    meet_all(crew, observe=lambda mail, verdict: posted.append((mail, verdict)))
     return stack, posted
 
 

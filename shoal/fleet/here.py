@@ -1,11 +1,9 @@
-"""Stacks that are in this process, and all that a run may tell them: the verbs of a task, of lanes with clocks of their
-own, and of an exchange.
-"""
+"""Stacks that are in this process, and all that a run may tell them: the verbs of a moment, and of an exchange."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +25,35 @@ from shoal.mail.post import Post
 from shoal.study.health import End
 
 Posted = tuple[Any, str]  # a mail, here or elsewhere, and its verdict so far
-Health = tuple[list[End], int]  # the lanes of a member that have ended, and how many go on
+Pieces = list[tuple[World, Stack]]
+
+
+class Standing(NamedTuple):
+    """Where lanes stand, all of a run or those of one member."""
+
+    ended: tuple[End, ...]  # those that have diverged,
+    going: int  # and how many go on
+    moment: float  # at which one of them acts next
+    points: frozenset[events.Point]  # of the streams of those that act then, and do not only wait for a task
+    turns: bool  # has any of them learned a task then?
+    behind: events.Point  # where the last of all is,
+    ahead: events.Point  # and the first
+
+    @classmethod
+    def of(cls, parts: Iterable["Standing"]) -> "Standing":
+        """Where the lanes of several members stand."""
+        every = list(parts)
+        moment = min(one.moment for one in every)
+        now = [one for one in every if one.moment == moment]
+        return cls(
+            tuple(sorted({end for one in every for end in one.ended})),
+            sum(one.going for one in every),
+            moment,
+            frozenset(point for one in now for point in one.points),
+            any(one.turns for one in now),
+            min(one.behind for one in every),
+            max(one.ahead for one in every),
+        )
 
 
 class Here:
@@ -41,7 +67,7 @@ class Here:
         self.bind()
         self.result: Any = None
         self.mode = 0  # that acts, by its place in the settings,
-        self.now: float | None = None  # and the moment, by the clocks of lanes
+        self.now = 0.0  # and the moment
         self.posts: list[Post] = []
         self.questions: list[Sequence[Mail]] = []
         self.lasted: dict[Lane, float] = {}  # how many seconds the last epoch took each lane, where they are counted
@@ -79,41 +105,20 @@ class Here:
     def told(self) -> Any:
         return self.result
 
-    # The verbs of a task
+    # The verbs of a moment (shoal/agents/events.py), for those who act at it
 
-    def spread(self) -> None:
+    def stands(self) -> Standing:
+        """Where the lanes that are here stand."""
+        return Standing.of(standing(*one) for one in self.fleet)
+
+    def spread(self) -> Standing:
         """Let every agent begin as a copy of its joint agent."""
         self.fleet = [(one, copies(one, stack)) for one, (_, stack) in zip(self.whole, self.fleet, strict=True)]
         self.bind()
-
-    def begin(self) -> None:
-        for one in self.fleet:
-            begin(*one)
-
-    def learn(self, epoch: int) -> Health:
-        """One epoch, and a measurement if the grid has one there. Lanes that have diverged end."""
-        before = steps(self.fleet)
-        learn_epoch(self.fleet, epoch)
-        self.lasted = lasting(self.fleet, before)
-        for one in self.fleet:
-            learned(*one)
-        return self.health()
-
-    def end(self) -> None:
-        for one in self.fleet:
-            end(*one)
-
-    def advance(self) -> Health:
-        """The clock goes on to the next task."""
-        for _, stack in self.fleet:
-            examine(stack, whole=True)
-            stack.task, stack.epoch = stack.task + 1, 0
-        return self.health()
-
-    # The verbs of lanes with clocks of their own (shoal/agents/events.py), for those whose moment is now
+        return self.stands()
 
     @contextmanager
-    def pieces(self, now: float, phase: str, done: int | None = None) -> Iterator[list[tuple[World, Stack]]]:
+    def pieces(self, now: float, phase: str, done: int | None = None) -> Iterator[Pieces]:
         """The lanes that act at a moment, or those of them that have done so many epochs of their task; those at the
         same point of their streams together."""
         with ExitStack() as lease:
@@ -126,61 +131,40 @@ class Here:
                 if done in (None, epoch)
             ]
 
-    def soonest(self) -> float:
-        """The next moment at which a lane acts; never, if all have learned their streams."""
-        return min(float(stack.clock["moment"].min()) for _, stack in self.fleet)
-
-    def point(self) -> tuple[int, int]:
-        """The task and epoch of the lane that is behind all others."""
-        last = []
-        for here, stack in self.fleet:
-            clock = zip(stack.clock["task"].tolist(), stack.clock["epoch"].tolist(), strict=True)
-            over = stack.clock["moment"].isinf().tolist()
-            last += [(here.settings.tasks.count, 0) if gone else point for point, gone in zip(clock, over, strict=True)]
-        return min(last)
-
-    def end_some(self, now: float) -> None:
+    def end(self, now: float) -> None:
         """The end of tasks whose last epoch is learned."""
         with self.pieces(now, events.AFTER, self.whole[0].settings.learner.epochs) as pieces:
             for here, stack in pieces:
                 end(here, stack)
 
-    def turn(self, now: float) -> Health:
+    def turn(self, now: float) -> Standing:
         """Who has learned a task goes on to the next if it is there, and else rests until it comes."""
         for here, stack in self.fleet:
-            clock, epochs = stack.clock, here.settings.learner.epochs
-            rows = ((clock["moment"] == now) & (clock["epoch"] == epochs)).nonzero().flatten().tolist()
-            if rows:
+            if rows := events.turning(here.settings, stack.clock, now):
                 examine(stack, whole=True)
-            for row in rows:
-                comes = events.turned(here, stack, row, now)
-                clock["rests"][row] = comes > now
-                clock["moment"][row] = max(comes, self.waits.get(stack.lanes[row], comes)) if comes > now else now
-                if comes == now:
-                    clock["task"][row] += 1
-                    clock["epoch"][row] = 0
-        return self.health()
+                events.turn(here, stack, rows, now, self.waits)
+        return self.stands()
 
-    def begin_some(self, now: float) -> None:
-        """The beginning of tasks."""
-        with self.pieces(now, events.BEFORE, 0) as pieces:
-            for here, stack in pieces:
-                begin(here, stack)
-
-    def skip(self, now: float) -> bool:
-        """Initial tasks before the last of them are only met. Are there any?"""
+    def skip(self, now: float) -> Standing:
+        """Initial tasks before the last of them are only met: they are learned together."""
         with self.pieces(now, events.SHORT) as pieces:
             for here, stack in pieces:
                 begin(here, stack)
                 end(here, stack)
                 examine(stack, whole=True)
                 stack.task = stack.task + 1
-        return bool(pieces)
+        return self.stands()
 
-    def learn_some(self, now: float) -> Health:
-        """One epoch, or several between which nothing comes. Who has learned them acts again when they have taken their
-        time."""
-        own = self.whole[0].fleet.clock.pace == "asynchronous"
+    def begin(self, now: float) -> None:
+        """The beginning of tasks."""
+        with self.pieces(now, events.BEFORE, 0) as pieces:
+            for here, stack in pieces:
+                begin(here, stack)
+
+    def learn(self, now: float) -> Standing:
+        """One epoch, and a measurement if the grid has one there; where nothing comes between epochs for who goes on by
+        its own clock, several. Lanes that have diverged end."""
+        apart = self.whole[0].fleet.clock.pace == "asynchronous"
         self.lasted = {}
         with self.pieces(now, events.BEFORE) as pieces:
             while pieces:
@@ -188,21 +172,29 @@ class Here:
                 learn_epoch(pieces)
                 self.lasted = lasting(pieces, before)
                 for here, stack in pieces:
-                    clock, lasted = stack.clock, [self.lasted[lane] if own else 1.0 for lane in stack.lanes]
-                    begun = [
-                        max(at, self.waits.get(lane, at))
-                        for at, lane in zip(clock["moment"].tolist(), stack.lanes, strict=True)
-                    ]
-                    clock["moment"].copy_(torch.tensor([begun, lasted], dtype=torch.float64).sum(0))
-                    if own:
-                        clock["seconds"].copy_(clock["moment"])
+                    if events.own(stack.clock):
+                        self.pass_time(stack, apart)
                     learned(here, stack)
-                pieces = [one for one in pieces if own and events.quiet(one[0].settings, one[1].task, one[1].epoch)]
+                pieces = [
+                    (here, stack)
+                    for here, stack in pieces
+                    if apart and events.own(stack.clock) and events.quiet(here.settings, stack.task, stack.epoch)
+                ]
         for _, stack in self.fleet:
-            if stack.gone.any():
+            if events.own(stack.clock) and stack.gone.any():
                 stack.clock["moment"][stack.gone] = inf
         self.waits.clear()
-        return self.health()
+        return self.stands()
+
+    def pass_time(self, stack: Stack, apart: bool) -> None:
+        """Lanes that have learned an epoch act again when they have taken their time."""
+        clock, lasted = stack.clock, [self.lasted[lane] if apart else 1.0 for lane in stack.lanes]
+        begun = [
+            max(at, self.waits.get(lane, at)) for at, lane in zip(clock["moment"].tolist(), stack.lanes, strict=True)
+        ]
+        clock["moment"].copy_(torch.tensor([begun, lasted], dtype=torch.float64).sum(0))
+        if apart:
+            clock["seconds"].copy_(clock["moment"])
 
     def close(self) -> None:
         """All streams are learned."""
@@ -228,36 +220,22 @@ class Here:
                     with stack.lent(here, rows) as piece:
                         stamp(*piece, labels.index(epoch))
 
-    def health(self) -> Health:
-        """Which lanes have ended, and how many go on."""
-        found = [end for _, stack in self.fleet for end in ends(stack)]
-        return found, sum(len(stack.lanes) for _, stack in self.fleet) - len(found)
-
     def stacks(self) -> tuple[Stack, ...]:
         return tuple(stack for _, stack in self.fleet)
 
     # The verbs of an exchange
-
-    def dues(self, now: float, phase: str) -> set[int]:
-        """The modes, by their places in the settings, that act for any lane at a moment."""
-        found = set()
-        for here, stack in self.fleet:
-            for point in events.together(events.acting(here.settings, stack.clock, now, phase), stack.clock):
-                modes = enumerate(here.settings.sharing)
-                found |= {at for at, mode in modes if events.is_due(here.settings, mode, *point, phase)}
-        return found
 
     def opened(self, mode: int, now: float, phase: str) -> list[Post]:
         """A post for the lanes that act now, those at the same point of their streams together."""
         posts = []
         for here, stack in self.fleet:
             settings = here.settings
-            for point, rows in events.together(
-                events.acting(here.settings, stack.clock, now, phase), stack.clock
-            ).items():
+            for point, rows in events.together(events.acting(settings, stack.clock, now, phase), stack.clock).items():
                 if events.is_due(settings, settings.sharing[mode], *point, phase):
-                    piece = self.lease.enter_context(stack.lent(here, rows))
-                    posts.append(Post(*piece, settings.sharing[mode], time=now))
+                    piece, mine = self.lease.enter_context(stack.lent(here, rows))
+                    posts.append(Post(piece.at(*point), mine, settings.sharing[mode], time=now))
+        if not any(events.own(stack.clock) for _, stack in self.fleet):
+            return posts
         # Where all lanes act, their questions and answers can be bundles too.
         every = sum(len(post.world.lanes) for post in posts) == len(self.whole[0].peers)
         every &= not any(stack.inbox for _, stack in self.fleet)
@@ -274,15 +252,10 @@ class Here:
                 piece = self.lease.enter_context(stack.lent(here, mine))
                 self.posts.append(Post(*piece, here.settings.sharing[self.mode], time=self.now, acts=False))
 
-    def ask(self, mode: int, now: float | None = None, phase: str = "") -> Sequence[Posted]:
-        """What leaves as questions, by the mode at a place in the settings."""
+    def ask(self, mode: int, now: float, phase: str) -> Sequence[Posted]:
+        """What leaves as questions, by the mode at a place in the settings, of those who act at a moment."""
         self.mode, self.now = mode, now
-        if now is None:
-            self.posts = [
-                Post(here.at(stack.task, stack.epoch), stack, here.settings.sharing[mode]) for here, stack in self.fleet
-            ]
-        else:
-            self.posts = self.opened(mode, now, phase)
+        self.posts = self.opened(mode, now, phase)
         found = []
         for post in self.posts:
             if not post.acts:
@@ -296,14 +269,15 @@ class Here:
 
     def receive(self, mails: Sequence[Mail]) -> list[str]:
         """What receivers say of the mail that has come for them; of a bundle that all accept as it is, nothing."""
-        if isinstance(mails, Bundle) and (self.now is None or self.posts[0].whole):
+        whole = bool(self.posts) and self.posts[0].whole
+        if isinstance(mails, Bundle) and whole:
             return self.posts[0].receive(mails)
         mode = self.whole[0].settings.sharing[self.mode]
         asking = mode.asking
         ended, over = self.closed()
         if isinstance(mails, Bundle) and not mode.both_ways:
             return self.shelved(mails, {**dict.fromkeys(over if mails.kind not in asking else (), NO_TASK), **ended})
-        if self.now is not None and mode.both_ways:
+        if mode.both_ways and not whole:
             self.called({mail.receiver for mail in mails if mail.kind in asking} - ended.keys())
         posts = {lane: post for post in self.posts for lane in post.world.lanes}
         boxes = {lane: stack.inbox for _, stack in self.fleet for lane in stack.lanes}
@@ -351,12 +325,13 @@ class Here:
         who go on answering."""
         ended = {lane: ENDED for _, stack in self.fleet for lane in stack.silent}
         over: set[Lane] = set()
-        if (now := self.now) is None:
-            return ended, over
         for here, stack in self.fleet:
-            if now < here.begun:
-                ended |= {lane: NO_TASK for lane in stack.lanes if here.begins[lane] > now and lane not in ended}
-            over |= {stack.lanes[row] for row in stack.clock["moment"].isinf().nonzero().flatten().tolist()}
+            if events.own(stack.clock):
+                if self.now < here.begun:
+                    ended |= {
+                        lane: NO_TASK for lane in stack.lanes if here.begins[lane] > self.now and lane not in ended
+                    }
+                over |= {stack.lanes[row] for row in stack.clock["moment"].isinf().nonzero().flatten().tolist()}
         return ended, over
 
     def answer(self) -> Sequence[Posted]:
@@ -380,6 +355,27 @@ class Here:
             self.waits |= {lane: max(until, self.waits.get(lane, until)) for lane, until in post.waits.items()}
         self.lease.close()
         return [one for post in self.posts for one in post.settled]
+
+
+def standing(world: World, stack: Stack) -> Standing:
+    """Where the lanes of a stack stand."""
+    ended, settings, clock = ends(stack), world.settings, stack.clock
+    moments = events.moments(settings, clock)
+    now = float(moments.min())
+    points = events.together(np.flatnonzero(moments == now).tolist(), clock) if now < inf else {}
+    rests = clock["rests"].numpy() if events.own(clock) else np.zeros(len(moments), bool)
+    over = settings.tasks.count, 0
+    every = {over} if np.isinf(moments).any() else set()
+    every |= events.together(np.flatnonzero(~np.isinf(moments)).tolist(), clock).keys()
+    return Standing(
+        tuple(ended),
+        len(stack.lanes) - len(ended),
+        now,
+        frozenset(point for point, rows in points.items() if not rests[list(rows)].all()),
+        any(epoch == settings.learner.epochs for _, epoch in points),
+        min(every),
+        max(every),
+    )
 
 
 def steps(fleet: Sequence[tuple[World, Stack]]) -> dict[Lane, int]:

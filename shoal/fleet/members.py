@@ -16,10 +16,9 @@ from shoal.agents.world import World, joint_lanes
 from shoal.data.tasks import Lane
 from shoal.errors import StaffError, UserError
 from shoal.fleet.delivery import deliver
-from shoal.fleet.here import Health, Here, Posted
+from shoal.fleet.here import Here, Posted, Standing
 from shoal.mail.ledger import Ledger
 from shoal.mail.post import Observe
-from shoal.study.health import End
 
 if TYPE_CHECKING:
     from shoal.fleet.workers import Workers
@@ -49,7 +48,7 @@ class Crew:
     members: Sequence[Member]
     ledger: Ledger
     joint: bool  # do joint agents still learn for all?
-    ended: tuple[End, ...] = ()  # the lanes that have diverged, as far as members have told
+    told: Standing | None = None  # where all lanes stand, as far as members have told
     workers: "Workers | None" = None  # where members are elsewhere
     losses: Counter[tuple[int, int]] = field(default_factory=Counter)  # how often it began again, by task and epoch
 
@@ -61,7 +60,7 @@ class Crew:
     def restart(self, stacks: Sequence[Stack] | None) -> None:
         """Let workers, new ones where some have ended, go on from some stacks, or begin."""
         assert self.workers is not None
-        self.joint, self.ended = joint(self.whole, stacks), ()
+        self.joint, self.told = joint(self.whole, stacks), None
         self.ledger = Ledger() if stacks is None else stacks[0].ledger.copy()
         self.workers.restart(stacks, self.ledger)
         self.members = self.workers.members
@@ -98,14 +97,20 @@ class Crew:
         wait for it."""
         return deliver(self, here, sent, observe)
 
-    def heed(self, told: Sequence[Health]) -> bool:
-        """Note which lanes have ended. Do any go on?"""
-        self.ended = tuple(sorted({end for found, _ in told for end in found}))
-        return any(left for _, left in told)
+    @property
+    def standing(self) -> Standing:
+        """Where all lanes stand."""
+        assert self.told is not None
+        return self.told
+
+    def heed(self, told: Sequence[Standing]) -> bool:
+        """Note where all lanes stand. Do any go on?"""
+        self.told = Standing.of(told)
+        return self.told.going > 0
 
     def spread(self) -> None:
-        """Let every agent go on as a copy of its joint agent, if there are any."""
-        self.every("spread")
+        """Let every agent go on as a copy of its joint agent."""
+        self.heed(self.every("spread"))
         self.joint = False
 
     def lanes(self, whole: World) -> tuple[Lane, ...]:

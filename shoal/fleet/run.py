@@ -8,13 +8,13 @@ from math import inf
 
 import torch
 
-from shoal.agents.events import AFTER, BEFORE, SHORT
+from shoal.agents.events import AFTER, BEFORE, SHORT, phased
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.data.sites import names
-from shoal.fleet.exchange import meet, meet_some
+from shoal.fleet.exchange import meet
 from shoal.fleet.health import gone_all
-from shoal.fleet.here import Health
+from shoal.fleet.here import Standing
 from shoal.fleet.members import Crew, LostError, mustered
 from shoal.mail.post import Observe
 from shoal.study.health import End
@@ -36,7 +36,7 @@ class Moment:
     @property
     def ended(self) -> tuple[End, ...]:
         """The agents that have diverged so far."""
-        return self.crew.ended
+        return self.crew.standing.ended
 
     @property
     def lanes(self) -> int:
@@ -103,73 +103,70 @@ def train(
     with one_thread(), mustered(worlds, stacks) as crew:
         while True:
             try:
-                return learn_all(crew, (stacks[0].task, stacks[0].epoch) if stacks else (0, 0), watch, observe)
+                return learn_all(crew, watch, observe)
             except LostError as loss:
                 stacks = (lost(loss) if lost else None) or stacks
                 crew.recover(loss, stacks)
 
 
-def learn_all(crew: Crew, clock: tuple[int, int], watch: Watch, observe: Observe | None) -> tuple[Stack, ...]:
-    """All tasks that are still to do from a task and so many of its epochs on."""
-    (first, done), tasks = clock, crew.whole[0].settings.tasks
-    heed(crew, crew.every("health"))
-    own = crew.whole[0].fleet.clock.own
-    for task in range(first, tasks.count) if crew.joint or not own else ():
-        if task == tasks.initial:
+def learn_all(crew: Crew, watch: Watch, observe: Observe | None) -> tuple[Stack, ...]:
+    """All that is still to do, from one moment at which any lane acts to the next (shoal/agents/events.py). In
+    lock-step all act at all of them."""
+    heed(crew, crew.every("stands"))
+    over = crew.standing.moment == inf and not crew.joint
+    while met_all(crew) or crew.standing.moment < inf:
+        if met_all(crew):
             crew.spread()
-            if own:
-                break
-        learn_task(crew, task, done if task == first else 0, watch, observe)
-        watch(Moment(task + 1, 0, crew))
-    crew.spread()
-    if own:
-        go_on(crew, watch, observe)
+        else:
+            act(crew, crew.standing.moment, watch, observe)
+    if not over:
+        crew.every("close")
+        watch(Moment(crew.whole[0].settings.tasks.count, 0, crew))
     return crew.stacks()
 
 
-def learn_task(crew: Crew, task: int, done: int, watch: Watch, observe: Observe | None) -> None:
-    """All epochs of a task that are still to do, and its end."""
-    settings = crew.whole[0].settings
-    epochs = settings.learner.epochs
-    if done == 0:
-        meet(crew, settings, task, 0, observe=observe)
-        crew.every("begin")
-    if task >= settings.tasks.initial - 1:  # the initial tasks before it are only met: they are learned together
-        for epoch in range(done, epochs):
-            if epoch:
-                meet(crew, settings, task, epoch, observe=observe)
-            heed(crew, crew.every("learn", epoch))
-            wait(crew)
-            watch(Moment(task, epoch + 1, crew))
-    crew.every("end")
-    meet(crew, settings, task, epochs if task >= settings.tasks.initial - 1 else 0, ended=True, observe=observe)
-    heed(crew, crew.every("advance"))
-
-
-def go_on(crew: Crew, watch: Watch, observe: Observe | None) -> None:
-    """All lanes by their own clocks, from one moment at which any of them acts to the next (shoal/agents/events.py).
-
-    At a moment, who has learned a task's last epoch ends it; modes act that come after epochs; who has the next task
-    goes on to it; modes act that come before epochs; tasks begin; and all learn an epoch, which takes them its time. A
-    fleet that is always at one point does just what `learn_task` does.
-    """
-    while (now := min(crew.every("soonest"))) < inf:
-        crew.every("end_some", now)
-        meet_some(crew, now, AFTER, observe)
-        heed(crew, crew.every("turn", now))
-        meeting = True
-        while meeting:
-            meet_some(crew, now, SHORT, observe)
-            meeting = any(crew.every("skip", now))
-        meet_some(crew, now, BEFORE, observe)
-        crew.every("begin_some", now)
-        heed(crew, crew.every("learn_some", now))
+def act(crew: Crew, now: float, watch: Watch, observe: Observe | None) -> None:
+    """A moment: who has learned a task's last epoch ends it; modes act that come after epochs; who has the next task
+    goes on to it; modes act that come before epochs; tasks begin; and all learn an epoch, which takes them its time."""
+    epochs = crew.whole[0].settings.learner.epochs
+    if any(epoch == epochs for _, epoch in crew.standing.points):
+        crew.every("end", now)
+    meet(crew, AFTER, observe)
+    if crew.standing.turns:
+        turn(crew, "turn", now, watch)
+    if met_all(crew):
+        return
+    while any_at(crew, now, SHORT):
+        meet(crew, SHORT, observe)
+        turn(crew, "skip", now, watch)
+    if any_at(crew, now, BEFORE):
+        meet(crew, BEFORE, observe)
+        if any(epoch == 0 for _, epoch in crew.standing.points):
+            crew.every("begin", now)
+        heed(crew, crew.every("learn", now))
         wait(crew)
-        task, epoch = min(crew.every("point"))
-        if epoch:
-            watch(Moment(task, epoch, crew))
-    crew.every("close")
-    watch(Moment(crew.whole[0].settings.tasks.count, 0, crew))
+    task, epoch = crew.standing.behind
+    if epoch:
+        watch(Moment(task, epoch, crew))
+
+
+def met_all(crew: Crew) -> bool:
+    """Have joint agents learned all that they learn for others?"""
+    return crew.joint and crew.standing.behind[0] >= crew.whole[0].settings.tasks.initial
+
+
+def any_at(crew: Crew, now: float, phase: str) -> bool:
+    """Does anybody act at a moment, at some point of its stream that belongs to a phase?"""
+    settings, standing = crew.whole[0].settings, crew.standing
+    return standing.moment == now and any(phased(settings, point, phase) for point in standing.points)
+
+
+def turn(crew: Crew, verb: str, now: float, watch: Watch) -> None:
+    """Let who has learned a task go on; where all do, a task is done."""
+    heed(crew, crew.every(verb, now))
+    task, epoch = crew.standing.behind
+    if (task, epoch) == crew.standing.ahead and not epoch and task < crew.whole[0].settings.tasks.count:
+        watch(Moment(task, 0, crew))
 
 
 def wait(crew: Crew) -> None:
@@ -184,11 +181,11 @@ def wait(crew: Crew) -> None:
     crew.every("spend", longest, True)
 
 
-def heed(crew: Crew, told: Sequence[Health]) -> None:
-    """Note which lanes have ended; raise if none goes on."""
+def heed(crew: Crew, told: Sequence[Standing]) -> None:
+    """Note where all lanes stand; raise if none goes on."""
     if not crew.heed(told):
         fleet = crew.whole[0].fleet
-        error = gone_all(crew.ended, fleet, names(crew.whole[0].bank.sources, fleet.agents))
+        error = gone_all(crew.standing.ended, fleet, names(crew.whole[0].bank.sources, fleet.agents))
         error.stacks = crew.stacks()
         raise error
 

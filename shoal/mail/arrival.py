@@ -18,16 +18,15 @@ if TYPE_CHECKING:
 
 def is_there(post: "Post", mail: Mail) -> bool:
     """Is a mail there at this exchange, and its receiver at it too?"""
-    if post.time is None:
-        return mail.due <= post.now and mail.receiver not in post.away
     asked = mail.kind in post.mode.asking
-    return (post.acts or (asked and post.mode.both_ways)) and mail.due <= until(post, asked)
+    takes = post.acts or (asked and post.mode.both_ways)
+    return takes and mail.due <= until(post, asked) and mail.receiver not in post.away
 
 
 def are_there(post: "Post", bundle: Bundle) -> np.ndarray:
     """Of which mails of a bundle `is_there` is true: bool [M]."""
     asked, found = bundle.kind in post.mode.asking, np.full(len(bundle), True)
-    if post.time is not None and not (post.acts or (asked and post.mode.both_ways)):
+    if not (post.acts or (asked and post.mode.both_ways)):
         return ~found
     if bundle.due is not None:
         found = bundle.due <= until(post, asked)
@@ -54,8 +53,6 @@ def taken(post: "Post", asked: bool) -> list[Some]:
 def until(post: "Post", asked: bool) -> float:
     """What has come by when is collected now. Where everybody goes on, a question is answered with what its receiver
     is when it is asked, and who has asked waits for the answer, with patience."""
-    if post.time is None:
-        return post.now
     if not post.asynchronous or not post.mode.both_ways:
         return post.time
     patience = post.world.fleet.clock.patience

@@ -23,7 +23,7 @@ def fates(post: "Post", bundle: Bundle) -> tuple[list[str], np.ndarray | None]:
     of each; empty: all of it is accepted, as far as its sender can know. And when it is due; None: all of it at
     once."""
     weather, links = post.world.weather(post.mode), bundle.links
-    if post.time is not None:
+    if post.own:
         lost = weather.lost(post.when)[links.places] if weather.lossy else np.zeros(0, bool)
         return np.where(lost, LOST, ACCEPTED).tolist() if lost.any() else [], carried_all(post, bundle)
     if not (weather.lossy or weather.breaks or weather.slow or post.world.gaps):
@@ -50,6 +50,8 @@ def fates(post: "Post", bundle: Bundle) -> tuple[list[str], np.ndarray | None]:
 def met(post: "Post", receiver: Lane, late: int) -> tuple[int, str]:
     """Until when mail has to wait for its receiver, who may be absent when it comes after so many epochs (0: it does
     not wait), and its verdict: what does not wait for one that is absent is lost."""
+    if not post.world.gaps:
+        return 0, ACCEPTED
     back = post.world.back(receiver, post.when + late)
     if back == post.when + late:
         return 0, ACCEPTED
@@ -66,7 +68,6 @@ def carried(post: "Post", mail: Mail) -> Mail:
     there when all of it has gone through."""
     if not post.asynchronous or post.world.instant:
         return mail
-    assert post.time is not None
     ends = mail.sender, mail.receiver
     edge, leaves = post.world.edges[ends], max(post.time, post.asked_at.get(mail.reply, post.time))
     if edge.bandwidth is not None:
@@ -78,7 +79,6 @@ def carried_all(post: "Post", bundle: Bundle) -> np.ndarray | None:
     """When links have carried each mail of a bundle, none of which replies to another, as `carried` says."""
     if not post.asynchronous or post.world.instant:
         return None
-    assert post.time is not None
     found = np.empty(len(bundle))
     for at, weight in enumerate(bundle.bytes.tolist()):
         ends = bundle.ends(at)

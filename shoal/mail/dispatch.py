@@ -19,7 +19,6 @@ from shoal.mail.carriage import carried, fates, met
 from shoal.mail.filters import sent, stopped
 from shoal.mail.lies import lied
 from shoal.mail.mail import (
-    ACCEPTED,
     DOWN,
     FORGED,
     LOST,
@@ -79,8 +78,6 @@ def send_one(post: "Post", mail: Mail) -> tuple[Mail, str]:
     under_way = sent(way, carried(post, mail))
     if under_way is None:
         return mail, LOST
-    if post.time is not None:  # agents with clocks of their own are always there
-        return under_way, ACCEPTED
     back, why = met(post, mail.receiver, max(0, int(under_way.due) - post.now))
     return (replace(under_way, due=back) if back else under_way), why
 

@@ -48,7 +48,7 @@ def seen(post: "Post", mail: Mail) -> str:
 def hear(post: "Post", sender: Lane, receiver: Lane, kind: str, sent: int) -> None:
     """Remember that mail of some kind, sent in such an epoch, is accepted."""
     post.heard.add((sender, receiver, kind))
-    if not post.prompt or post.time is not None:
+    if not post.prompt or post.own:
         newest, name = post.stack.ledger.latest, (sender, receiver, post.mode.mode, kind)
         newest[name] = max(newest.get(name, -1), sent)
 
@@ -105,7 +105,7 @@ def all_late(post: "Post", bundle: Gathered) -> dict[str, str]:
 def stale(post: "Post", sender: Lane, receiver: Lane, kind: str, sent: int) -> str:
     """Why a mail of some kind, sent in such an epoch, is of no use any more; empty: it is."""
     good = post.mode.late.get(kind, "newest")
-    old = post.time is None and post.now - sent > post.mode.period(post.world.settings)
+    old = not post.own and post.now - sent > post.mode.period(post.world.settings)
     if good == "never" or (old and kind in post.mode.asking):
         return EXPIRED
     newest = post.stack.ledger.latest
@@ -116,5 +116,5 @@ def stale(post: "Post", sender: Lane, receiver: Lane, kind: str, sent: int) -> s
 
 def settle(post: "Post", name: str, verdict: str, sent: int) -> None:
     """Note what a receiver has said of a mail that had been under way since such an epoch."""
-    age = post.now - sent if post.time is None else 0  # two clocks say nothing of it
+    age = 0 if post.own else post.now - sent  # two clocks say nothing of it
     post.settled.append(Settled(name, verdict, age))

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
+from shoal.agents.events import own
 from shoal.agents.stack import Stack
 from shoal.agents.world import World, moment
 from shoal.data.tasks import Lane
@@ -60,12 +61,21 @@ class Post:
     fresh: set[str] = field(default_factory=set)  # the ids of what was accepted when it came,
     waited: set[str] = field(default_factory=set)  # and of what has been under way before
     settled: list[Settled] = field(default_factory=list)  # what receivers have said of mail that had been under way
-    time: float | None = None  # the moment on the clock of all, where lanes have clocks of their own
+    time: float = -1.0  # the moment; who does not say it has that of its lanes
     acts: bool = True  # are its lanes at an exchange by their own clocks? Others only answer
     whole: bool = True  # are all lanes of the fleet at this exchange, at one point of their clocks?
     waits: dict[Lane, float] = field(default_factory=dict)  # until when a lane waits for answers to what it has asked
 
     # When it is
+
+    def __post_init__(self) -> None:
+        if self.time < 0:
+            self.time = float(self.now)
+
+    @cached_property
+    def own(self) -> bool:
+        """Have lanes clocks of their own?"""
+        return own(self.stack.clock)
 
     @cached_property
     def now(self) -> int:
@@ -84,7 +94,7 @@ class Post:
     @cached_property
     def asynchronous(self) -> bool:
         """Does everybody go on, and mail come when it comes?"""
-        return self.time is not None and self.world.fleet.clock.pace == "asynchronous"
+        return self.own and self.world.fleet.clock.pace == "asynchronous"
 
     @cached_property
     def prompt(self) -> bool:
@@ -114,7 +124,7 @@ class Post:
         if lane in self.silent or lane in self.away:
             return []
         others = self.world.neighbours(self.mode).get(lane, [])
-        if self.time is not None:  # what tasks others are at, nobody knows; only who has begun
+        if self.own:  # what tasks others are at, nobody knows; only who has begun
             return [other for other in others if self.world.begins[other] <= self.time]
         if self.world.even:
             return others
@@ -154,7 +164,7 @@ class Post:
         """A mail from a lane that is here, dated now."""
         mode, task, epoch = self.mode.mode, self.stack.task, self.stack.epoch
         name = identify(lane, other, mode, kind, task, epoch)
-        if reply and self.time is not None:  # who rests is asked again and again at one point of its own stream
+        if reply and self.own:  # who rests is asked again and again at one point of its own stream
             name += f".{reply.rpartition('/')[2]}"
         self.named[name] += 1
         if self.named[name] > 1:  # nobody else names mail of this edge, so that the count is the same in every run
@@ -181,7 +191,7 @@ class Post:
         ours = not self.world.fleet.faulty and not self.world.fleet.policy and not self.silent
         if not links or not ours or self.world.device.type != "cpu":
             return False
-        if self.time is not None and not self.whole:  # who is asked by its own clock is at another point of its stream
+        if not self.whole:  # who is asked by its own clock is at another point of its stream
             return self.acts and not self.mode.both_ways
         # What is not sent over a link that is down would be written as larger than by single mails.
         return self.world.even and (self.prompt or not self.world.weather(self.mode).breaks)
@@ -190,9 +200,7 @@ class Post:
     def links(self) -> Links:
         """The edges over which lanes that are here send by this mode now, sender after sender, as arrays."""
         links = self.world.links(self.mode)
-        if self.time is not None:
-            if self.time >= self.world.begun:
-                return links
+        if self.own and self.time < self.world.begun:
             begun = np.array([self.world.begins[lane] <= self.time for lane in self.world.peers])[links.receivers]
             return links.take(np.flatnonzero(begun))
         return links.take(np.flatnonzero(~self.gone_at(links.senders))) if self.away else links
@@ -304,7 +312,7 @@ class Post:
             there = are_there(self, mails)
             now = mails if there.all() else mails.take(np.flatnonzero(there))
             # What lanes at different points of their streams have sent comes in several bundles.
-            if not len(now) or ((self.time is None or self.whole) and all_right(self, now)):
+            if not len(now) or (self.whole and all_right(self, now)):
                 self.stack.inbox.hold(mails, np.flatnonzero(~there))
                 if len(now):
                     self.arrived[mails.kind] = now

@@ -36,9 +36,10 @@ CPU = torch.device("cpu")
 def poison(monkeypatch: pytest.MonkeyPatch, row: int, task: int, epoch: int, value: float | None) -> None:
     """Let a lane diverge in an epoch: a weight takes a value. None: it falls silent, and is as healthy as before."""
 
-    def learn(pairs: Sequence[tuple[World, Stack]], now: int) -> None:
-        learn_epoch(pairs, now)
+    def learn(pairs: Sequence[tuple[World, Stack]]) -> None:
+        learn_epoch(pairs)
         stack = pairs[0][1]
+        now = stack.epoch
         if (stack.task, now) != (task, epoch):
             return
         if value is None:
@@ -84,9 +85,10 @@ def test_others_do_not_depend_on_a_lane_that_diverges(monkeypatch: pytest.Monkey
 
 
 def test_a_lane_whose_moments_are_infinite_ends_with_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    def learn(pairs: Sequence[tuple[World, Stack]], now: int) -> None:
-        learn_epoch(pairs, now)
+    def learn(pairs: Sequence[tuple[World, Stack]]) -> None:
+        learn_epoch(pairs)
         stack = pairs[0][1]
+        now = stack.epoch
         if (stack.task, now) == (4, 0):
             next(iter(stack.of("var").values()))[2].flatten()[0] = torch.inf
 

@@ -128,7 +128,7 @@ def test_whatever_a_fleet_shares_it_ends_the_same_if_workers_are_killed(
 
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize(
-    "verb", ["begin", "learn", "end", "advance", "ask", "receive", "answer", "absorb", "stacks", "restore"]
+    "verb", ["begin", "learn", "end", "turn", "ask", "receive", "answer", "absorb", "stacks", "restore"]
 )
 def test_whatever_a_worker_was_at_when_it_is_killed_the_run_ends_the_same(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import CodeError, SettingsError
-from shoal.fleet.exchange import meet
+from shoal.fleet.exchange import meet_all
 from shoal.fleet.here import Here
 from shoal.fleet.members import Crew
 from shoal.mail.ledger import Ledger
@@ -379,7 +379,7 @@ def test_a_member_speaks_for_its_own_lanes_and_over_edges(change: Change, verdic
     world, stack = ready("mlp", [{"mode": "fedavg"}])
     here = Here([world], [stack])
     crew = Crew((world,), [Liar(here, change)], here.ledger, joint=False)
-    meet(crew, world.settings, stack.task, stack.epoch)
+    meet_all(crew)
     assert {row["verdict"] for row in entries(stack.ledger)} == {ACCEPTED, verdict}
 
 
