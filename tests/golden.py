@@ -1,6 +1,7 @@
 """Golden records: what small runs of every kind come to, held so that a change of code cannot change them unnoticed.
 
 `python -m tests.golden` writes golden.json anew; a commit that does so says which numbers changed, by how much and why.
+`python -m tests.golden new` adds the runs that it has not got.
 
 How a product is summed depends on the processor and on torch. Digests are kept for each order of sums that the machine
 of the writer can be told to use (`ORDERS`), and compared where arithmetic gives the same bits as one of them
@@ -42,6 +43,8 @@ MODELS = ("mlp", "modular-mlp", "cnn", "modular-cnn")
 ORDERS: tuple[dict[str, str], ...] = ({}, {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"})
 # Modes whose runs are held on every model; all are held under tight budgets and bad links.
 HELD = ("recv", "simp", "uniform", "fedavg", "fedprox", "fedcurv", "fedfish", "modmod")
+# Modes whose agents send others something else to each neighbour: held in two workers too.
+CHOOSING = ("push", "heads", "fedweit", "modmod")
 # Two budgets for each mode, in bytes at an exchange: its largest mail hardly fits the first, and little the second.
 TIGHT = {
     "recv": (900, 420),
@@ -151,7 +154,11 @@ def conditions() -> dict[str, dict[str, Any]]:
     liars = [{"agents": [1], "does": "random"}, {"agents": [3], "does": "sign-flip"}]
     median = {"combine": "median", "tolerates": 1}
     sites = [{"agents": [0], "forbid": ["models"]}, {"agents": [1], "forbid_classes": [3], "per_class": 2}]
+    two = {"members": "processes", "workers": 2}
+    for mode in CHOOSING:
+        found[f"{mode} in two workers"] = plain(suited([made_of(mode)])[0], mode, agents=4, seeds=1, machine=two)
     return found | {
+        **{name: own_settings(mode, own, **changes) for name, (mode, own, changes) in choices(bad, sites).items()},
         "three modes, limits and bad links": plain("modular-mlp", *every, network=limited, agents=4),
         "modules that do not all fit": plain("modular-mlp", agents=4, network={"budget": "4500 B"})
         | {"sharing": [shared("modmod")[0] | {"modules": 3}]},
@@ -174,6 +181,38 @@ def conditions() -> dict[str, dict[str, Any]]:
         "short form over bad links": plain("mlp", agents=4, network=bad)
         | {"sharing": [SHORT["kindred"].model_validate({})]},
     }
+
+
+def choices(bad: dict[str, Any], sites: list[dict[str, Any]]) -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Modes that choose what they send, by whatever they can choose by: mode, its settings, those of the run."""
+    tight, lossy = {"network": {"budget": "4500 B"}}, {"graph": "ring", "loss": 0.3}
+    return {
+        "push by coverage, at sites": ("push", {"choose": "coverage", "buffer": "replace"}, {"policy": sites}),
+        "push by herding, what helps": ("push", {"choose": "herding", "accept": "helps"}, {}),
+        "push by spread over bad links": ("push", {"choose": "spread"}, {"network": bad}),
+        "push by votes for what was kept, at sites": ("push", {"vote": "kept"}, {"policy": sites}),
+        "push by votes, limits and bad links": ("push", {}, {"network": {**bad, "budget": "600 B", "every": 2}}),
+        "heads for the same classes, at sites": ("heads", {"begin": "same"}, {"policy": sites, "network": bad}),
+        "fedweit at sites": ("fedweit", {}, {"policy": sites}),
+        "modmod by labelled images": ("modmod", {"metric": "leep", "modules": 2, "leak": True}, tight),
+        "modmod by features, what helps": (
+            "modmod",
+            {"metric": "kl", "accept": "helps", "tryout": 2},
+            {"network": lossy},
+        ),
+        "modmod in bytes, at sites": ("modmod", {"compress": "int8", "modules": 2}, {"policy": sites, **tight}),
+        "modmod without heads": (
+            "modmod",
+            {"transfer_head": False, "transfer_structure": False, "extra_random": True, "frozen": True},
+            {"tasks": {"common": False}},
+        ),
+    }
+
+
+def own_settings(mode: str, own: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A fleet of four agents with a mode of its own settings."""
+    table = shared(mode)[0] | ({"min_similarity": -1e9} if "metric" in own else {}) | own
+    return plain(suited([made_of(mode)])[0], **{"agents": 4, "seeds": 1, **changes}) | {"sharing": [table]}
 
 
 SHORT = {"kindred": own_mode.kindred, **golden_modes.ALL}
@@ -261,29 +300,36 @@ def arithmetic() -> str:
         torch.set_num_threads(threads)
 
 
-def write() -> None:
-    """Measure every run anew, in every order of sums that this machine has, and keep what it comes to: sums by the
-    first. Digests of other orders are kept of runs whose digests here are what they were."""
-    kept = json.loads(FILE.read_text(encoding="utf-8"))["orders"]
+def write(new: bool = False) -> None:
+    """Measure every run anew, or those that are `new`, in every order of sums that this machine has, and keep what it
+    comes to: sums by the first. Digests of other orders are kept of runs whose digests here are what they were."""
+    before = json.loads(FILE.read_text(encoding="utf-8"))
+    kept, runs, names = before["orders"], before["runs"] if new else {}, list(cases())
+    wanted = [case for case in names if case not in runs]
     orders: dict[str, dict[str, str]] = {}
-    runs: dict[str, Any] = {}
     for order in ORDERS:
         told = subprocess.run(
-            [sys.executable, "-m", "tests.golden", "print"], env=os.environ | order, stdout=subprocess.PIPE, check=True
+            [sys.executable, "-m", "tests.golden", "print", *wanted],
+            env=os.environ | order,
+            stdout=subprocess.PIPE,
+            check=True,
         )
         name, found = json.loads(told.stdout)
-        orders[name] = {case: one.pop("digest") for case, one in found.items()}
-        runs = runs or found
+        orders[name] = (kept[name] if new else {}) | {case: one.pop("digest") for case, one in found.items()}
+        runs = found | runs
     for name in kept.keys() - orders.keys():
         same = [
             case for case in kept[name] if all(kept.get(one, {}).get(case) == orders[one].get(case) for one in orders)
         ]
         orders[name] = {case: kept[name][case] for case in same}
+    orders = {name: {case: some[case] for case in names if case in some} for name, some in orders.items()}
+    runs = {case: runs[case] for case in names}
     FILE.write_text(json.dumps({"orders": orders, "runs": runs}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    if "print" in sys.argv:
-        print(json.dumps([arithmetic(), {name: measured(raw) for name, raw in cases().items()}]))
+    if sys.argv[1:2] == ["print"]:
+        every = cases()
+        print(json.dumps([arithmetic(), {name: measured(every[name]) for name in sys.argv[2:]}]))
     else:
-        write()
+        write("new" in sys.argv)
