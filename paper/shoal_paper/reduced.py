@@ -8,7 +8,7 @@ from shoal.settings.groups import Settings
 from shoal.study.paired import SURE, Gain, Scores, holm
 from shoal_paper.claims import METRICS, Key
 from shoal_paper.overview import gain, signed
-from shoal_paper.results import difference, lines_of
+from shoal_paper.results import difference, differences_of, lines_of
 from shoal_paper.table1 import MODELS, PAPER, REDUCED, RHYTHM, SMALL, settings
 
 FULL, FINAL = "cifar100", "final_accuracy"
@@ -153,7 +153,7 @@ def tried(rows: list[Row]) -> list[str]:
 def adapted(rows: list[Row]) -> list[str]:
     """Agents alone and agents that share modules, with the adaptation epoch and without."""
     lines = []
-    for row in rows:
+    for row in differences_of(rows, *METRICS):
         cells = []
         for name in METRICS:
             scale = scale_of(name)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
 from shoal.runs.cells import Row
-from shoal.study.paired import Gain, chance
+from shoal.study.paired import Gain, chance, holm
 from shoal.study.power import POWER
 from shoal_paper import agreement, budget, claims, draws, overview, topology
 from shoal_paper.best import by_cell, fullest, printed
@@ -21,6 +21,21 @@ Made = Callable[..., list[str]]
 
 def lines_of(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(head)} |", "| --- " * len(head) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def holmed(rows: Sequence[Row], *columns: str) -> list[Row]:
+    """The rows of a table with the p-values of these columns corrected for all that it shows, by Holm's rule."""
+    there = [(at, name) for at, row in enumerate(rows) for name in columns if row.get(name) is not None]
+    corrected = dict(zip(there, holm([rows[at][name] for at, name in there]), strict=True))
+    return [
+        {**row, **{name: corrected[at, name] for name in columns if (at, name) in corrected}}
+        for at, row in enumerate(rows)
+    ]
+
+
+def differences_of(rows: Sequence[Row], *names: str) -> list[Row]:
+    """Rows whose differences from agents alone, of both kinds, have p-values corrected for all of the table."""
+    return holmed(rows, *(f"{name}_difference_p{end}" for name in names for end in ("", "_vanilla")))
 
 
 def difference(row: Row, name: str, end: str = "", scale: float = 1.0) -> str:

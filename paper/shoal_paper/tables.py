@@ -8,7 +8,7 @@
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from shoal.files import save
 from shoal.runs.cells import Row, read_csv
 from shoal.sharing.combine import BUILT_IN as RULES
 from shoal.study import metrics
-from shoal.study.paired import Gain, chance, holm, interaction
+from shoal.study.paired import SURE, Gain, chance, holm, interaction
 from shoal_paper import adaptation, benchmarks, compression, confounds, dropout, grid, heads, mixed, reduced, results
 from shoal_paper.best import fullest
 from shoal_paper.results import lines_of as table
@@ -87,14 +87,23 @@ def by_dropout(rows: list[Row]) -> list[str]:
 
 
 def by_head(rows: list[Row]) -> list[str]:
-    """Agents alone and agents that share, whose heads begin at random or at zero: final accuracy / AUC."""
+    """Agents alone and agents that share, whose heads begin at random or at zero: final accuracy / AUC; p-values are
+    corrected for all differences of the table."""
     metrics = ("final_accuracy", "auc")
     lines = []
-    for row in rows:
+    for row in corrected_heads(rows):
         more = (" / ".join(results.difference(row, name, end) for name in metrics) for end in ("_vanilla", ""))
         level = " / ".join(spread(row, name) for name in metrics)
         lines.append([row["dataset"], row["method"], row["head"], level, *(one.strip(" /") for one in more)])
     return table(["", "", "heads", "final accuracy / AUC", "over vanilla, random", "over vanilla, zero"], lines)
+
+
+def corrected_heads(rows: Sequence[Row]) -> list[Row]:
+    """The rows of heads with p-values corrected for all of the table, in which each difference stands once."""
+    metrics = ("final_accuracy", "auc")
+    mirrored = {f"{name}_difference{part}": None for name in metrics for part in ("", "_se", "_p")}
+    plain = [row | mirrored if (row["method"], row["head"]) == ("vanilla", "random") else row for row in rows]
+    return results.differences_of(plain, *metrics)
 
 
 def by_confound(rows: list[Row]) -> list[str]:
@@ -124,16 +133,20 @@ def by_confound(rows: list[Row]) -> list[str]:
 
 
 def heads_found(rows: list[Row]) -> list[str]:
-    """What README says of received modules: what agents alone gain with heads that begin at zero, what modules add."""
+    """What README says of received modules: what agents alone gain with heads that begin at zero, what modules add, and
+    on which data each is shown, as in the table."""
+    known = corrected_heads(rows)
 
-    def span(method: str, head: str, name: str) -> str:
-        every = [row[name] for row in rows if (row["method"], row["head"]) == (method, head)]
-        return f"{min(every):+.1f} to {max(every):+.1f}"
+    def span(method: str, head: str, end: str) -> tuple[str, str]:
+        every = [row for row in known if (row["method"], row["head"]) == (method, head)]
+        gains = [row[f"auc_difference{end}"] for row in every]
+        sure = [row["dataset"] for row in every if row[f"auc_difference_p{end}"] < SURE]
+        return f"{min(gains):+.1f} to {max(gains):+.1f}", f"(shown on {', '.join(sure) or 'none'})"
 
+    (alone, where), (more, there) = span("vanilla", "zero", "_vanilla"), span("modmod", "random", "")
     return [
         "- **Part of what modules gain needs no sharing**: agents alone whose heads begin at zero, as received ones "
-        f"partly do, gain AUC {span('vanilla', 'zero', 'auc_difference_vanilla')} on the MNISTs; modules add "
-        f"{span('modmod', 'random', 'auc_difference')} "
+        f"partly do, gain AUC {alone} on the MNISTs {where}; modules add {more} {there} "
         "([controls](docs/results.md#which-part-of-a-received-module-helps))."
     ]
 
@@ -147,16 +160,17 @@ def by_kind(rows: list[Row]) -> list[str]:
     ]
     lines = []
     kinds = sorted(shares.keys() & alone.keys(), key=lambda kind: (kind is None, list(shares).index(kind)))
-    chances = {name: corrected([shares[kind] for kind in kinds], name) for name in ("final_accuracy", "auc")}
-    for at, kind in enumerate(kinds):
+    metrics = ("final_accuracy", "auc")
+    known = results.differences_of([shares[kind] for kind in kinds], *metrics)
+    for kind, row in zip(kinds, known, strict=True):
         cells = [
             cell
-            for name in chances
+            for name in metrics
             for cell in (
                 f"{alone[kind][name]:.2f}",
-                f"{shares[kind][name]:.2f}",
-                gain(shares[kind], name),
-                chances[name][at],
+                f"{row[name]:.2f}",
+                gain(row, name),
+                chance(row[f"{name}_difference_p"]),
             )
         ]
         lines.append([kind or "all", *cells])
@@ -185,20 +199,17 @@ def gained(row: Row, name: str = "gain") -> str:
 
 
 def by_loss(what: str, without: dict[str, str]) -> Callable[[list[Row]], list[str]]:
-    """What all three parts have more than some of them, or than the control, paired over seeds."""
+    """What all three parts have more than some of them, or than the control, paired over seeds; p-values are corrected
+    for all differences of the table."""
 
     def made(rows: list[Row]) -> list[str]:
         found = {(row["parts"], row["routes"]): row for row in rows}
         groups = list(dict.fromkeys(row["routes"] for row in rows))
-        lines = []
-        for words, parts in without.items():
-            cells = []
-            for group in groups:
-                row = found[parts, group]
-                p = None if row["lost_se"] is None else Gain(row["lost"], row["lost_se"], row["seeds"]).p
-                cells.append(f"{gained(row, 'lost')} (p {chance(p) or '-'})")
-            lines.append([words, *cells])
-        return table([what, *groups], lines)
+        shown = [found[parts, group] for parts in without.values() for group in groups]
+        raw = [None if row["lost_se"] is None else Gain(row["lost"], row["lost_se"], row["seeds"]).p for row in shown]
+        known = results.holmed([{**row, "p": p} for row, p in zip(shown, raw, strict=True)], "p")
+        cells = iter(f"{gained(row, 'lost')} (p {chance(row['p']) or '-'})" for row in known)
+        return table([what, *groups], [[words, *(next(cells) for _ in groups)] for words in without])
 
     return made
 

@@ -93,7 +93,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
             ["sequential-mnist has no method `magic`; allowed: sgd, oewc, si,"],
         ),
         (["sequential-mnist", "--dataset", "kmnist"], ["sequential-mnist has no cell `kmnist`"]),
-        (["three-scenarios", "--finished"], ["no such run with 3 seeds is finished in runs/table1"]),
+        (["three-scenarios", "--finished"], ["no such run with 10 seeds is finished in runs/table1"]),
         (["table1", "--dataset", "digits"], ["Table 1 has no dataset `digits`; allowed: mnist, kmnist,"]),
         (["table1", "--model", "mlp"], ["Table 1 has no model `mlp`; allowed: monolithic, modular"]),
         (["table1", "--method", "magic"], ["Table 1 has no method `magic`; allowed: vanilla"]),
