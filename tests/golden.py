@@ -92,7 +92,7 @@ def plain(model: str, *modes: str, **changes: Any) -> dict[str, Any]:
 
 def cases() -> dict[str, dict[str, Any]]:
     """Every run that is held, by name."""
-    return usual() | conditions() | learners()
+    return usual() | conditions() | averaging() | learners()
 
 
 def usual() -> dict[str, dict[str, Any]]:
@@ -215,6 +215,57 @@ def own_settings(mode: str, own: dict[str, Any], **changes: Any) -> dict[str, An
     return plain(suited([made_of(mode)])[0], **{"agents": 4, "seeds": 1, **changes}) | {"sharing": [table]}
 
 
+def averaging() -> dict[str, dict[str, Any]]:
+    """Modes that average models: among liars that a rule bears, made small, by other weights, with receipts, under a
+    policy that clips and noises, and in two workers."""
+    bad: dict[str, Any] = {"graph": "ring", "loss": 0.3, "delay": {"least": 0, "most": 3}}
+    liars = [{"agents": [1], "does": "random"}, {"agents": [3], "does": "stale"}]
+    rules = ("trimmed", "geometric", "clipped", "multi-krum", "krum", "median", "median", "clipped")
+    found: dict[str, dict[str, Any]] = {}
+
+    def run(name: str, mode: str, settings: dict[str, Any], **changes: Any) -> None:
+        model = "modular-mlp" if mode in ("fedavg", "fedprox") else "mlp"
+        found[name] = plain(model, agents=4, seeds=1, **changes) | {"sharing": [shared(mode)[0] | settings]}
+
+    for mode, rule in zip(AVERAGING, rules, strict=True):
+        run(f"{mode} by {rule} among liars", mode, {"combine": rule, "tolerates": 1}, faulty=liars)
+        if mode not in ("tracking", "fedcurv", "fedagem"):
+            run(f"{mode} in copies", mode, {"compress": "topk", "ratio": 0.3}, network=bad)
+            run(f"{mode} in power", mode, {"compress": "power"}, network=bad)
+        if mode != "tracking":
+            run(f"{mode} in bytes", mode, {"compress": "int8"}, network={**bad, "budget": "2500 B"})
+        run(f"{mode} by metropolis", mode, {"weights": "metropolis"}, network={"graph": "tree", "loss": 0.3})
+    paths = {"graph": "edges", "edges": [{"sender": a, "receiver": b} for a, b in ((0, 1), (1, 2), (2, 0), (2, 3))]}
+    tight = {**bad, "budget": "1500 B"}
+    run("push-sum", "fedavg", {"weights": "push-sum"}, network={**bad, **paths, "budget": "3000 B"})
+    run("receipts", "fedprox", {"receipts": True}, network=tight)
+    run("receipts by eight clocks", "fedavg", {"receipts": True}, clock={"speed": [3.0, 5.0, 7.0, 4.0]}, network=tight)
+    run("copies that do not all fit", "fedavg", {"compress": "topk", "weights": "metropolis"}, network=tight)
+    run("copies of signs", "fedavg", {"compress": "sign"}, network=tight)
+    run("copies in bytes", "fedfish", {"compress": "int4", "form": "copies"}, network=bad)
+    run("differences", "fedavg", {"compress": "randk", "form": "difference"}, network=tight)
+    run("power of rank two", "fedavg", {"compress": "power", "rank": 2}, network=bad)
+    run("copies from own starts", "fedavg", {"compress": "randk"}, tasks={"common": False})
+    noisy = {"clip": 1.0, "noise": 0.01, "epsilon": 1e9, "delta": 1e-5}
+    run("models clipped and noised", "fedavg", {}, policy=noisy)
+    small: tuple[dict[str, Any], ...] = (
+        {"compress": "topk"},
+        {"compress": "power"},
+        {"compress": "int8"},
+        {"weights": "metropolis"},
+        {},
+        {},
+        {},
+    )
+    every = plain("mlp", agents=4, seeds=1, machine={"members": "processes", "workers": 2})
+    made = [one | more for one, more in zip(shared(*AVERAGING[:-1]), small, strict=True)]
+    return found | {
+        "averaging in two workers": every | {"sharing": shared(*[one for one in AVERAGING if one != "ditto"])},
+        "averaging in two workers over bad links": every | {"sharing": made, "network": bad},
+    }
+
+
+AVERAGING = ("fedavg", "fedprox", "fedcurv", "fedfish", "fedrep", "ditto", "tracking", "fedagem")
 SHORT = {"kindred": own_mode.kindred, **golden_modes.ALL}
 
 
