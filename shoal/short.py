@@ -13,24 +13,23 @@ from torch import Tensor
 
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
-from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
 from shoal.learners.step import Frame, Part
 from shoal.learners.usual import usual_epoch
-from shoal.mail.mail import Expected, Mail, by_receiver
-from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, numbers
+from shoal.mail.letter import Letter
+from shoal.mail.mail import Expected
 from shoal.models.contract import body_shapes
 from shoal.own_code import for_whom, running
 from shoal.settings.groups import Settings
 from shoal.settings.policies import contents
 from shoal.sharing.agent import ON
 from shoal.sharing.agent import Agent as Agent
-from shoal.sharing.body import net_of, write
-from shoal.sharing.contract import Carries, Sharing
+from shoal.sharing.body import net_of
+from shoal.sharing.contract import Sharing
+from shoal.sharing.mode import Draft, Mode, Present, Received
 from shoal.weakly import weakly
 
 WEIGHTS = "weights"  # what agents of the same model have in common
@@ -41,7 +40,7 @@ PLAIN = (bool, int, float, str)  # settings whose type their default tells
 # Modes
 
 
-class Short(Sharing):
+class Short(Mode):
     """What every mode in the short form has in common: everybody sends a letter of tensors to all its neighbours."""
 
     between: ClassVar[str] = "agents of the same model, net.width, net.depth and net.basis"
@@ -50,9 +49,10 @@ class Short(Sharing):
     functions: ClassVar[Mapping[str, Callable[..., Any]]] = {}  # sends, uses, penalty
     holds: ClassVar[tuple[str, ...]] = ()  # what a letter holds, where it is not weights; nothing: nobody says
 
-    def carries(self, kind: str) -> Carries | None:
+    @property
+    def letters(self) -> Mapping[str, Letter]:
         what = self.holds if "sends" in self.functions else ("models",)
-        return Carries(what) if kind == LETTER and what else None
+        return {LETTER: Letter(lambda world: layout(world, self), 1, what, alike=True)}
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         return super().fits(sender, receiver) and net_of(sender) == net_of(receiver)
@@ -66,34 +66,20 @@ class Short(Sharing):
             raise SettingsError(f"what `{self.mode}` sends must be a dictionary of tensors by name, got {found!r}")
         return {name: tensor.detach() for name, tensor in found.items()}
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        mails = []
-        for row, lane in enumerate(post.world.lanes):
-            others = post.out(lane)
-            with post.running("sends", [lane]):
-                letter = self.letter(Agent(post.world, post.stack, row, self.owner)) if others else {}
-            payload = {name: tensor.cpu() for name, tensor in letter.items()}
-            mails += [post.mail(lane, other, LETTER, payload, 1) for other in others]
-        return mails
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+        with agent.running("sends"):
+            return {name: tensor.cpu() for name, tensor in self.letter(agent).items()}
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """Everybody uses what has come to it, all letters on a first axis in the order of agents."""
-        world, stack = post.world, post.stack
-        for lane, mails in by_receiver(answers).items():
-            row, letters = world.row[lane], sorted(mails, key=lambda mail: mail.sender)
-            names = letters[0].payload
-            theirs = {name: torch.stack([one.payload[name] for one in letters]).to(world.device) for name in names}
-            agent = Agent(world, stack, row, self.owner)
-            if "penalty" in self.functions:
-                agent.keep(**{ON: torch.ones((), device=world.device)})
-            with post.running(self.functions["uses"].__name__, [lane]):
-                write(stack, row, weights_of(self, agent, called(self, "uses", agent, theirs)))
-
-    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        return layout(world, self)
-
-    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        return [Quote(LETTER, 1, numbers(layout(world, self), 1))]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+        """Use what has come, all letters on a first axis in the order of agents."""
+        if not letters:
+            return
+        come = sorted(letters, key=lambda letter: letter.sender)
+        theirs = {name: torch.stack([one[name] for one in come]).to(agent.device) for name in come[0].tensors}
+        if "penalty" in self.functions:
+            agent.keep(**{ON: torch.ones((), device=agent.device)})
+        with agent.running(self.functions["uses"].__name__):
+            agent.become(weights_of(self, agent, called(self, "uses", agent, theirs)))
 
 
 class Penalising(Short):

@@ -275,7 +275,7 @@ def test_a_run_goes_on_once_its_code_is_mended(mine: Any, tmp_path: Path) -> Non
     mine("mode", fails)
     done = call("run", tmp_path / "settings.toml", "--trust", "--out", tmp_path / "run")
     assert done.code == 2
-    assert "`mine` of the mode `mine` fails for agent 1 of seed 0 in task 3, after 0 epochs: KeyError" in done.err
+    assert "`mine` of the mode `mine` fails for agent 0 of seed 0 in task 3, after 0 epochs: KeyError" in done.err
     assert f"mend it, and `shoal resume {tmp_path / 'run'}` goes on from the last checkpoint" in done.err
     mine("mode", mends)
     assert call("resume", tmp_path / "run", "--trust").code == 0
@@ -298,9 +298,9 @@ def test_who_stops_code_that_hangs_is_told_where_it_was(mine: Any, tmp_path: Pat
     (tmp_path / "settings.toml").write_text(worded("mode"))
     done = call("run", tmp_path / "settings.toml", "--trust", "--out", tmp_path / "run")
     assert done.code == 130
-    assert "stopped at once in `mine` of the mode `mine` for agent 1 of seed 0 in task 2" in done.err
+    assert "stopped at once in `mine` of the mode `mine` for agent 0 of seed 0 in task 2" in done.err
     assert "owncase.py, line" in done.err
-    with pytest.raises(KeyboardInterrupt, match=r"stopped at once in `mine` of the mode `mine` for agent 1"):
+    with pytest.raises(KeyboardInterrupt, match=r"stopped at once in `mine` of the mode `mine` for agent 0"):
         made("mode", thing).run(progress=False)
 
 

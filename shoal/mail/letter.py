@@ -29,7 +29,7 @@ class Letter:
     """Mail of one kind: its tensors by name, each with an item in every row unless it is of a fixed size, and how many
     items there are at most."""
 
-    fields: Mapping[str, Field]
+    fields: Mapping[str, Field] | Callable[["World"], Mapping[str, Expected]]
     most: int | Callable[["World"], int]
     holds: tuple[str, ...]  # what it holds, in the words that policies know (`CONTENTS`)
     classes: str = ""  # the tensor that says of which class each item is
@@ -37,6 +37,7 @@ class Letter:
     leaves: str = ""  # a kind of letter, the largest of which a link must carry beside it
     least: int = 0  # with fewer items it does not leave
     alike: bool = False  # do all neighbours get the same? Then it holds only what may go to all of them
+    cut: bool = True  # are its last items left out where not all fit a link? Else it leaves whole, or is refused
 
     def number(self, world: "World") -> int:
         """How many items it has at most."""
@@ -44,7 +45,8 @@ class Letter:
 
     def look(self, world: "World") -> dict[str, Expected]:
         """What a receiver in some world expects of it."""
-        return {name: expected(one, world) for name, one in self.fields.items()}
+        fields = self.fields(world) if callable(self.fields) else self.fields
+        return {name: expected(one, world) for name, one in fields.items()}
 
     def whole(self, world: "World") -> set[str]:
         """Its tensors of a fixed size, which are about all items."""

@@ -60,6 +60,11 @@ class Agent:
         """The settings of agents of its kind."""
         return self._world.settings
 
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return self._world.device
+
     # What it has
 
     @cached_property

@@ -23,7 +23,7 @@ def write(stack: Stack, row: int, values: Tensors) -> None:
 
 
 def write_all(stack: Stack, rows: Tensor, values: Tensors) -> None:
-    """`write` of some rows at once."""
+    """Replace the shared modules of some lanes, and remember whose that changed. Adam's moments stay."""
     every = len(rows) == len(stack.lanes) and torch.equal(rows, torch.arange(len(rows)))
     for name, value in values.items():
         whole = stack.params[name][:, : value.shape[1]]

@@ -1,7 +1,8 @@
 """Drafts: what agents have written, as mail: without what may not leave, and cut to what links still carry."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -9,53 +10,87 @@ from torch import Tensor
 
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.mail.letter import Letter, most_of
+from shoal.mail.letter import Letter
 from shoal.mail.mail import Expected, Mail
 from shoal.mail.post import Post
-from shoal.sharing.present import Draft
+from shoal.mail.quote import fitting
+
+# What an agent writes: a tensor or an array for each name of its letter, items in order of worth; images are rows of
+# the bank, which the post looks up when it knows how many leave. What it writes beside the letter stays with it.
+Draft = Mapping[str, Any]
+
+
+class Form(NamedTuple):
+    """What letters of a kind look like to the agents of a world."""
+
+    letter: Letter
+    look: Mapping[str, Expected]
+    most: int  # items
+    whole: frozenset[str]  # tensors of a fixed size
+
+    @property
+    def counted(self) -> str:
+        """A tensor with an item in each row; empty: there is none."""
+        return next((name for name in self.look if name not in self.whole), "")
+
+
+def form_of(post: Post, kind: str) -> Form:
+    """The form of letters of a kind."""
+
+    def find() -> Form:
+        letter, world = post.mode.letters[kind], post.world
+        return Form(letter, letter.look(world), letter.number(world), frozenset(letter.whole(world)))
+
+    return post.once(("form", kind), post, find)
 
 
 def posted(post: Post, lane: Lane, kind: str, draft: Draft, others: Sequence[Lane], reply: str = "") -> list[Mail]:
     """What an agent has written, as mail to each of some others: without what the policy of its site keeps back, and
     cut to the most that such a letter has and to what the link still carries."""
-    letters, world = post.mode.letters, post.world
-    letter = letters[kind]
-    look, most, whole = letter.look(world), letter.number(world), letter.whole(world)
+    form = form_of(post, kind)
+    letter, mails = form.letter, []
     if letter.alike:
-        draft = kept_back(post, lane, kind, letter, draft, post.out(lane))
+        draft = kept_back(post, lane, kind, form, draft, post.out(lane))
         post.notes[lane] = draft
-    made, mails, first = dict[tuple[int, int], tuple[dict[str, Tensor], Draft]](), [], next(iter(look))
     for other in others:
-        mine = draft if letter.alike else kept_back(post, lane, kind, letter, draft, [other])
-        items = min(len(mine[first]), most)
-        if not post.free:
-            items = min(items, most_of(letters, kind, world, post.left(lane, other), items))
+        mine = draft if letter.alike else kept_back(post, lane, kind, form, draft, [other])
+        items = min(len(mine[form.counted]), form.most) if form.counted else form.most
+        if not post.free and letter.cut:
+            items = min(items, room_for(post, kind, lane, other, items))
         if items < letter.least:
             continue
-        name = id(mine), items
-        if name not in made:
-            part = {one: mine[one] if one in whole else mine[one][:items] for one in look}
-            tensors = {one: tensor_of(world, letter, one, look[one], value) for one, value in part.items()}
-            made[name] = tensors, mine  # which stays alive, so that no other can have its id
-        mails.append(post.mail(lane, other, kind, made[name][0], items, reply))
+        tensors = post.once(("tensors", kind, items), mine, partial(tensors_of, post.world, form, mine, items))
+        mails.append(post.mail(lane, other, kind, tensors, items, reply))
         post.drafts[mails[-1].id] = mine
     return mails
 
 
-def kept_back(post: Post, lane: Lane, kind: str, letter: Letter, draft: Draft, others: Sequence[Lane]) -> Draft:
+def room_for(post: Post, kind: str, lane: Lane, other: Lane, most: int | None = None) -> int:
+    """How many items of a letter the link to a neighbour still carries."""
+    form, room = form_of(post, kind), post.left(lane, other)
+    if form.letter.leaves:
+        beside = form_of(post, form.letter.leaves)
+        room = room.less(beside.look, beside.most)
+    return fitting(form.most if most is None else most, form.look, room.part(form.letter.share))
+
+
+def kept_back(post: Post, lane: Lane, kind: str, form: Form, draft: Draft, others: Sequence[Lane]) -> Draft:
     """What an agent has written, without items that may not go to all of some others, and no more than such a letter
     has."""
-    most, whole, may = letter.number(post.world), letter.whole(post.world), None
-    if post.world.fleet.policy and letter.classes in draft and letter.classes not in whole:
-        may = np.flatnonzero(post.permitted(lane, others, kind, np.asarray(draft[letter.classes])))[:most]
-    elif len(next(iter(draft.values()))) <= most:
+    by, most, whole, may = form.letter.classes, form.most, form.whole, None
+    if post.world.fleet.policy and by in draft and by not in whole:
+        may = np.flatnonzero(post.permitted(lane, others, kind, np.asarray(draft[by])))[:most]
+    elif not form.counted or len(draft[form.counted]) <= most:
         return draft
     at = slice(most) if may is None else may
     return {name: one if name in whole else one[at] for name, one in draft.items()}
 
 
-def tensor_of(world: World, letter: Letter, name: str, want: Expected, value: Any) -> Tensor:
-    """What a draft holds under a name, as it is sent."""
-    if letter.fields[name] == "rows":
-        return world.images(value)
-    return torch.as_tensor(value).to(want.dtype)
+def tensors_of(world: World, form: Form, draft: Draft, items: int) -> dict[str, Tensor]:
+    """The first items of what an agent has written, as they are sent."""
+    fields, found = form.letter.fields, {}
+    for name, want in form.look.items():
+        value = draft[name] if name in form.whole else draft[name][:items]
+        rows = not callable(fields) and fields[name] == "rows"
+        found[name] = world.images(value) if rows else torch.as_tensor(value).to(want.dtype)
+    return found

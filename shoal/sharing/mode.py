@@ -5,7 +5,7 @@ carries and judges them. A mode never counts bytes, never sees a fleet, and neve
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar
@@ -18,9 +18,9 @@ from shoal.mail.mail import Expected, Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.mail.quote import Quote, Room, numbers
 from shoal.sharing.contract import Carries, Sharing
+from shoal.sharing.drafts import Draft as Draft
 from shoal.sharing.drafts import posted as posted
 from shoal.sharing.images import per_lane
-from shoal.sharing.present import Draft as Draft
 from shoal.sharing.present import Present as Present
 from shoal.sharing.present import Received as Received
 from shoal.sharing.present import agent_of as agent_of
@@ -39,18 +39,18 @@ class Mode(Sharing):
     def letters(self) -> Mapping[str, Letter]:
         """What its letters look like, by kind; those that ask are named in `asking`."""
 
-    def ask(self, agent: Present) -> Draft | None:  # type: ignore[override]
-        """What an agent asks all its neighbours; nothing, if everybody just sends."""
+    def ask(self, agent: Present) -> Draft | Mapping[int, Draft] | None:  # type: ignore[override]
+        """What an agent asks all its neighbours, or each by its number; nothing, if everybody just sends."""
         return None
 
     @abstractmethod
     def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:  # type: ignore[override]
-        """What an agent sends to another: its answer to a question or, without one, what it sends unasked."""
+        """What an agent sends to another: its answer to a question or, without one, what it sends unasked. Where there
+        are letters of several kinds, it is a draft of each by its kind."""
 
     @abstractmethod
     def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
-        """Make use of what has come. It is also told of an exchange at which an agent has asked or answered, and
-        nothing has come."""
+        """Make use of what has come at an exchange, also if that is nothing."""
 
     def judge(self, agent: Present, letter: Received) -> str:
         """Why a receiver does not accept a letter that looks as expected, in a word or two; empty: it does."""
@@ -65,15 +65,17 @@ class Mode(Sharing):
         letter = self.letters.get(kind)
         if letter is None or not letter.holds:
             return None
-        return Carries(letter.holds, letter.classes if letter.classes in letter.fields else "")
+        return Carries(
+            letter.holds, letter.classes if callable(letter.fields) or letter.classes in letter.fields else ""
+        )
 
     def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        """A question must leave its share to the answer that goes the same way; and the answer may have all that the
-        smallest question leaves, or all there is if the question leaves room for the largest answer."""
+        """A question that is answered must leave its share to the answer that goes the same way; and the answer may
+        have all that the smallest question leaves, or all there is if the question leaves room for the largest."""
         found, letters = [], self.letters
         asked = [one.look(world) for kind, one in letters.items() if kind in self.asking and not one.leaves]
         for kind, letter in letters.items():
-            rest = room if kind in self.asking or not asked else room.less(asked[0], 1)
+            rest = room if kind in self.asking or not asked or not self.both_ways else room.less(asked[0], 1)
             items = most_of(letters, kind, world, rest)
             found.append(Quote(kind, items, numbers(letter.look(world), items)))
         return found
@@ -87,56 +89,69 @@ class Mode(Sharing):
 
     def asks_of(self, post: Post) -> Sequence[Mail]:
         beside = companion_of(self, post)
-        mails: Sequence[Mail] | None = beside.ask(self, post) if beside else None
-        if mails is not None:
-            return mails
+        asked: Sequence[Mail] | None = beside.ask(self, post) if beside else None
+        if asked is not None:
+            return asked
         kind = next((one for one in self.letters if one in self.asking), None)
         if kind is None:
             return []
         found = self.each(post, lambda agent: self.ask(agent) if agent.neighbours else None, "ask")
-        drafts = [(lane, draft) for lane, draft in found.items() if draft is not None]
-        return [mail for lane, draft in drafts for mail in posted(post, lane, kind, draft, post.out(lane))]
+        mails = []
+        for lane, drafts in found.items():
+            others = post.out(lane) if drafts else []
+            if drafts and isinstance(next(iter(drafts)), str):
+                mails += posted(post, lane, kind, drafts, others)
+            else:
+                mine = [(other, drafts[other.agent]) for other in others if other.agent in drafts]
+                mails += [mail for other, draft in mine for mail in posted(post, lane, kind, draft, [other])]
+        return mails
 
     def answers_of(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         beside = companion_of(self, post)
         if beside:
-            mails: Sequence[Mail] = beside.answer(self, post, questions)
-            return mails
-        kind = next(one for one in self.letters if one not in self.asking)
+            answers: Sequence[Mail] = beside.answer(self, post, questions)
+            return answers
+        letters = self.letters
+        kinds = [one for one in letters if one not in self.asking]
         boxes = by_receiver(questions)
-        alike = self.letters[kind].alike and not self.both_ways
+        alike = all(letters[kind].alike for kind in kinds) and not self.both_ways
 
-        def drafts(agent: Present) -> list[tuple[list[Lane], Draft | None, str]]:
+        def drafts(agent: Present) -> list[tuple[list[Lane], Any, str]]:
             lane = agent._lane
+            asked = [received(post, one) for one in boxes.get(lane, [])]
             if self.both_ways:
-                return [
-                    ([one.sender], self.answer(agent, received(post, one), one.sender.agent), one.id)
-                    for one in boxes.get(lane, [])
-                ]
+                return [([one.mail.sender], self.answer(agent, one, one.sender), one.mail.id) for one in asked]
+            agent.told = {one.sender: one for one in asked}
             others = post.out(lane)
             groups = [others] if alike and others else [[other] for other in others]
             return [(some, self.answer(agent, None, some[0].agent), "") for some in groups]
 
         found = self.each(post, drafts, "answer")
-        return [
-            mail
-            for lane, mine in found.items()
-            for others, draft, reply in mine
-            if draft is not None
-            for mail in posted(post, lane, kind, draft, others, reply)
-        ]
+        mails = []
+        for lane, mine in found.items():
+            for kind in kinds:
+                for others, draft, reply in mine:
+                    one = draft if len(kinds) == 1 or draft is None else draft.get(kind)
+                    mails += [] if one is None else posted(post, lane, kind, one, others, reply)
+        return mails
 
     def absorbs_of(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
         beside = companion_of(self, post)
-        if beside and beside.absorb(self, post, questions, answers):
-            return
-        boxes, asked = by_receiver(answers), {question.receiver for question in questions}
+        if not beside or not beside.absorb(self, post, questions, answers):
+            for agent, letters in self.at_end(post, questions, answers):
+                with post.running("absorb", [agent._lane]):
+                    self.absorb(agent, letters)
+
+    def at_end(
+        self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]
+    ) -> Iterator[tuple[Present, list[Received]]]:
+        """Every agent at the end of an exchange, with what has come to it."""
+        boxes, asked = by_receiver(answers), by_receiver(questions)
         for lane in post.world.lanes:
-            if lane in boxes or lane in asked or lane in post.notes:
-                with post.running("absorb", [lane]):
-                    agent = agent_of(post, lane)
-                    agent.answered = lane in asked
-                    self.absorb(agent, [received(post, mail) for mail in boxes.get(lane, [])])
+            agent = agent_of(post, lane)
+            agent.answered = lane in asked
+            agent.told = {mail.sender.agent: received(post, mail) for mail in asked.get(lane, [])}
+            yield agent, [received(post, mail) for mail in boxes.get(lane, [])]
 
     def each(self, post: Post, work: Callable[[Present], Any], verb: str) -> dict[Lane, Any]:
         """What a verb gives for every lane."""

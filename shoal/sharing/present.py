@@ -1,10 +1,12 @@
 """One agent at an exchange, the letters that come to it and those that have left it: all that a mode sees."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from shoal.agents.clock import due
@@ -12,7 +14,6 @@ from shoal.agents.evaluate import Trained, accuracy, nets
 from shoal.agents.stack import MEAN, STEPS, VAR
 from shoal.data.tasks import Lane
 from shoal.learners.received import Arrived
-from shoal.mail.letter import most_of
 from shoal.mail.mail import Mail, identify
 from shoal.mail.post import Post
 from shoal.models import dropout
@@ -21,12 +22,10 @@ from shoal.settings.groups import Settings
 from shoal.sharing.accept import helps
 from shoal.sharing.agent import Agent
 from shoal.sharing.contract import Sharing
+from shoal.sharing.drafts import Draft, room_for
 from shoal.sharing.images import store
 
 T = TypeVar("T")
-# What an agent writes: a tensor or an array for each name of its letter, items in order of worth; images are rows of
-# the bank, which the post looks up when it knows how many leave. What it writes beside the letter stays with it.
-Draft = Mapping[str, Any]
 
 
 class Sent(NamedTuple):
@@ -45,6 +44,7 @@ class Present(Agent):
         super().__init__(post.world, post.stack, row, post.mode.owner)
         self._post = post
         self.answered = False  # has it answered a question at this exchange?
+        self.told: Mapping[int, Received] = {}  # questions that need no answer, by the neighbours they have come from
 
     @property
     def neighbours(self) -> list[int]:
@@ -57,10 +57,13 @@ class Present(Agent):
         return len(self._world.neighbours(self._post.mode)[self._lane])
 
     def become(self, weights: Mapping[str, Tensor]) -> None:
-        """Take weights of the names that it has in the place of its own."""
+        """Take weights of the names that it has in the place of its own, of which they may be the first; Adam's moments
+        stay. It is remembered whether that changes anything."""
         for name, value in weights.items():
-            self._stack.params[name][self._row] = value
-        self._stack.moved[self._row] = True
+            now = self._stack.params[name][self._row, : len(value)]
+            if not torch.equal(now, value):
+                self._stack.moved[self._row] = True
+                now.copy_(value)
 
     def begin_with(self, weights: Mapping[str, Tensor]) -> Callable[[], None]:
         """Take weights for its current task in the place of its own, with an optimizer that begins anew; what is
@@ -131,8 +134,7 @@ class Present(Agent):
 
     def fits(self, kind: str, to: int) -> int:
         """How many items of such a letter the link to a neighbour still carries."""
-        left = self._post.left(self._lane, Lane(self._lane.seed, to))
-        return most_of(self._post.mode.letters, kind, self._world, left)
+        return room_for(self._post, kind, self._lane, Lane(self._lane.seed, to))
 
     def sent(self, kind: str) -> dict[int, Sent]:
         """What of its letters of a kind has left at this exchange so far, by the neighbour that it has left for."""
@@ -147,6 +149,10 @@ class Present(Agent):
     def once(self, what: str, find: Callable[[], T]) -> T:
         """What is found out of it but once at this exchange."""
         return self._post.once((what, self._lane), self._stack, find)
+
+    def running(self, verb: str) -> AbstractContextManager[None]:
+        """What goes wrong inside goes wrong in its part of some verb."""
+        return self._post.running(verb, [self._lane])
 
     def note(self, what: Any) -> None:
         """Note something until the exchange is over."""
