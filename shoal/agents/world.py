@@ -199,7 +199,8 @@ class World:
     @cached_property
     def uncompiled(self) -> str:
         """Why torch takes the steps, and not the compiled kernel; empty: the kernel does."""
-        engine = "" if self.engine == "vmap" else f"it takes the place of the engine vmap, and not of {self.engine}"
+        usual = self.model.engine
+        engine = "" if self.engine == usual else f"it takes the place of the engine {usual}, and not of {self.engine}"
         return self.unread or engine
 
     @cached_property
@@ -208,7 +209,7 @@ class World:
         the other, so it does not matter how the engine maps them."""
         if self.settings.machine.kernel == "torch":
             return "machine.kernel says so"
-        return unsuited(self.model, self.device.type) or ("" if kernel().library else kernel().about)
+        return unsuited(self.model, self.device.type, self.inputs.dtype) or ("" if kernel().library else kernel().about)
 
     @cached_property
     def compiled(self) -> bool:
@@ -388,7 +389,7 @@ class World:
     @cached_property
     def pieces(self) -> tuple["World", ...]:
         """The lanes in as many pieces as threads pay for: convolutions need a lane each, small matrices many."""
-        least = PAYS if self.compiled else self.model.least
+        least = min(PAYS, self.model.least) if self.compiled else self.model.least
         count = min(self.settings.machine.threads or THREADS, max(1, len(self.lanes) // least))
         if count == 1 or self.device.type != "cpu":
             return (self,)

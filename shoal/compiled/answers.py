@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shoal.compiled.layout import FIELDS
-from shoal.compiled.library import kernel
+from shoal.compiled.library import kernel, pictured
 from shoal.models import heads
 from shoal.models.contract import Model, Usage
 from shoal.models.modular import Modular
@@ -16,16 +16,17 @@ from shoal.models.monolithic import Monolithic
 from shoal.models.params import MODULE, Params, whole
 
 
-def ask(model: Model, many: int, held: Sequence[Tensor], **told: int | np.ndarray) -> None:
-    """Put so many questions to the kernel. Of each field it is `told` what it is for all of them or, as an array, for
-    each; what is not told is zero. The tensors that questions are about are `held`."""
+def ask(
+    model: Monolithic | Modular, reads: torch.dtype, many: int, held: Sequence[Tensor], **told: int | np.ndarray
+) -> None:
+    """Put so many questions about inputs of a type to the kernel. Of each field it is `told` what it is for all of them
+    or, as an array, for each; what is not told is zero. The tensors that questions are about are `held`."""
     library = kernel().library
     assert library is not None
-    assert isinstance(model, Monolithic | Modular)
-    if any(one.dtype != torch.float32 for one in held):
-        raise TypeError("what the kernel reads must be float32")
+    if any(one.dtype not in (torch.float32, torch.uint8) for one in held):
+        raise TypeError("what the kernel reads must be float32, or pixels bytes")
     asked = np.zeros((many, len(FIELDS)), np.int64)
-    for name, column in {"width": model.read, "depth": model.depth, **told}.items():
+    for name, column in {"depth": model.depth, **pictured(model, reads), **told}.items():
         asked[:, FIELDS.index(name)] = column
     if library.shoal_answers(asked.ctypes.data, many):
         raise MemoryError("there is no memory for the activations of one agent")
@@ -54,7 +55,7 @@ def answered(
     count, classes = len(x if rows is None else rows), len(head[1]) if head else 0
     out = torch.empty(count, classes or model.read)
     ask(
-        model, 1, (x, weight, bias, share, *head), count=count, modules=len(share), classes=classes,
+        model, x.dtype, 1, (x, weight, bias, share, *head), count=count, modules=len(share), classes=classes,
         x=x.data_ptr(), rows=0 if rows is None else rows.data_ptr(), out=out.data_ptr(),
         weight=weight.data_ptr(), bias=bias.data_ptr(), share=share.data_ptr(),
         **{name: one.data_ptr() for name, one in zip(("head", "head_bias"), head, strict=False)},

@@ -39,8 +39,9 @@ def file_of(name: str) -> Path:
 
 
 def digest() -> str:
-    """What names the source; every file that is built of it says so."""
-    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:32]
+    """What names the source, with the headers beside it; every file that is built of it says so."""
+    files = [SOURCE, *sorted(SOURCE.parent.glob("*.h"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:32]
 
 
 def fresh() -> bool:

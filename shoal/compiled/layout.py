@@ -11,7 +11,7 @@ TENSORS = (WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS)
 PARTS = 3  # in which images to learn from may lie
 # What the kernel is told of a question, as `Question` in steps.c: numbers and addresses, all of eight bytes.
 FIELDS = (
-    *("x", "rows", "count", "width", "depth", "modules", "classes"),
+    *("x", "rows", "count", "width", "depth", "modules", "classes", "side", "channels", "bytes", "scaling"),
     *("weight", "bias", "share", "head", "head_bias", "out"),
 )
 SEARCH = 7  # numbers and addresses of a `Search`
@@ -26,8 +26,12 @@ class Net(ctypes.Structure):
     _fields_ = (
         *(
             (name, Int)
-            for name in ("lanes", "apart", "width", "depth", "batch", "classes", "tasks", "initial", "basis")
+            for name in (
+                *("lanes", "apart", "width", "depth", "batch", "classes", "tasks", "initial", "basis", "read"),
+                *("side", "channels", "bytes"),
+            )
         ),
+        ("scaling", Pointer),
         *((name, Float) for name in ("rate", "beta1", "beta2", "epsilon")),
         *((name, Pointers) for name in ("value", "mean", "var", "steps")),
         *((name, Ints) for name in ("units", "size")),

@@ -5,8 +5,11 @@ import os
 from functools import cache
 from typing import NamedTuple
 
+import torch
+
 from shoal.compiled import layout
 from shoal.compiled.build import digest, file_of, instruction_sets
+from shoal.models.cnn import Conv
 from shoal.models.contract import Model
 from shoal.models.mlp import Linear
 from shoal.models.modular import Modular
@@ -76,10 +79,21 @@ def declare(library: ctypes.CDLL) -> None:
         function.restype, function.argtypes = gives, takes
 
 
-def unsuited(model: Model, device: str) -> str:
+def pictured(model: Monolithic | Modular, reads: torch.dtype) -> dict[str, int]:
+    """What the kernel is told of the images that a net reads, in numbers or bytes; of rows of numbers their width."""
+    if isinstance(model.block, Linear):
+        return {"width": model.read}
+    assert isinstance(model.block, Conv)
+    shape = {"side": model.block.side, "channels": model.block.channels, "bytes": reads == torch.uint8}
+    return {"width": model.block.width, **shape, "scaling": model.block.scaling.data_ptr()}
+
+
+def unsuited(model: Model, device: str, reads: torch.dtype) -> str:
     """Why the kernel does not know such nets; empty: it does."""
     if device != "cpu":
         return f"the device is {device}, and it runs on cpu alone"
-    if not isinstance(model, Monolithic | Modular) or not isinstance(model.block, Linear):
-        return "it knows MLPs alone"
+    if not isinstance(model, Monolithic | Modular) or not isinstance(model.block, Linear | Conv):
+        return "it knows MLPs and CNNs of shoal's own blocks alone"
+    if reads not in (torch.uint8, torch.float32) or (isinstance(model.block, Linear) and reads != torch.float32):
+        return f"it reads bytes and floats alone, and no {reads}"
     return ""

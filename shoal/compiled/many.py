@@ -43,9 +43,9 @@ def answered(model: Model, params: Mapping[str, Tensor], usage: Usage, what: str
     own = asks.task if head.shape[1] > 1 else np.zeros_like(asks.task)
     told = {"head": at(head, lane, own), "head_bias": at(head_bias, lane, own)} if classes else {}
     ask(
-        model, len(lane), (weight, bias, head, head_bias, share, *x), count=asks.counts, modules=share.shape[2],
-        classes=classes, x=np.array([one.data_ptr() for one in x])[asks.source], rows=at(rows, first),
-        out=at(out, first), weight=at(weight, lane), bias=at(bias, lane),
+        model, x[0].dtype, len(lane), (weight, bias, head, head_bias, share, *x), count=asks.counts,
+        modules=share.shape[2], classes=classes, x=np.array([one.data_ptr() for one in x])[asks.source],
+        rows=at(rows, first), out=at(out, first), weight=at(weight, lane), bias=at(bias, lane),
         share=at(share, lane, asks.task) if isinstance(model, Modular) else share.data_ptr(), **told,
     )  # fmt: skip
     return out

@@ -1,4 +1,4 @@
-/* Training steps of MLPs, lane by lane: forth, back and a masked Adam, so that all of a lane stays in a core's cache;
+/* Training steps of MLPs and of plain CNNs, lane by lane: forth, back and a masked Adam, so that all of a lane stays in a core's cache;
    and what trained ones answer.
 
    A lane's numbers depend on that lane alone, never on how lanes are dealt to calls, threads or processes. Activations
@@ -12,27 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__AVX512F__)
-#define VL 16 /* numbers in a vector */
-#define MR 8  /* rows of a tile, which has two vectors in each: its sums have to stay in registers */
-#elif defined(__AVX__)
-#define VL 8
-#define MR 6
-#elif defined(__aarch64__)
-#define VL 4
-#define MR 8
-#else
-#define VL 4
-#define MR 6
-#endif
-
-typedef float vec __attribute__((vector_size(4 * VL)));
-typedef int32_t ivec __attribute__((vector_size(4 * VL)));
-typedef float loose __attribute__((vector_size(4 * VL), aligned(4), may_alias));
-typedef int64_t i64;
-
-#define INLINE static inline __attribute__((always_inline))
-#define APART static __attribute__((noinline))
+#include "vectors.h"
+#include "convolutions.h"
 
 enum { WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS, TENSORS };
 enum { FORTH = 1, MOVE = 2, SQUARES = 4 };    /* find gradients; take the step; sum squares of each image's gradients */
@@ -40,6 +21,9 @@ enum { NO_DROPOUT, BITS, UNIFORM, GIVEN };    /* where dropout masks come from *
 
 typedef struct {
     i64 lanes, apart, width, depth, batch, classes, tasks, initial, basis;
+    i64 read;                   /* how many numbers a head reads */
+    i64 side, channels, bytes;  /* of images that go through convolutions, bytes or floats; 0: there are none */
+    const float *scaling;       /* of images: their peak, and of each channel its mean and its spread */
     double rate, beta1, beta2, epsilon;
     float *value[TENSORS], *mean[TENSORS], *var[TENSORS]; /* [L][units][size]; a lane is every `apart`-th row */
     i64 *steps[TENSORS];                                  /* [L][units] */
@@ -47,7 +31,7 @@ typedef struct {
 } Net;
 
 typedef struct {
-    const float *x;             /* [L][n][H] or, where there are rows, [N][H] of all lanes */
+    const void *x;              /* [L][n][...] or, where there are rows, [N][...] of all lanes */
     const void *y;              /* [L][n] labels, or [L][n][K] numbers */
     const i64 *task, *rows;     /* [L][n]; [L][n] of x, or none */
     i64 x_lane, y_lane, task_lane, rows_lane;
@@ -82,102 +66,6 @@ typedef struct {
     const i64 *masks_lane;
     float *gradient[TENSORS];      /* [L][last - first][size]: to find, or found */
 } Step;
-
-/* ---- vectors ---------------------------------------------------------------------------------------------------- */
-
-INLINE vec load(const float *p) { return *(const loose *)p; }
-INLINE void store(float *p, vec v) { *(loose *)p = v; }
-INLINE vec all(float one) { return one - (vec){0}; }
-INLINE i64 filled(i64 count) { return (count + VL - 1) / VL * VL; }
-INLINE vec choose(ivec where, vec v) { return (vec)(where & (ivec)v); }
-
-INLINE float sum(vec v) {
-    float found = 0;
-    for (int i = 0; i < VL; i++) found += v[i];
-    return found;
-}
-
-/* e to a power of at most zero: 2^n e^r with r within half a log of 2, by its series. */
-INLINE vec power(vec x) {
-    ivec there = x > -87.0f;
-    x = choose(there, x);
-    vec n = x * 1.44269504f;
-    ivec whole = __builtin_convertvector(n - 0.5f, ivec);
-    n = __builtin_convertvector(whole, vec);
-    vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    vec found = all(1.0f / 5040);
-    found = found * r + 1.0f / 720;
-    found = found * r + 1.0f / 120;
-    found = found * r + 1.0f / 24;
-    found = found * r + 1.0f / 6;
-    found = found * r + 0.5f;
-    found = found * r + 1.0f;
-    found = found * r + 1.0f;
-    return choose(there, found * (vec)((whole + 127) << 23));
-}
-
-/* ---- matrix products -------------------------------------------------------------------------------------------- */
-
-/* A tile of c[M][N] = or += a[M][K] b[K][N]; `turned`: a is [K][M]. Rows of c begin with `bias`, if there is one. */
-INLINE void tile(const int rows, const int wide, const int turned, i64 inner, const float *a, i64 lda, const float *b,
-                 i64 ldb, float *c, i64 ldc, const float *bias, int more) {
-    vec held[MR][2];
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < wide; j++)
-            held[i][j] = bias ? all(bias[i]) : more ? load(c + i * ldc + j * VL) : (vec){0};
-    for (i64 k = 0; k < inner; k++) {
-        vec right[2];
-        for (int j = 0; j < wide; j++) right[j] = load(b + k * ldb + j * VL);
-#pragma GCC unroll 8
-        for (int i = 0; i < rows; i++) {
-            vec left = all(turned ? a[k * lda + i] : a[i * lda + k]);
-            for (int j = 0; j < wide; j++) held[i][j] += left * right[j];
-        }
-    }
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < wide; j++) store(c + i * ldc + j * VL, held[i][j]);
-}
-
-#define ROWS(count)                                                                                                     \
-    for (; i + count <= rows; i += count)                                                                               \
-        tile(count, wide, turned, inner, turned ? a + i : a + i * lda, lda, b, ldb, c + i * ldc, ldc,                  \
-             bias ? bias + i : bias, more)
-
-INLINE void panel(const int wide, const int turned, i64 rows, i64 inner, const float *a, i64 lda, const float *b,
-                  i64 ldb, float *c, i64 ldc, const float *bias, int more) {
-    i64 i = 0;
-    ROWS(MR);
-#if MR > 4
-    ROWS(4);
-#endif
-    ROWS(2);
-    ROWS(1);
-}
-
-/* c[M][N] (+)= a b, N a whole number of vectors. */
-#define PRODUCT(name, turned)                                                                                          \
-    APART void name(i64 rows, i64 columns, i64 inner, const float *a, i64 lda, const float *b, i64 ldb, float *c,      \
-                    i64 ldc, const float *bias, int more) {                                                            \
-        i64 j = 0;                                                                                                     \
-        for (; j + 2 * VL <= columns; j += 2 * VL)                                                                     \
-            panel(2, turned, rows, inner, a, lda, b + j, ldb, c + j, ldc, bias, more);                                 \
-        if (j < columns) panel(1, turned, rows, inner, a, lda, b + j, ldb, c + j, ldc, bias, more);                    \
-    }
-
-PRODUCT(product, 0)
-PRODUCT(turned_product, 1)
-
-/* out[C][R] of in[R][C]. */
-APART void turn(i64 rows, i64 columns, const float *in, i64 ldi, float *out, i64 ldo) {
-    for (i64 i = 0; i < rows; i += 8)
-        for (i64 j = 0; j < columns; j += 8)
-            if (i + 8 <= rows && j + 8 <= columns)
-                for (int p = 0; p < 8; p++)
-                    for (int q = 0; q < 8; q++) out[(j + p) * ldo + i + q] = in[(i + q) * ldi + j + p];
-            else
-                for (i64 p = i; p < rows && p < i + 8; p++)
-                    for (i64 q = j; q < columns && q < j + 8; q++) out[q * ldo + p] = in[p * ldi + q];
-}
 
 /* ---- random numbers: Philox 4x64 of ten rounds (Salmon et al. 2011), in numpy's order --------------------------- */
 
@@ -255,7 +143,7 @@ int shoal_orders(const uint64_t *key, const i64 *sizes, i64 lanes, i64 room, int
 /* ---- a lane's scratch ------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    i64 P, F;            /* the batch and the width, in whole vectors */
+    i64 P, F;            /* the batch and what a head reads, in whole vectors */
     float *x, *xT;       /* [H][P] of the images; [B][F] */
     float *hidden;       /* [D][H][P] what comes out of each depth */
     float *turned;       /* [B][F] */
@@ -282,39 +170,78 @@ typedef struct {
     i64 present;
     uint8_t *touched[TENSORS];
     uint8_t *runs;       /* [D][modules] */
+    /* Of convolutions. A frame is what frames an image. */
+    i64 modules;         /* the most that are computed in a step */
+    float *seen;         /* [B] frames of images */
+    float *frames;       /* of each depth [modules][B] frames of what comes out of a module */
+    float *reads;        /* of each depth [B] frames of what has been mixed */
+    float *taps, *first_taps, *rows_of; /* [units] kernels by tap, those of the first depth too, and by row */
+    float *sums;         /* [modules that train] gradients by row, those of the first depth too, and of biases */
+    float *z, *top, *one, *other, *settled;
+    Pull *pulls_of;
+    int32_t *count;
+    uint8_t *packed;     /* [units] */
 } Lane;
+
+/* Pixels in a row of what goes into a depth of convolutions. */
+INLINE i64 side_of(const Net *net, i64 k) { return net->side >> k; }
+/* How many numbers of an image come out of a depth, and out of all before it. */
+INLINE i64 numbers_of(const Net *net, i64 k) {
+    return net->side ? net->width * side_of(net, k + 1) * side_of(net, k + 1) : net->width;
+}
+static i64 before(const Net *net, i64 k) {
+    i64 total = 0;
+    for (i64 i = 0; i < k; i++) total += numbers_of(net, i);
+    return total;
+}
+/* The frame of what comes out of a depth, and all those before it. */
+INLINE i64 frame_of(const Net *net, i64 k) { return framed(side_of(net, k + 1), net->width); }
+static i64 frames_before(const Net *net, i64 k) {
+    i64 total = 0;
+    for (i64 i = 0; i < k; i++) total += frame_of(net, i);
+    return total;
+}
+INLINE Shape shape_of(const Net *net, i64 k) {
+    return (Shape){side_of(net, k), k ? net->width : net->channels, net->width};
+}
+/* Sums that belong to a module that trains. */
+INLINE i64 sums_of(const Net *net) {
+    return net->width * (SPAN * span(net->width) + SPAN * span(net->channels)) + filled(net->width);
+}
 
 static i64 most(i64 a, i64 b) { return a > b ? a : b; }
 
 /* Lays a lane's scratch out from `base` on, and tells how many bytes it is. */
 static i64 laid(const Net *net, const Step *steps, i64 count, int mode, Lane *s, char *base) {
-    i64 H = net->width, D = net->depth, B = net->batch, P = filled(B), F = filled(H), K = net->classes;
-    i64 tasks = net->tasks, rows = net->units[HEAD] * K;
+    i64 H = net->read, D = net->depth, B = net->batch, P = filled(B), F = filled(H), K = net->classes;
+    i64 tasks = net->tasks, rows = net->units[HEAD] * K, C = net->width, U = net->units[WEIGHT], all_ = before(net, D);
+    i64 images = net->side != 0, chains = !images, mixes = 0;
     i64 modules = 0, counted = 0, drawn = 0, parts[TENSORS] = {0};
     for (i64 i = 0; i < count; i++) {
         const Step *step = steps + i;
         modules = most(modules, step->mixes ? step->modules : 1);
         counted = most(counted, step->mixes ? step->counted : 0);
-        drawn = most(drawn, step->drops == UNIFORM ? modules * D * H * B : 0);
+        drawn = most(drawn, step->drops == UNIFORM ? modules * all_ * B : 0);
+        mixes |= step->mixes != 0;
         for (int t = 0; t < TENSORS; t++) parts[t] = most(parts[t], step->last[t] - step->first[t]);
     }
     i64 total = 0;
-    s->P = P, s->F = F;
+    s->P = P, s->F = F, s->modules = modules;
 #define FLOATS(name, numbers)                                                                                          \
     s->name = (float *)(base + total);                                                                                 \
     total += ((numbers) * 4 + 127) / 64 * 64
 #define OTHERS(name, type, numbers)                                                                                    \
     s->name = (type *)(base + total);                                                                                  \
     total += ((i64)sizeof(type) * (numbers) + 127) / 64 * 64
-    FLOATS(x, H * P);
-    FLOATS(xT, B * F);
-    FLOATS(hidden, D * H * P);
+    FLOATS(x, (images ? net->channels * net->side * net->side : H) * P);
+    FLOATS(xT, chains * B * F);
+    FLOATS(hidden, all_ * P);
     FLOATS(turned, B * F);
-    FLOATS(outs, D * modules * H * P);
+    FLOATS(outs, chains * D * modules * H * P);
     FLOATS(slope, H * P);
-    FLOATS(next, H * P);
-    FLOATS(gate, H * P);
-    FLOATS(gates, mode & SQUARES ? D * parts[WEIGHT] * H * P : 0);
+    FLOATS(next, chains * H * P);
+    FLOATS(gate, chains * H * P);
+    FLOATS(gates, chains && mode & SQUARES ? D * parts[WEIGHT] * H * P : 0);
     FLOATS(share, D * modules * P);
     FLOATS(pulls, modules * P);
     FLOATS(softs, tasks * counted * D);
@@ -330,18 +257,51 @@ static i64 laid(const Net *net, const Step *steps, i64 count, int mode, Lane *s,
         FLOATS(gradient[t], parts[t] * net->size[t]);
         OTHERS(touched[t], uint8_t, parts[t]);
     }
-    OTHERS(bits, uint8_t, D * modules * H * (P / 8 + 1));
-    OTHERS(drawn, uint32_t, most(drawn, D * modules * H * B / 32 + 4));
+    OTHERS(bits, uint8_t, all_ * modules * (P / 8 + 1));
+    OTHERS(drawn, uint32_t, most(drawn, all_ * modules * B / 32 + 4));
     OTHERS(task, i64, P);
     OTHERS(rank, i64, tasks);
     OTHERS(here, i64, tasks);
     OTHERS(from, const Images *, P);
     OTHERS(at, i64, P);
     OTHERS(runs, uint8_t, D * modules);
+    if (images) {
+        i64 whole = frames_before(net, D), kernel = TAPS * C * C;
+        FLOATS(seen, B * framed(net->side, net->channels));
+        FLOATS(frames, modules * B * whole);
+        FLOATS(reads, mixes * B * whole);
+        FLOATS(taps, U * kernel);
+        FLOATS(first_taps, U * TAPS * C * net->channels);
+        FLOATS(rows_of, U * C * SPAN * span(C));
+        FLOATS(sums, parts[WEIGHT] * sums_of(net));
+        FLOATS(z, 5 * C * P);
+        FLOATS(top, H * P);
+        FLOATS(one, frame_of(net, 0));
+        FLOATS(other, frame_of(net, 0));
+        FLOATS(settled, mode & SQUARES ? kernel : 0);
+        OTHERS(pulls_of, Pull, numbers_of(net, 0));
+        OTHERS(count, int32_t, C);
+        OTHERS(packed, uint8_t, U);
+    }
     return total;
 }
 
 /* ---- dropout ---------------------------------------------------------------------------------------------------- */
+
+/* Eight rows of eight bits as columns. */
+INLINE uint64_t crossed(uint64_t x) {
+    uint64_t t = (x ^ x >> 7) & 0x00AA00AA00AA00AAULL;
+    x ^= t ^ t << 7;
+    t = (x ^ x >> 14) & 0x0000CCCC0000CCCCULL;
+    x ^= t ^ t << 14;
+    t = (x ^ x >> 28) & 0x00000000F0F0F0F0ULL;
+    return x ^ t ^ t << 28;
+}
+
+/* Eight bits from the `bit`-th on, highest bit first. */
+INLINE uint8_t eight(const uint8_t *from, i64 bit) {
+    return (uint8_t)((from[bit / 8] << 8 | from[bit / 8 + 1]) >> (8 - bit % 8));
+}
 
 /* Bits from `from`, `count` rows of B after the `skip`-th, to rows that begin with a whole byte, highest bit first. */
 static void spread(const uint8_t *from, i64 skip, i64 count, i64 B, uint8_t *to, i64 stride) {
@@ -352,8 +312,41 @@ static void spread(const uint8_t *from, i64 skip, i64 count, i64 B, uint8_t *to,
     for (i64 i = 0; i < count; i++)
         for (i64 j = 0; j < B; j += 8) {
             i64 bit = skip + i * B + j;
-            to[i * stride + j / 8] = (uint8_t)((from[bit / 8] << 8 | from[bit / 8 + 1]) >> (8 - bit % 8));
+            to[i * stride + j / 8] = eight(from, bit);
         }
+}
+
+/* Masks of convolutions, drawn image by image, [B][modules][channels][pixels] of each depth, to rows of images. */
+static void draw_frames(const Net *net, const Step *step, Lane *s, const uint64_t *key, i64 word, i64 first, i64 last,
+                        i64 every) {
+    i64 B = net->batch, C = net->width, D = net->depth, count = last - first, stride = s->P / 8 + 1, from = 0;
+    i64 total = count * B * before(net, D), bits = step->drops == BITS;
+    words(key, word, bits ? (total + 31) / 32 : total, s->drawn);
+    if (bits) s->drawn[(total + 31) / 32] = 0;
+    float rate = (float)step->dropout;
+    for (i64 k = 0; k < D; k++) {
+        i64 n = numbers_of(net, k), room = n / C;
+        uint8_t *to = s->bits + (before(net, k) * every + first * n) * stride;
+        if (!bits) memset(to, 0, count * n * stride);
+        for (i64 m = 0; m < count; m++, to += n * stride)
+            for (i64 b = 0; b < B; b += 8)
+                for (i64 e = 0; e < n; e += 8) {
+                    uint64_t block = 0;
+                    for (i64 q = 0; q < 8; q++) {
+                        uint8_t row = 0;
+                        i64 at = from + ((b + q) * count + m) * n + e;
+                        if (b + q < B && bits) row = eight((const uint8_t *)s->drawn, at);
+                        if (b + q < B && !bits)
+                            for (i64 p = 0; p < 8 && e + p < n; p++)
+                                row |= (uint8_t)(((float)(s->drawn[at + p] >> 8) * 0x1p-24f >= rate) << (7 - p));
+                        block = block << 8 | row;
+                    }
+                    block = crossed(block);
+                    for (i64 p = 0; p < 8 && e + p < n; p++)
+                        to[((e + p) % room * C + (e + p) / room) * stride + b / 8] = (uint8_t)(block >> (56 - 8 * p));
+                }
+        from += count * B * n;
+    }
 }
 
 /* The masks of one generator: modules `first` to `last` of those that drop, `every` in all, at all depths. */
@@ -381,38 +374,17 @@ static void draw(const Net *net, const Step *step, Lane *s, const uint64_t *key,
         }
 }
 
-/* A vector that is one where bits from column j on are set. */
-INLINE ivec set(const uint8_t *row, i64 j) {
-#if VL == 16
-    int32_t word = row[j / 8] << 8 | row[j / 8 + 1];
-    const ivec place = {1 << 15, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9, 1 << 8,
-                        1 << 7,  1 << 6,  1 << 5,  1 << 4,  1 << 3,  1 << 2,  1 << 1, 1 << 0};
-#elif VL == 8
-    int32_t word = row[j / 8];
-    const ivec place = {128, 64, 32, 16, 8, 4, 2, 1};
-#else
-    int32_t word = j % 8 ? row[j / 8] : row[j / 8] >> 4;
-    const ivec place = {8, 4, 2, 1};
-#endif
-    return ((word - (ivec){0}) & place) != 0;
-}
-
-typedef struct {
-    const uint8_t *bits; /* [H][stride], or */
-    const float *mask;   /* [H][B], or neither */
-    i64 stride;
-    float scale;
-} Drop;
-
 /* What drops outputs of a module at a depth. */
 INLINE Drop drop_of(const Net *net, const Step *step, const Lane *s, i64 lane, i64 k, i64 module) {
     Drop found = {0, 0, s->P / 8 + 1, 1};
     if (step->drops == NO_DROPOUT || module < step->plain) return found;
     i64 every = (step->mixes ? step->modules : 1) - step->plain, at = module - step->plain;
-    if (step->drops == GIVEN)
-        found.mask = step->masks[k] + lane * step->masks_lane[k] + at * net->width * net->batch;
-    else if (!(step->off && step->off[lane])) {
-        found.bits = s->bits + (k * every + at) * net->width * found.stride;
+    i64 n = numbers_of(net, k);
+    if (step->drops == GIVEN) {
+        found.mask = step->masks[k] + lane * step->masks_lane[k] + at * n * (net->side ? 1 : net->batch);
+        found.stride = every * n;
+    } else if (!(step->off && step->off[lane])) {
+        found.bits = s->bits + (before(net, k) * every + at * n) * found.stride;
         found.scale = 1.0f / (float)(1 - step->dropout);
     }
     return found;
@@ -467,7 +439,7 @@ static void look(const Net *net, const Step *step, Lane *s, i64 lane) {
 
 /* From what heads read, [H][P] and [B][F], to the gradient at it, and those of the heads. */
 static void answer(const Net *net, const Step *step, Lane *s, i64 lane, const float *h, float *const g[TENSORS]) {
-    i64 H = net->width, P = s->P, B = net->batch, K = net->classes, F = s->F, one = net->units[HEAD] == 1;
+    i64 H = net->read, P = s->P, B = net->batch, K = net->classes, F = s->F, one = net->units[HEAD] == 1;
     i64 heads = one ? 1 : s->present, R = heads * K;
     const float *weight = net->value[HEAD] + lane * net->apart * net->units[HEAD] * net->size[HEAD];
     const float *bias = net->value[HEAD_BIAS] + lane * net->apart * net->units[HEAD] * K;
@@ -767,6 +739,126 @@ static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *cons
     if (squares) square(net, step, s, g);
 }
 
+/* ---- convolutions ------------------------------------------------------------------------------------------------ */
+
+/* The kernels of a module as each way reads them, put in order once in a step. */
+static void pack(const Net *net, Lane *s, i64 c, const float *weight) {
+    Shape first = shape_of(net, 0), later = {0, net->width, net->width};
+    i64 C = net->width;
+    if (s->packed[c]) return;
+    s->packed[c] = 1;
+    by_tap(&first, C, weight, s->first_taps + c * TAPS * C * net->channels);
+    if (net->depth == 1) return;
+    by_tap(&later, C, weight, s->taps + c * TAPS * C * C);
+    by_row(&later, C, weight, s->rows_of + c * C * SPAN * span(C));
+}
+
+/* Adds what has been summed of modules that train to their gradients or, for squares, its squares; and begins anew. */
+static void settle(const Net *net, const Step *step, Lane *s, float *const g[TENSORS], int squares) {
+    Shape first = shape_of(net, 0), later = {0, net->width, net->width};
+    i64 C = net->width, size = C * C * TAPS;
+    for (i64 at = 0; at < step->last[WEIGHT] - step->first[WEIGHT]; at++) {
+        if (!s->touched[WEIGHT][at]) continue;
+        float *sums = s->sums + at * sums_of(net), *early = sums + C * SPAN * span(C);
+        float *bias = early + C * SPAN * span(net->channels);
+        float *to = squares ? s->settled : g[WEIGHT] + at * size;
+        if (squares) memset(to, 0, 4 * size);
+        from_rows(&later, C, sums, to);
+        from_rows(&first, C, early, to);
+        if (squares)
+            for (i64 i = 0; i < size; i++) g[WEIGHT][at * size + i] += to[i] * to[i];
+        for (i64 o = 0; o < C; o++) g[BIAS][at * C + o] += squares ? bias[o] * bias[o] : bias[o];
+        memset(sums, 0, 4 * sums_of(net));
+    }
+}
+
+/* Layers of convolutions, one module or a mixture of some at each depth. */
+static void convolve(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS], int squares) {
+    i64 C = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F, size = net->size[WEIGHT];
+    i64 mixes = step->mixes, M = mixes ? step->modules : 1, learns = step->first[WEIGHT] < step->last[WEIGHT];
+    const float *weight = net->value[WEIGHT] + lane * net->apart * net->units[WEIGHT] * size;
+    const float *bias = net->value[BIAS] + lane * net->apart * net->units[BIAS] * C;
+    const i64 *choice = step->choice && !mixes ? step->choice + lane * step->choice_lane + step->whole * D : 0;
+    i64 structured = mixes && step->first[STRUCTURE] < step->last[STRUCTURE], low = mixes && (learns || structured) ? 0 : D;
+    i64 seen = framed(net->side, net->channels), *own = s->task;
+#define MODULE(k, m) (mixes ? (m) : choice ? choice[k] : (k))
+#define RUNS(k, m) (!mixes || s->runs[(k) * M + (m)])
+#define FRAMES(k, m) (s->frames + (frames_before(net, k) * s->modules + (m) * frame_of(net, k)) * B)
+    memset(s->packed, 0, net->units[WEIGHT]);
+    if (mixes) shares(net, step, s, lane);
+    const float *h = s->x;
+    for (i64 k = 0; k < D; k++) {
+        Shape shape = shape_of(net, k);
+        float *to = s->hidden + before(net, k) * P;
+        int more = 0;
+        for (i64 m = 0; m < M; m++) {
+            i64 c = MODULE(k, m);
+            if (!RUNS(k, m)) continue;
+            pack(net, s, c, weight + c * size);
+            layer(&shape, P, B, k ? s->taps + c * TAPS * C * C : s->first_taps + c * TAPS * C * net->channels,
+                  bias + c * C, h, drop_of(net, step, s, lane, k, m), mixes ? s->share + (k * M + m) * P : 0, more, s->z,
+                  to, FRAMES(k, m), frame_of(net, k));
+            more = 1;
+            if (!trains(step, c)) continue;
+            if (!mixes && k < low) low = k;
+            i64 at = c - step->first[WEIGHT];
+            if (!s->touched[WEIGHT][at]) {
+                s->touched[WEIGHT][at] = s->touched[BIAS][at] = 1;
+                memset(g[WEIGHT] + at * size, 0, 4 * size);
+                memset(g[BIAS] + at * C, 0, 4 * C);
+                memset(s->sums + at * sums_of(net), 0, 4 * sums_of(net));
+            }
+        }
+        if (!more) memset(to, 0, 4 * numbers_of(net, k) * P);
+        if (mixes) frame(side_of(net, k + 1), C, P, B, to, s->reads + frames_before(net, k) * B, frame_of(net, k));
+        h = to;
+    }
+    i64 side = side_of(net, D), room = side * side;
+    for (i64 w = 0; w < room; w++)
+        for (i64 o = 0; o < C; o++) memcpy(s->top + (o * room + w) * P, h + (w * C + o) * P, 4 * P);
+    turn(net->read, B, s->top, P, s->turned, F);
+    answer(net, step, s, lane, s->top, g);
+    turn(net->read, B, s->slope, P, s->turned, F);
+    if (structured) memset(s->taken, 0, 4 * s->present * step->counted * D);
+    for (i64 b = 0; b < B && low < D; b++) {
+        if (s->weight[b] == 0) continue;
+        float *slope = s->one, *next = s->other;
+        for (i64 w = 0; w < room; w++)
+            for (i64 o = 0; o < C; o++)
+                slope[place(side, C, w / side, w % side) + o] = s->turned[b * F + o * room + w];
+        for (i64 k = D - 1; k >= low; k--) {
+            Shape shape = shape_of(net, k);
+            i64 apart = frame_of(net, k), last = k == low;
+            const float *read = k ? (mixes ? s->reads + frames_before(net, k - 1) * B : FRAMES(k - 1, 0))
+                                        + b * frame_of(net, k - 1)
+                                  : s->seen + b * seen;
+            if (!last) memset(next, 0, 4 * frame_of(net, k - 1));
+            for (i64 m = 0; m < M; m++) {
+                i64 c = MODULE(k, m), at = c - step->first[WEIGHT];
+                if (!RUNS(k, m)) continue;
+                const float *out = FRAMES(k, m) + b * apart;
+                if (structured)
+                    s->taken[(s->rank[own[b]] * step->counted + m) * D + k] += gained(&shape, out, slope);
+                if (last && !trains(step, c)) continue;
+                Drop drop = drop_of(net, step, s, lane, k, m);
+                pulled(&shape, out, slope, mixes ? s->share[(k * M + m) * P + b] : 1, drop.scale,
+                       drop.mask ? drop.mask + b * drop.stride : 0, s->pulls_of, s->count);
+                if (trains(step, c)) {
+                    float *sums = s->sums + at * sums_of(net), *early = sums + C * SPAN * span(C);
+                    learn_kernels(&shape, s->pulls_of, s->count, read, k ? sums : early,
+                                  early + C * SPAN * span(net->channels));
+                }
+                if (!last) give_back(&shape, s->pulls_of, s->count, s->rows_of + c * C * SPAN * span(C), next);
+            }
+            float *swap = slope;
+            slope = next, next = swap;
+        }
+        if (squares) settle(net, step, s, g, 1);
+    }
+    if (!squares && learns) settle(net, step, s, g, 0);
+    if (structured) restructure(net, step, s, lane, g[STRUCTURE]);
+}
+
 /* ---- Adam ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -866,7 +958,7 @@ static int strays(const Net *net, const Step *step, i64 lane) {
 
 /* The images of the batch, both ways round, and how much each counts; 0, if none does. */
 static int enter(const Net *net, const Step *step, Lane *s, i64 lane, int mode) {
-    i64 H = net->width, B = net->batch, P = s->P, F = s->F;
+    i64 H = net->side ? net->channels * net->side * net->side : net->width, B = net->batch, P = s->P, F = s->F;
     const float *weight = step->weight + lane * step->weight_lane;
     const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
     float total = 0;
@@ -880,11 +972,20 @@ static int enter(const Net *net, const Step *step, Lane *s, i64 lane, int mode) 
         while (number >= part->last) part++;
         s->from[b] = part, s->at[b] = part == step->images ? number : number - part[-1].last;
         i64 row = part->rows ? part->rows[lane * part->rows_lane + s->at[b]] : s->at[b];
-        memcpy(s->xT + b * F, part->x + lane * part->x_lane + row * H, 4 * H);
+        const char *x = part->x;
+        if (net->side)
+            develop(net->side, net->channels, (int)net->bytes, net->scaling,
+                    x + (lane * part->x_lane + row * H) * (net->bytes ? 1 : 4),
+                    s->seen + b * framed(net->side, net->channels));
+        else
+            memcpy(s->xT + b * F, x + (lane * part->x_lane + row * H) * 4, 4 * H);
     }
     if (P > B)
         for (i64 i = 0; i < H; i++) memset(s->x + i * P + B, 0, 4 * (P - B));
-    turn(B, H, s->xT, F, s->x, P);
+    if (net->side)
+        unframe(net->side, net->channels, P, B, s->seen, framed(net->side, net->channels), s->x);
+    else
+        turn(B, H, s->xT, F, s->x, P);
     return 1;
 }
 
@@ -906,11 +1007,13 @@ static void take(const Net *net, const Step *step, Lane *s, i64 lane, int mode) 
         look(net, step, s, lane);
         if ((step->drops == BITS || step->drops == UNIFORM) && !(step->off && step->off[lane])) {
             i64 every = (step->mixes ? step->modules : 1) - step->plain;
-            draw(net, step, s, step->key + 2 * lane, step->word, 0, step->own, every);
+            void (*drawn)(const Net *, const Step *, Lane *, const uint64_t *, i64, i64, i64, i64) =
+                net->side ? draw_frames : draw;
+            drawn(net, step, s, step->key + 2 * lane, step->word, 0, step->own, every);
             if (step->own < every)
-                draw(net, step, s, step->further + 2 * lane, step->further_word, step->own, every, every);
+                drawn(net, step, s, step->further + 2 * lane, step->further_word, step->own, every, every);
         }
-        (step->mixes ? mix : chain)(net, step, s, lane, g, mode & SQUARES);
+        (net->side ? convolve : step->mixes ? mix : chain)(net, step, s, lane, g, mode & SQUARES);
     }
     if (mode & MOVE) {
         descend(net, step, s, lane, g, mode & FORTH);
@@ -946,7 +1049,8 @@ static void *labour(void *given) {
     }
     laid(net, work->steps, work->count, work->mode, &s, memory);
     /* Columns behind the width are read as part of a vector, and never written. */
-    if (s.F > net->width) {
+    if (net->side) memset(memory, 0, bytes); /* the frames around images stay as they are */
+    if (!net->side && s.F > net->width) {
         memset(s.xT, 0, 4 * net->batch * s.F);
         memset(s.turned, 0, 4 * net->batch * s.F);
     }
@@ -979,13 +1083,15 @@ int shoal_steps(const Net *net, const Step *steps, i64 count, int mode, i64 thre
 #define SEEN 64 /* images at once: what a depth reads and writes stays in the innermost cache */
 
 typedef struct {
-    const float *x;                 /* [N][H] */
+    const void *x;                  /* [N][...] */
     const i64 *rows;                /* [count] of x; none: the first `count` */
     i64 count, width, depth, modules, classes;
-    const float *weight, *bias;     /* [modules][H][H], [modules][H] */
+    i64 side, channels, bytes;      /* as in Net */
+    const float *scaling;
+    const float *weight, *bias;     /* [modules][H][H] or kernels, [modules][H] */
     const float *share;             /* [modules][D] how much of a module is in the sum at a depth; 0: it is not run */
     const float *head, *head_bias;  /* [K][H], [K]; none: what a head would read is wanted */
-    float *out;                     /* [count][K], or [count][H] */
+    float *out;                     /* [count][K], or [count][what a head would read] */
 } Question;
 
 /* A tile of c[M][N] = or += share relu(a[M][K] b[K][N] + bias). What is no number stays none. */
@@ -1019,45 +1125,93 @@ APART void run_module(i64 H, i64 P, const float *weight, const float *bias, cons
     }
 }
 
+/* What there is for a question while it is answered. */
+typedef struct {
+    float *seen, *one, *other; /* images, and numbers before and behind a depth */
+    float *logits;
+    float *kernels, *z, *share;
+} Answer;
+
+INLINE i64 pixels(const Question *q) { return q->side * q->side * q->channels; }
+/* The most numbers of an image before or behind a depth, and how many a head reads. */
+INLINE i64 widest(const Question *q) {
+    return q->side ? most(pixels(q), q->width * halved(q->side) * halved(q->side)) : q->width;
+}
+INLINE i64 reads(const Question *q) {
+    return q->side ? q->width * (q->side >> q->depth) * (q->side >> q->depth) : q->width;
+}
+
+/* The depths of a net for so many columns of h; gives where what comes out of the last lies. */
+static float *deepen(const Question *q, const Answer *s, i64 P) {
+    i64 H = q->width;
+    float *h = s->one, *next = s->other;
+    for (i64 k = 0; k < q->depth; k++) {
+        Shape shape = {q->side >> k, k ? H : q->channels, H};
+        int more = 0;
+        for (i64 c = 0; c < q->modules; c++) {
+            float share = q->share[c * q->depth + k];
+            if (share == 0) continue;
+            if (q->side) {
+                by_tap(&shape, H, q->weight + c * H * H * TAPS, s->kernels);
+                for (i64 b = 0; b < P; b++) s->share[b] = share;
+                layer(&shape, P, P, s->kernels, q->bias + c * H, h, (Drop){0, 0, 0, 1}, s->share, more, s->z, next, 0, 0);
+            } else
+                run_module(H, P, q->weight + c * H * H, q->bias + c * H, h, next, share, more);
+            more = 1;
+        }
+        if (!more) memset(next, 0, 4 * (q->side ? H * halved(shape.side) * halved(shape.side) : H) * P);
+        float *swap = h;
+        h = next, next = swap;
+    }
+    if (!q->side) return h;
+    i64 room = (q->side >> q->depth) * (q->side >> q->depth);
+    for (i64 w = 0; w < room; w++)
+        for (i64 o = 0; o < H; o++) memcpy(next + (o * room + w) * P, h + (w * H + o) * P, 4 * P);
+    return next;
+}
+
 /* Answers to questions, one after the other. Gives 0, or 1 where there is no memory. An image's answer depends on no
    other image. */
 int shoal_answers(const Question *questions, i64 count) {
-    i64 H = 0, K = 0, P = SEEN;
-    for (i64 i = 0; i < count; i++) H = most(H, questions[i].width), K = most(K, questions[i].classes);
-    float *memory = aligned_alloc(64, (4 * (3 * H + K) * P + 127) / 64 * 64);
+    i64 P = SEEN, seen = 0, wide = 0, K = 0, kernel = 0, C = 0;
+    for (i64 i = 0; i < count; i++) {
+        const Question *q = questions + i;
+        seen = most(seen, most(reads(q), q->side ? framed(q->side, q->channels) : q->width));
+        wide = most(wide, widest(q)), K = most(K, q->classes);
+        if (q->side) C = most(C, q->width), kernel = most(kernel, TAPS * q->width * q->width);
+    }
+    i64 every[] = {seen * P, wide * P, wide * P, K * P, filled(kernel), 5 * C * P, P}, total = 0;
+    for (int i = 0; i < 7; i++) total += every[i];
+    float *memory = aligned_alloc(64, (4 * total + 127) / 64 * 64), *parts[7], *at = memory;
     if (!memory) return 1;
-    float *seen = memory, *one = seen + H * P, *other = one + H * P, *logits = other + H * P;
+    for (int i = 0; i < 7; i++) parts[i] = at, at += every[i];
+    Answer s = {parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], parts[6]};
     for (const Question *q = questions; q < questions + count; q++)
         for (i64 from = 0; from < q->count; from += P) {
-            i64 n = q->count - from < P ? q->count - from : P;
-            H = q->width;
+            i64 n = q->count - from < P ? q->count - from : P, H = reads(q), frame = framed(q->side, q->channels);
             /* Columns behind the last image are computed with it, and not read. */
             for (i64 b = 0; b < P; b++) {
-                i64 at = from + (b < n ? b : n - 1);
-                memcpy(seen + b * H, q->x + (q->rows ? q->rows[at] : at) * H, 4 * H);
+                i64 number = from + (b < n ? b : n - 1), row = q->rows ? q->rows[number] : number;
+                const char *x = q->x;
+                if (q->side)
+                    develop(q->side, q->channels, (int)q->bytes, q->scaling, x + row * pixels(q) * (q->bytes ? 1 : 4),
+                            s.seen + b * frame);
+                else
+                    memcpy(s.seen + b * H, x + row * H * 4, 4 * H);
             }
-            float *h = one, *next = other;
-            turn(P, H, seen, H, h, P);
-            for (i64 k = 0; k < q->depth; k++) {
-                int more = 0;
-                for (i64 c = 0; c < q->modules; c++) {
-                    float share = q->share[c * q->depth + k];
-                    if (share == 0) continue;
-                    run_module(H, P, q->weight + c * H * H, q->bias + c * H, h, next, share, more);
-                    more = 1;
-                }
-                if (!more) memset(next, 0, 4 * H * P);
-                float *swap = h;
-                h = next, next = swap;
-            }
+            if (q->side)
+                unframe(q->side, q->channels, P, P, s.seen, frame, s.one);
+            else
+                turn(P, H, s.seen, H, s.one, P);
+            float *h = deepen(q, &s, P);
             if (!q->head) {
-                turn(H, P, h, P, seen, H);
-                memcpy(q->out + from * H, seen, 4 * n * H);
+                turn(H, P, h, P, s.seen, H);
+                memcpy(q->out + from * H, s.seen, 4 * n * H);
                 continue;
             }
-            product(q->classes, P, H, q->head, H, h, P, logits, P, q->head_bias, 0);
+            product(q->classes, P, H, q->head, H, h, P, s.logits, P, q->head_bias, 0);
             for (i64 b = 0; b < n; b++)
-                for (i64 c = 0; c < q->classes; c++) q->out[(from + b) * q->classes + c] = logits[c * P + b];
+                for (i64 c = 0; c < q->classes; c++) q->out[(from + b) * q->classes + c] = s.logits[c * P + b];
         }
     free(memory);
     return 0;

@@ -11,7 +11,7 @@ from torch import Tensor
 from shoal.agents.engine import hands
 from shoal.agents.stack import BETAS, EPSILON, MEAN, PARAMS, STEPS, VAR, Stack
 from shoal.compiled.layout import BIAS, PARTS, TENSORS, WEIGHT, Int, Net, Pointer, Step
-from shoal.compiled.library import kernel
+from shoal.compiled.library import kernel, pictured
 from shoal.learners import batches
 from shoal.learners.batches import Batch, Pick
 from shoal.models import heads
@@ -61,7 +61,8 @@ def described(world: "World", stack: Stack, wanted: "learned.Step") -> Described
     if not usage.keys() <= {"slots", "masks", heads.OPEN} or not trained(parts):
         return None
     step, held = Step(), Held()
-    images(step, batch, held)
+    if not images(step, batch, held, world.inputs.dtype):
+        return None
     step.whole = -1 if task is None else task
     plain = 0
     if isinstance(model, Modular):
@@ -78,7 +79,9 @@ def described(world: "World", stack: Stack, wanted: "learned.Step") -> Described
     if heads.OPEN in usage:
         known = usage[heads.OPEN]
         step.known, step.known_lane, step.known_task = pointer(known, held), known.stride(0), known.stride(1)
-    if not dropped(step, usage.get("masks"), plain, (step.modules if step.mixes else 1) - plain, held):
+    assert isinstance(model, Monolithic | Modular)
+    every = (step.modules if step.mixes else 1) - plain
+    if not dropped(step, usage.get("masks"), plain, every, model.block.axis, held):
         return None
     narrowed(step, parts, params, wanted.active, held)
     step.present = wanted.present
@@ -96,8 +99,8 @@ def trained(parts: Mapping[str, Part]) -> bool:
     return plain and len(wide) <= 1 and all(one.start in (None, 0) and one.step is None for one in wide)
 
 
-def images(step: Step, batch: Batch | Pick, held: Held) -> None:
-    """Where the images of a batch lie, or those that it is picked from."""
+def images(step: Step, batch: Batch | Pick, held: Held, reads: torch.dtype) -> bool:
+    """Tell where the images of a batch lie, or those that it is picked from, which must be what the net `reads`."""
     if isinstance(batch, Pick):
         index, weight, parts = batch.deal.index, batch.deal.weight, batch.deal.pool.parts
         parts = parts if len(parts) <= PARTS else (batch.deal.pool.joined,)
@@ -116,28 +119,31 @@ def images(step: Step, batch: Batch | Pick, held: Held) -> None:
         if part.rows is not None:
             to.x_lane, (to.rows, to.rows_lane) = 0, rows(part.rows, held)
     step.numbers = parts[0].y.is_floating_point()
+    return all(part.x.dtype == reads for part in parts)
 
 
-def dropped(step: Step, masks: Undrawn | Sequence[Tensor] | None, plain: int, every: int, held: Held) -> bool:
-    """Tell where masks come from, of which there must be `every` at each depth."""
+def dropped(
+    step: Step, masks: Undrawn | Sequence[Tensor] | None, plain: int, every: int, axis: int, held: Held
+) -> bool:
+    """Tell where masks come from, of which there must be `every` at each depth, along an axis of one agent's."""
     step.plain, step.own = plain, every
     if masks is None or not every:
         return True
     if isinstance(masks, Undrawn):
         step.drops, step.dropout = BITS if masks.dropout == 0.5 else UNIFORM, masks.dropout
-        step.key, step.word, step.own = masks.source.address, masks.word, masks.shapes[0][0]
+        step.key, step.word, step.own = masks.source.address, masks.word, masks.shapes[0][axis]
         step.off = pointer(masks.off.contiguous(), held)
         held.append(masks)
         more = masks.further
         if more is not None:
             step.further, step.further_word = more.source.address, more.word
-        return int(step.own) + (more.shapes[0][0] if more else 0) == every
+        return int(step.own) + (more.shapes[0][axis] if more else 0) == every
     step.drops = GIVEN
     packed = [mask if mask[0].is_contiguous() else mask.contiguous() for mask in masks]
     step.masks = address((Pointer * len(packed))(*(mask.data_ptr() for mask in packed)), held)
     step.masks_lane = address((Int * len(packed))(*(mask.stride(0) for mask in packed)), held)
     held.append(packed)
-    return all(mask.shape[1] == every for mask in masks)
+    return all(mask.shape[axis + 1] == every for mask in masks)
 
 
 def narrowed(
@@ -193,8 +199,10 @@ def net(world: "World", stack: Stack, batch: int) -> Net:
     model, params = world.model, stack.params
     assert isinstance(model, Monolithic | Modular)
     made = Net(
-        len(stack.lanes), 1, model.read, model.depth, batch, model.classes, world.settings.tasks.count,
-        getattr(model, "initial", 0), getattr(model, "basis", 0), world.settings.learner.rate, *BETAS, EPSILON,
+        lanes=len(stack.lanes), apart=1, depth=model.depth, batch=batch, classes=model.classes, read=model.read,
+        tasks=world.settings.tasks.count, initial=getattr(model, "initial", 0), basis=getattr(model, "basis", 0),
+        rate=world.settings.learner.rate, beta1=BETAS[0], beta2=BETAS[1], epsilon=EPSILON,
+        **pictured(model, world.inputs.dtype),
     )  # fmt: skip
     for at, name in enumerate(TENSORS):
         if name not in params:

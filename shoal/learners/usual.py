@@ -25,6 +25,7 @@ from shoal.learners.batches import (
 from shoal.learners.in_kernel import backend
 from shoal.learners.step import Change, Part, Step
 from shoal.models import dropout
+from shoal.models.base import Stacked
 from shoal.models.contract import Usage
 
 
@@ -80,9 +81,10 @@ def dropped(world: World, stack: Stack, source: dropout.Source, shapes: Sequence
     rate = world.settings.net.dropout
     if not world.compiled or rate == 0 or not shapes or 0 in shapes[0]:
         return {**masks(world, stack, source.live, shapes)}
-    first = source.word
+    assert isinstance(world.model, Stacked)  # the kernel knows no others
+    first, off = source.word, stack.of(dropout.OWNER)["off"]
     source.word += dropout.words(shapes, rate)
-    return {"masks": dropout.Undrawn(source, first, shapes, rate, stack.of(dropout.OWNER)["off"])}
+    return {"masks": dropout.Undrawn(source, first, shapes, rate, off, axis=world.model.block.axis)}
 
 
 def initial_epoch(

@@ -1,6 +1,7 @@
 """The module of the paper's CNNs: a 3x3 convolution, max-pooling by two, a ReLU."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -50,6 +51,13 @@ class Conv:
         """What a head reads."""
         side = self.side >> self.depth
         return self.width * side * side
+
+    @cached_property
+    def scaling(self) -> Tensor:
+        """What pixels are divided by, then the mean and the spread of each channel, as `enter` uses them."""
+        known = self.channels == len(MEAN)
+        mean, spread = (MEAN, STD) if known else ((0.0,) * self.channels, (1.0,) * self.channels)
+        return torch.tensor([float(self.peak), *mean, *spread])
 
     @property
     def numbers(self) -> int:

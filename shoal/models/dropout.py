@@ -88,13 +88,14 @@ class Undrawn(NamedTuple):
     dropout: float
     off: Tensor  # bool [L]
     further: "Undrawn | None" = None  # masks of more modules behind these, of generators of their own
+    axis: int = 0  # of the modules in one agent's masks
 
     def drawn(self) -> list[Tensor]:
         """The masks of each depth."""
         found = silenced(draw(self.source.rngs(self.word), self.shapes, self.dropout, self.off.device), self.off)
         if self.further is None:
             return found
-        return [torch.cat(pair, 1) for pair in zip(found, self.further.drawn(), strict=True)]
+        return [torch.cat(pair, 1 + self.axis) for pair in zip(found, self.further.drawn(), strict=True)]
 
 
 def silenced(masks: Sequence[Tensor], off: Tensor) -> list[Tensor]:

@@ -10,18 +10,17 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.compiled.library import kernel as built
 from shoal.models.params import MODULE
-from tests.compiled.test_steps import ODD, TASK, midway, with_kernel
+from tests.compiled.test_steps import MODELS, ODD, TASK, midway, with_kernel
 from tests.fleets import fleet
 
 pytestmark = pytest.mark.skipif(built().library is None, reason=built().about)
 
-MODELS = ("mlp", "modular-mlp")
 LANE = 1  # it lacks a module
 
 
 def both(model: str, **changes: Any) -> list[tuple[World, Stack]]:
     """The same nets, read by torch and by the kernel."""
-    world = fleet(model, **changes)
+    world = fleet(model, agents=3, **changes)
     found = [with_kernel(world, name) for name in ("torch", "compiled")]
     return [(one, midway(one)) for one in found]
 
