@@ -33,7 +33,7 @@ from shoal.sharing.combine import BUILT_IN
 FILE = results.ROOT / "docs" / "results" / "liars.csv"
 AGENTS, HONEST = 8, 6
 RULE_NAMES = tuple(BUILT_IN)
-ABOUT_WEIGHTS = ("sign-flip", "scaled", "random", "constant", "stale")
+ABOUT_WEIGHTS = ("sign-flip", "scaled", "random", "constant", "stale", "a-little", "inner-product", "dissensus")
 ABSENT = "absent"  # liars that are not there: they send nothing
 
 

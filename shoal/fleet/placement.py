@@ -7,6 +7,7 @@ import networkx as nx  # type: ignore[import-untyped]
 
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
+from shoal.mail.lies import LIES
 
 Traffic = Mapping[tuple[int, int], float]  # bytes that go from one agent to another in a run, at most
 REFINED = 2000  # agents; a cut through more of them is not improved by exchanging pairs, which would take minutes
@@ -27,13 +28,15 @@ def deal(whole: Sequence[World], count: int) -> list[tuple[Lane, ...]]:
     """All lanes of a fleet, dealt to so many workers, none of which gets none.
 
     Seeds never talk, so that they stay whole where there are as many; parts of the graph that are not connected never
-    talk either. What is left is cut where little mail goes.
+    talk either. What is left is cut where little mail goes. Liars that adapt look at others of their seed, which then
+    stays whole.
     """
     world = whole[0]
     seeds: dict[int, list[Lane]] = {}
     for lane in world.peers:
         seeds.setdefault(lane.seed, []).append(lane)
-    count = max(1, min(count, len(world.peers)))
+    adaptive = any(LIES.find(fault.does).adapts for fault in world.fleet.faulty)
+    count = max(1, min(count, len(seeds) if adaptive else len(world.peers)))
     if count <= len(seeds):
         return [tuple(lane for seed in part for lane in seeds[seed]) for part in shared_out(list(seeds), count)]
     weights = traffic(whole)

@@ -2,7 +2,8 @@
 
 A lie is told at the post, on the sender's side, so that every mode can be attacked; what the liar itself learns stays
 honest. A lie sees one payload and what its receiver expects of it, and keeps its names, types and shapes; what there is
-nothing to lie about in leaves as it is. A new one is a function and a line in `BUILT_IN`.
+nothing to lie about in leaves as it is. Lies that adapt see the weights of honest agents, too, which no agent could:
+they say what the worst liar can do. A new one is a function and a line in `BUILT_IN`.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,6 +36,8 @@ class Truth(NamedTuple):
     rng: np.random.Generator
     strength: float
     first: Payload  # the weights of the first model that it sent, as much of them as is in this mail
+    honest: Payload  # of lies that adapt: the same weights of the receiver and of the honest agents that it hears
+    liars: int  # that the receiver hears
 
 
 class Lie(NamedTuple):
@@ -42,6 +45,7 @@ class Lie(NamedTuple):
 
     tell: Callable[[Truth], Payload]
     strength: float = 1.0
+    adapts: bool = False  # to what honest agents have, and so to each receiver
 
     @property
     def about(self) -> str:
@@ -92,6 +96,23 @@ def stale(truth: Truth) -> Payload:
     return truth.first
 
 
+def a_little(truth: Truth) -> Payload:
+    """A little is enough: the mean of honest models, each weight 1.5 of their standard deviations lower"""
+    return {name: one.mean(0) - truth.strength * one.std(0, correction=0) for name, one in truth.honest.items()}
+
+
+def inner_product(truth: Truth) -> Payload:
+    """The mean of honest models times -0.1, so that averages point the other way and none stands out by its length"""
+    return {name: -truth.strength * one.mean(0) for name, one in truth.honest.items()}
+
+
+def dissensus(truth: Truth) -> Payload:
+    """The receiver's own model, pushed away from where honest neighbours pull it, 1.5 times as far"""
+    return {
+        name: one[0] - truth.strength / truth.liars * (one[1:] - one[0]).sum(0) for name, one in truth.honest.items()
+    }
+
+
 def label_flip(truth: Truth) -> Payload:
     """Images with the label of another class: the next one in the mail or, if it has one class, of all"""
     labels = truth.payload.get("labels")
@@ -126,6 +147,9 @@ BUILT_IN: dict[str, Lie] = {
     "random": Lie(random),
     "constant": Lie(constant),
     "stale": Lie(stale),
+    "a-little": Lie(a_little, 1.5, adapts=True),
+    "inner-product": Lie(inner_product, 0.1, adapts=True),
+    "dissensus": Lie(dissensus, 1.5, adapts=True),
     "label-flip": Lie(label_flip),
     "poison": Lie(poison),
 }
@@ -138,19 +162,36 @@ def lied(post: "Post", mail: Mail) -> Mail | None:
     if fault is None or not post.known(mail.kind):
         return None
 
+    lie = LIES.find(fault.does)
+
     def find() -> Payload:
-        lie = LIES.find(fault.does)
         expected = post.look(mail.kind, mail.sender)
         if mail.payload.keys() != expected.keys():
             return mail.payload
         luck = key(*mail.sender, "lie", mail.mode, mail.kind, mail.task, mail.epoch)
         strength = lie.strength if fault.strength is None else fault.strength
         first = remembered(post, mail) if lie.tell is stale else {}
-        told = lie.tell(Truth(mail.payload, expected, luck, strength, first))
+        honest, liars = heard(post, mail) if lie.adapts else ({}, 1)
+        told = lie.tell(Truth(mail.payload, expected, luck, strength, first, honest, liars))
         return {**mail.payload, **{name: within(expected[name], one) for name, one in told.items()}}
 
-    payload = post.once(("lie", mail.kind, mail.sender), mail.payload, find)
+    to = (mail.receiver,) if lie.adapts else ()
+    payload = post.once(("lie", mail.kind, mail.sender, *to), mail.payload, find)
     return replace(mail, payload=payload)
+
+
+def heard(post: "Post", mail: Mail) -> tuple[Payload, int]:
+    """The weights in a mail as the receiver has them, and after it each honest agent that it hears and whose net is
+    alike; and how many liars it hears."""
+    world, body = post.world, post.world.model.body
+    senders = [sender for sender, receiver in world.edges if receiver == mail.receiver]
+    lying = [one for one in senders if one.agent in world.fleet.faults]
+    rows = [world.row[one] for one in (mail.receiver, *senders) if one not in lying and one in world.row]
+    if "modules" not in mail.payload:
+        return {}, len(lying)
+    at = mail.payload["modules"].long()
+    names = [name for name in weights(mail.payload) if name in body and (at < body[name]).all()]
+    return {name: post.stack.params[name][rows][:, at].cpu() for name in names}, len(lying)
 
 
 def within(expected: Expected, tensor: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from shoal.contracts.fleets import difference, ran, saved
 from shoal.errors import SettingsError
+from shoal.fleet.placement import deal
 from shoal.fleet.run import simulate
 from shoal.mail.lies import BUILT_IN, LIES, Truth
 from shoal.mail.mail import ACCEPTED, TOO_LARGE, Expected, Mail
@@ -32,7 +33,7 @@ LOOKS = {
 
 def told(does: str, payload: dict[str, Tensor], first: dict[str, Tensor] | None = None) -> dict[str, Any]:
     lie = BUILT_IN[does]
-    found = lie.tell(Truth(payload, LOOKS, np.random.default_rng(0), lie.strength, first or {}))
+    found = lie.tell(Truth(payload, LOOKS, np.random.default_rng(0), lie.strength, first or {}, {}, 1))
     return {name: tensor.tolist() for name, tensor in found.items()}
 
 
@@ -51,8 +52,9 @@ def test_what_liars_say() -> None:
     assert told("random", IMAGES).keys() == {"images"}
 
 
+ADAPTIVE = ("a-little", "inner-product", "dissensus")
 MODES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
-    "fedavg": ("mlp", {"every": 2}, ("sign-flip", "scaled", "random", "constant", "stale")),
+    "fedavg": ("mlp", {"every": 2}, ("sign-flip", "scaled", "random", "constant", "stale", *ADAPTIVE)),
     "recv": ("mlp", {"every": 2, "queries": 6}, ("label-flip", "random", "constant", "poison")),
 }
 CASES = [(mode, lie) for mode, (_, _, lies) in MODES.items() for lie in lies]
@@ -80,6 +82,41 @@ def test_every_lie_is_told_and_believed_and_resumes(mode: str, lie: str) -> None
     state = run.states[len(run.states) // 2]
     (stack,) = saved([run.world], [state])
     assert not difference(simulate(run.world, stack), run.stack)
+
+
+def test_lies_that_adapt_are_their_formulas() -> None:
+    """The receiver has 1, its two honest neighbours have 3 and 5: their mean is 3, their standard deviation sqrt(8/3);
+    both pull the receiver by 2 + 4."""
+    honest = {"weight": torch.stack([torch.full((2, 2), value) for value in (1.0, 3.0, 5.0)])}
+    wanted = {"a-little": 3 - 1.5 * (8 / 3) ** 0.5, "inner-product": -0.3, "dissensus": 1 - 1.5 * (2 + 4) / 2}
+    for name, number in wanted.items():
+        lie = BUILT_IN[name]
+        told = lie.tell(Truth(MODEL, LOOKS, np.random.default_rng(0), lie.strength, {}, honest, 2))
+        assert torch.allclose(told["weight"], torch.full((2, 2), number)), name
+        assert lie.tell(Truth(IMAGES, LOOKS, np.random.default_rng(0), lie.strength, {}, {}, 1)) == {}
+
+
+def test_dissensus_undoes_what_averaging_pulls_together() -> None:
+    """Of what honest neighbours pull a receiver by, one liar of strength 1 takes all away: it stays where it is."""
+    given: dict[str, Any] = {"agents": 3, "tasks": {**FEW, "count": 3}, "sharing": [{"mode": "fedavg", "every": 2}]}
+    edges = [{"sender": sender, "receiver": 0} for sender in (1, 2)]
+    network = {"graph": "edges", "edges": edges}
+    lie = {"agents": [2], "does": "dissensus", "strength": 1.0}
+    alone, lied = (
+        simulate(fleet("mlp", **{**given, "sharing": []})),
+        simulate(fleet("mlp", **given, faulty=lie, network=network)),
+    )
+    for name, tensor in alone.params.items():
+        assert torch.allclose(tensor[0], lied.params[name][0], atol=1e-5), name
+    honest = simulate(fleet("mlp", **given, network=network))
+    assert difference(honest.take([0], honest.lanes[:1]), alone.take([0], alone.lanes[:1]))
+
+
+def test_a_seed_whose_liars_adapt_stays_in_one_worker() -> None:
+    given: dict[str, Any] = {"agents": 4, "seeds": 2, "tasks": FEW, "sharing": [{"mode": "fedavg", "every": 2}]}
+    for does, count in (("stale", 4), ("dissensus", 2)):
+        whole = [fleet("mlp", **given, faulty={"agents": [3], "does": does})]
+        assert len(deal(whole, 4)) == count
 
 
 def test_what_a_liar_learns_is_honest() -> None:
