@@ -231,7 +231,7 @@ def finished(place: Path, made: dict[str, Any] = {}) -> Path:  # noqa: B006 - ma
 
 def runs(rng: np.random.Generator, place: Path) -> Callable[[], object]:
     """A run directory, read as a report and a comparison read it."""
-    from shoal.report import read as reading
+    from shoal.runs import read as reading
     from shoal.study.compare import entries
 
     run = finished(place)

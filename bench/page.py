@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shoal.report import compare, page, read
+from shoal.report import compare, page
+from shoal.runs import read
 from tests import browser
 
 METHODS, AGENTS, TASKS = 15, 8, 10

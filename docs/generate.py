@@ -306,7 +306,7 @@ is that of a paired t-test."""
 def metrics() -> str:
     """Every metric and its formula."""
     from shoal.doors import line
-    from shoal.study.metrics import METRICS
+    from shoal.runs.metrics import METRICS
 
     out = [
         "# Metrics",

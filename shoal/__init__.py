@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.agents.stack import Stack
-    from shoal.agents.taken import Agent
     from shoal.backbones import features
     from shoal.data.sources import Data
     from shoal.data.texts import texts
     from shoal.fleet.run import simulate, train
+    from shoal.keep.agent import Agent
     from shoal.models.table import modular
     from shoal.python.fleets import Fleet
     from shoal.python.networks import complete, connected, disconnected, random, ring, server, tree
@@ -26,7 +26,7 @@ __version__ = "0.1.0"
 # The public names, imported when they are first used: torch alone takes two seconds.
 HOMES = {
     "Advice": "shoal.study.advise",
-    "Agent": "shoal.agents.taken",
+    "Agent": "shoal.keep.agent",
     "Data": "shoal.data.sources",
     "Fleet": "shoal.python.fleets",
     "Result": "shoal.python.results",

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from shoal.data.sources import Data
     from shoal.learners.contract import Learner
     from shoal.network.graphs import Draw
+    from shoal.runs.metrics import Metric as Measure
     from shoal.sharing.combine import Rule
     from shoal.sharing.contract import Sharing
     from shoal.sharing.scores import Metric
-    from shoal.study.metrics import Metric as Measure
 
 __all__ = [
     "check",

@@ -10,7 +10,7 @@ from rich.table import Table
 from shoal.cli.plain import Plain, visible
 from shoal.errors import UserError
 from shoal.files import begins, columns, save
-from shoal.runs.cells import read_csv, write_csv
+from shoal.study.cells import read_csv, write_csv
 from tests.command import call, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")

@@ -13,7 +13,7 @@ import pytest
 
 import shoal
 from shoal.errors import CodeError, UserError
-from shoal.study.metrics import METRICS
+from shoal.runs.metrics import METRICS
 from tests.command import call
 
 GROUPS: dict[str, Any] = {

@@ -13,7 +13,7 @@ from shoal.data.digits import DIGITS
 from shoal.errors import UserError
 from shoal.fleet.run import simulate
 from shoal.models.table import named
-from shoal.study.metrics import METRICS
+from shoal.runs.metrics import METRICS
 from shoal.testing import check, kind_of
 from tests.command import ROOT
 

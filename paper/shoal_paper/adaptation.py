@@ -6,7 +6,7 @@ agents alone and agents that share modules both have it, or both do not, on the 
 
 from pathlib import Path
 
-from shoal.runs.cells import Row
+from shoal.study.cells import Row
 from shoal_paper.control import beside_both
 from shoal_paper.protocol import PAPER
 from shoal_paper.table1 import SMALL, Cell, settings

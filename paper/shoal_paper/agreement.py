@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.runs.cells import Row
+from shoal.study.cells import Row
 from shoal_paper.claims import METRICS
 from shoal_paper.overview import CLOSE
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.runs.cells import Row, place_of, scores
-from shoal.study import metrics
+from shoal.runs import metrics
+from shoal.study.cells import Row, place_of, scores
 from shoal_paper import table1
 from shoal_paper.table1 import SMALL, Cell, base_of, bases, row, settings
 

@@ -101,7 +101,7 @@ def reproduce(
 
     All these commands add to the same CSVs. A run that several of them need is trained once.
     """
-    from shoal.runs import cells
+    from shoal.study import cells
     from shoal_paper import families, reproduced
     from shoal_paper import tables as inside
 

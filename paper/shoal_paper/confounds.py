@@ -7,8 +7,8 @@ heads, so that every difference stands under all four (modular nets, protocol `f
 
 from pathlib import Path
 
-from shoal.runs.cells import Row
 from shoal.settings.groups import FAIR
+from shoal.study.cells import Row
 from shoal_paper.control import beside
 from shoal_paper.table1 import MLP, Cell, settings
 

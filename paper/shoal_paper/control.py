@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shoal.runs.cells import Row, finished, place_of, scores, summary_of
+from shoal.study.cells import Row, finished, place_of, scores, summary_of
 from shoal.study.compare import difference
 from shoal_paper.table1 import Cell
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from shoal.runs.cells import Row
+from shoal.study.cells import Row
 from shoal.study.paired import SURE, Scores, chance, paired
 from shoal_paper import budget, claims, confounds, draws, given, grid, results
 from shoal_paper.claims import Key

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from shoal.runs.cells import Row, measured, place_of, summary_of
-from shoal.study import metrics
+from shoal.runs import metrics
+from shoal.study.cells import Row, measured, place_of, summary_of
 from shoal_paper.table1 import Cell
 
 

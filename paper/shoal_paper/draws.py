@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from statistics import StatisticsError, correlation, fmean
 
-from shoal.runs.cells import Row
+from shoal.study.cells import Row
 from shoal_paper import agreement
 from shoal_paper.claims import METRICS, Key
 from shoal_paper.overview import CLOSE, far, off

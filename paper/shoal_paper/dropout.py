@@ -6,8 +6,8 @@ rows. Here it is on for everyone, or off for everyone (protocol `fair`).
 
 from pathlib import Path
 
-from shoal.runs.cells import Row
 from shoal.settings.groups import FAIR
+from shoal.study.cells import Row
 from shoal_paper.control import beside
 from shoal_paper.table1 import Cell, settings
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from shoal.data.draws import DRAWS
 from shoal.errors import SettingsError, UserError
-from shoal.runs.cells import Row, read_csv, write_csv
+from shoal.study.cells import Row, read_csv, write_csv
 from shoal_paper import (
     adaptation,
     benchmarks,

@@ -10,7 +10,7 @@ import altair as alt
 from shoal.errors import UserError
 from shoal.report.export import export
 from shoal.report.style import DASHES, FLAT, SHAPES, Style, finish, upright
-from shoal.runs.cells import Row, read_csv
+from shoal.study.cells import Row, read_csv
 from shoal_paper import budget, links, topology
 from shoal_paper import grid as learners
 from shoal_paper.table1 import DATASETS, METHODS, MODELS, alike

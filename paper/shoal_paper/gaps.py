@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shoal.runs.cells import Row
+from shoal.study.cells import Row
 from shoal_paper import table1
 from shoal_paper.budget import grouped
 

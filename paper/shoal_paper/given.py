@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from shoal.runs.cells import Row
 from shoal.settings.groups import Settings
+from shoal.study.cells import Row
 from shoal_paper.table1 import MLP, MODELS, settings
 
 PIXELS = 28 * 28

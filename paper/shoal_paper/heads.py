@@ -6,8 +6,8 @@ agents that share images or modules, begin the heads of later tasks at random or
 
 from pathlib import Path
 
-from shoal.runs.cells import Row
 from shoal.settings.groups import FAIR
+from shoal.study.cells import Row
 from shoal_paper.control import beside_both
 from shoal_paper.table1 import Cell, settings
 

@@ -11,9 +11,9 @@ from statistics import fmean
 
 import numpy as np
 
-from shoal.runs.cells import Row
 from shoal.runs.execute import prepare
 from shoal.settings.groups import FAIR, Settings
+from shoal.study.cells import Row
 from shoal_paper.control import beside
 from shoal_paper.table1 import FORMER, Cell, redrawn, settings
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from shoal.runs.cells import Row
 from shoal.settings.reading import read
+from shoal.study.cells import Row
 from shoal.study.compare import Entry, compared
 from shoal_paper.table1 import Cell
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shoal.errors import UserError
 from shoal.files import save
-from shoal.runs.cells import Row, read_csv
+from shoal.study.cells import Row, read_csv
 from shoal.study.paired import Gain, Scores
 from shoal_paper import budget, claims, corrections, draws, gaps, given, overview, reduced, topology
 from shoal_paper.best import by_cell, fullest, printed

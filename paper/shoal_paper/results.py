@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
-from shoal.runs.cells import Row
+from shoal.study.cells import Row
 from shoal.study.paired import Gain, chance, holm
 from shoal.study.power import POWER
 from shoal_paper import agreement, budget, claims, draws, overview, topology

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shoal.runs.cells import Row, finished, place_of, scores, summary_of
 from shoal.settings.groups import Settings
 from shoal.settings.reading import resolve
+from shoal.study.cells import Row, finished, place_of, scores, summary_of
 from shoal.study.paired import paired
 
 # Final accuracy and AUC of Table 1, with more digits where the authors' notebooks have them.

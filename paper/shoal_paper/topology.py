@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from shoal.runs.cells import Row
+from shoal.study.cells import Row
 from shoal_paper.budget import federated, grouped, whole
 from shoal_paper.table1 import DATASETS, SMALL, Cell, bases, settings
 

@@ -130,7 +130,7 @@ def run(
     folder = out or Path("runs") / f"{stem_of(file)}-{settings.model}-{settings.identity()}"
     if (folder / "summary.json").exists():
         from shoal.python.fleets import held
-        from shoal.runs.cells import shown_summary
+        from shoal.study.cells import shown_summary
 
         held(folder, settings)  # another run in this folder is an error
         report(shown_summary(folder), json)
@@ -177,9 +177,9 @@ def resume(
 ) -> None:
     """Continue a run that was stopped; the result is the same, bit for bit, as without the stop."""
     from shoal.cli.trackers import needs
-    from shoal.runs.cells import shown_summary
     from shoal.runs.record import reopen
     from shoal.settings.reading import is_there
+    from shoal.study.cells import shown_summary
     from shoal.study.compare import finished
 
     give(trust)
@@ -372,7 +372,7 @@ NAMED = {
     "scores": ("shoal.sharing.scores:SCORES", "for sharing.modmod.metric"),
     "rules": ("shoal.sharing.combine:RULES", "for `combine` of fedavg, fedprox, fedcurv and fedfish"),
     "lies": ("shoal.mail.lies:LIES", "for `faulty`; strength multiplies the weights or the noise"),
-    "metrics": ("shoal.study.metrics:METRICS", "in every summary"),
+    "metrics": ("shoal.runs.metrics:METRICS", "in every summary"),
     "draws": ("shoal.data.draws:DRAWS", "for tasks.draw"),
     "protocols": ("shoal.settings.protocols:PROTOCOLS", "for protocol; `shoal list settings` has what they set"),
 }

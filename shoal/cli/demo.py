@@ -20,13 +20,13 @@ from shoal.errors import SettingsError, Stopped, UserError
 from shoal.fleet.size import affordable
 from shoal.report import compare, needs
 from shoal.report.compare import Entry
-from shoal.report.read import gather
-from shoal.runs.cells import measured
+from shoal.runs import metrics
 from shoal.runs.execute import carry_out, done, interrupts, prepare, units
+from shoal.runs.read import gather
 from shoal.runs.record import Record, content, create, reopen
 from shoal.settings.groups import Settings
 from shoal.settings.reading import EXPERIMENTS, read
-from shoal.study import metrics
+from shoal.study.cells import measured
 from shoal.study.paired import Gain
 from shoal.units import carried, shown
 

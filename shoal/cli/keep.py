@@ -60,7 +60,7 @@ def go_on(folder: Path, rows: str, words: Sequence[str], out: Path | None) -> di
     from shoal.cli.progress import bar
     from shoal.errors import UserError
     from shoal.python.results import Result
-    from shoal.runs.cells import shown_summary
+    from shoal.study.cells import shown_summary
 
     if words:
         raise UserError(f"a run that goes on keeps its settings, so `{words[0]}` means nothing; leave it out")
@@ -83,9 +83,9 @@ def predict(
     each is."""
     import polars as pl
 
-    from shoal.agents.taken import Agent
     from shoal.data.sources.table import frame_of
     from shoal.files import save
+    from shoal.keep.agent import Agent
 
     agent = Agent.load(file, trust=trust)
     given = frame_of(rows)

@@ -11,15 +11,15 @@ from shoal.cli.terminal import err, say
 
 if TYPE_CHECKING:
     from shoal.fleet.run import Moment
-    from shoal.runs.cells import Cell
     from shoal.settings.groups import Settings
+    from shoal.study.cells import Cell
 
 
 @contextmanager
 def bars(cells: Sequence["Cell"]) -> Iterator[Any]:
     """Progress over cells: a bar for all of them on a terminal; a line per task elsewhere."""
-    from shoal.runs.cells import effort
     from shoal.runs.execute import done
+    from shoal.study.cells import effort
 
     begun, far = 0, [0] * len(cells)  # how far each is
     # On a narrow terminal the words give way, not the time.
@@ -112,8 +112,8 @@ def downloads() -> Iterator[Callable[[str, int, int], None]]:
 
 def announcer() -> "Callable[[Moment], None]":
     """What says, once, that an agent has diverged and that the others go on."""
+    from shoal.agents.ends import JOINT, ended
     from shoal.data.sites import names
-    from shoal.study.health import JOINT, ended
 
     told: set[Any] = set()
 

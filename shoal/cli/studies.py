@@ -56,8 +56,8 @@ def compare(
     Fleets of the same kinds of agents are compared kind by kind too. OUT/compare.csv has the table. Stop with
     Ctrl-C; run the same command again to continue.
     """
-    from shoal.runs.cells import write_csv
     from shoal.study import compare as runs_
+    from shoal.study.cells import write_csv
 
     give(trust)
     found = runs_.entries(runs, [f"seeds={seeds}"] if seeds is not None else [])
@@ -105,8 +105,8 @@ def sweep(
     Stop with Ctrl-C; run the same command again to continue. With more values of the same keys, what is finished is
     found again.
     """
-    from shoal.runs.cells import write_csv
     from shoal.study import sweep as grids
+    from shoal.study.cells import write_csv
 
     give(trust)
     cells = grids.grid(file, words, [f"seeds={seeds}"] if seeds is not None else [])

@@ -14,9 +14,9 @@ from shoal.files import replaceable
 if TYPE_CHECKING:
     from shoal.agents.world import World
     from shoal.fleet.run import Moment
-    from shoal.runs.cells import Cell
     from shoal.runs.record import Record
     from shoal.settings.groups import Machine
+    from shoal.study.cells import Cell
 
 
 C = TypeVar("C", bound="Cell")
@@ -45,7 +45,8 @@ def train(fleet: Sequence["World"], record: "Record", trackers: Sequence[str] = 
 
 def save_page(folders: Iterable[Path], out: Path, figures: Path | None = None) -> None:
     """Write runs as one page, and its charts as figures."""
-    from shoal.report import answer, compare, page, read
+    from shoal.report import answer, compare, page
+    from shoal.runs import read
 
     replaceable(out, page.PAGE)
     places = list(folders)
@@ -82,9 +83,9 @@ def work(
     from shoal import data as datasets
     from shoal.backbones import through
     from shoal.fleet.size import affordable
-    from shoal.runs.cells import finish, finished, missing
     from shoal.runs.execute import prepare
     from shoal.sharing.plan import limited
+    from shoal.study.cells import finish, finished, missing
 
     left = missing(cells, folder)
     load = cache(datasets.load)
@@ -101,7 +102,7 @@ def work(
         say(f"{len(cells) - len(left)} of {len(cells)} runs need no training: finished, or the same as another")
     with bars(left) as begin:
         if staff and left:
-            from shoal.runs.beside import trained
+            from shoal.study.beside import trained
 
             machine = staff(left[0].settings.machine)
             ended = trained(left, folder, data, machine, begin, say, yes)

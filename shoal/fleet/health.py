@@ -4,7 +4,7 @@ A lane has ended when its weights, Adam's moments or its training loss are no fi
 when and why. From there on it is silent: it sends nothing, takes nothing, is measured no more, and its weights and
 moments are zero, so that what is no number is never saved. Its row stays where it is and goes through the same kernels,
 because a stack of another shape could give other lanes other bits; what that comes to is forgotten after every epoch.
-All other lanes go on as if it had fallen silent. What means over agents make of it is said in `shoal.study.health`.
+All other lanes go on as if it had fallen silent. What means over agents make of it is said in `shoal.agents.ends`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +13,7 @@ from math import isfinite
 import torch
 from torch import Tensor
 
+from shoal.agents.ends import CAUSES, End, ended
 from shoal.agents.engine import crew
 from shoal.agents.evaluate import nets
 from shoal.agents.stack import MEAN, PARAMS, RECORD, STEPS, VAR, Stack
@@ -20,7 +21,6 @@ from shoal.agents.world import World
 from shoal.errors import UserError
 from shoal.learners.loss import errors
 from shoal.settings.groups import Settings
-from shoal.study.health import CAUSES, End, ended
 
 ENDED = "receiver has ended"  # the verdict on mail for a lane that has
 WORDS = ("", *CAUSES)  # the causes by their number in the record

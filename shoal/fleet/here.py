@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from shoal.agents import events
+from shoal.agents.ends import End
 from shoal.agents.stack import PARAMS, RECORD, Stack, grid, start
 from shoal.agents.state import guarded
 from shoal.agents.world import World, joint_lanes, world
@@ -22,7 +23,6 @@ from shoal.mail.bundle import Bundle
 from shoal.mail.ledger import Settled
 from shoal.mail.mail import ACCEPTED, NO_TASK, UNDER_WAY, Mail
 from shoal.mail.post import Post
-from shoal.study.health import End
 
 Posted = tuple[Any, str]  # a mail, here or elsewhere, and its verdict so far
 Pieces = list[tuple[World, Stack]]

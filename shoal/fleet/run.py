@@ -8,6 +8,7 @@ from math import inf
 
 import torch
 
+from shoal.agents.ends import End
 from shoal.agents.events import AFTER, BEFORE, SHORT, phased
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
@@ -17,7 +18,6 @@ from shoal.fleet.health import gone_all
 from shoal.fleet.here import Standing
 from shoal.fleet.members import Crew, LostError, mustered
 from shoal.mail.post import Observe
-from shoal.study.health import End
 
 
 @dataclass

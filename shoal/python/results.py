@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from shoal.errors import UserError
-from shoal.report.read import Unusable, material_of, settings_of, sites_of, table_of
-from shoal.runs.cells import scores, summary_of
+from shoal.runs.read import Unusable, material_of, settings_of, sites_of, table_of
 from shoal.runs.record import reopen
 from shoal.runs.tables import unposted
 from shoal.settings.groups import Settings
+from shoal.study.cells import scores, summary_of
 from shoal.study.compare import alike
 from shoal.study.paired import Gain, paired
 from shoal.units import shown
@@ -26,8 +26,8 @@ from shoal.units import shown
 if TYPE_CHECKING:
     import altair as alt
 
-    from shoal.agents.taken import Agent
     from shoal.fleet.run import Moment
+    from shoal.keep.agent import Agent
 
 FIRST = ("sharing", "dataset", "model", "agents", "seeds", "tasks", "final_accuracy", "final_accuracy_se_seeds",
          "auc_normalised", "auc_normalised_se_seeds", "auc", "auc_se_seeds", "bytes_per_link_task")  # fmt: skip
@@ -140,7 +140,7 @@ class Result:
     @cached_property
     def _agents(self) -> "list[Agent]":
         """All agents, of which copies are taken out."""
-        from shoal.agents.taken import agents_of
+        from shoal.keep.agent import agents_of
 
         return agents_of(self.folder, self.settings)
 
@@ -155,7 +155,7 @@ class Result:
         >>> len(fleet.run().agent(1, seed=0).tasks)
         2
         """
-        from shoal.agents.taken import chosen
+        from shoal.keep.agent import chosen
 
         found = replace(chosen(self._agents, name, seed))
         if found.ended:
@@ -180,7 +180,7 @@ class Result:
         >>> len(after.agent("north").tasks)
         2
         """
-        from shoal.agents.going import brought, go_on
+        from shoal.keep.going import brought, go_on
         from shoal.python.progress import shown
 
         folder = Path(tempfile.mkdtemp(prefix="shoal-")) if out is None else Path(out).expanduser()
@@ -216,8 +216,9 @@ class Result:
         needs()
         import altair as alt
 
-        from shoal.report import charts, compare, page, read
+        from shoal.report import charts, compare, page
         from shoal.report.style import Style
+        from shoal.runs import read
 
         runs, _ = read.gather([self.folder, *(result_of(one).folder for one in others)])
         groups = compare.groups(runs)
@@ -240,7 +241,8 @@ class Result:
         from shoal.report import needs
 
         needs()
-        from shoal.report import compare, page, read
+        from shoal.report import compare, page
+        from shoal.runs import read
 
         home = Path() if self._temporary else self.folder
         file = home / "report.html" if out is None else Path(out).expanduser()
@@ -293,8 +295,8 @@ def compare(result: Result | str | Path, *others: Result | str | Path) -> pl.Dat
     >>> table["runs"][0], table["seeds"][0]
     ('fedavg - vanilla', 2)
     """
-    from shoal.report import read
     from shoal.report.compare import labels
+    from shoal.runs import read
 
     if not others:
         raise UserError(

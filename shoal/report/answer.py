@@ -15,9 +15,9 @@ import vl_convert
 from shoal.report.advice import STYLE, chart
 from shoal.report.export import VERSION
 from shoal.report.parts import coded, number
-from shoal.report.read import Run
 from shoal.report.style import finish
 from shoal.runs import files
+from shoal.runs.read import Run
 from shoal.study.paired import chance
 from shoal.units import shown
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from shoal.report.read import ALONE, Run, area, final
+from shoal.runs import metrics
+from shoal.runs.read import ALONE, Run, area, final
 from shoal.settings.part import flatten
 from shoal.settings.policies import CONTENTS
-from shoal.study import metrics
 from shoal.study.paired import Gain, Scores, paired
 
 Row = dict[str, Any]

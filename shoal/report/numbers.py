@@ -9,8 +9,8 @@ import numpy.typing as npt
 import polars as pl
 
 from shoal.report.compare import Group, Row
-from shoal.report.read import ORIGIN, Array, Run
-from shoal.study import metrics
+from shoal.runs import metrics
+from shoal.runs.read import ORIGIN, Array, Run
 from shoal.units import carried
 
 ALL = "all"  # agents, tasks or seeds

@@ -18,8 +18,8 @@ from shoal.report.compare import Group, Row
 from shoal.report.export import VERSION, export
 from shoal.report.figure import Figure
 from shoal.report.parts import left_out, section
-from shoal.report.read import ALONE, Note
 from shoal.report.style import DARK, FLAT, LIGHT, Style
+from shoal.runs.read import ALONE, Note
 from shoal.units import plural
 
 # Text has a contrast of 7 : 1 or more to the page, soft text and links of 4.5 : 1.

@@ -10,10 +10,10 @@ from shoal.report import compare, numbers
 from shoal.report.charts import PAID
 from shoal.report.compare import Entry, Group, Score
 from shoal.report.figure import Figure, Switch
-from shoal.report.read import ALONE, Note
 from shoal.report.style import Mark, Style
+from shoal.runs import metrics
+from shoal.runs.read import ALONE, Note
 from shoal.settings.part import flatten
-from shoal.study import metrics
 from shoal.study.paired import Gain
 from shoal.units import carried, plural
 

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from shoal.report.compare import Entry, Group, Row
 from shoal.report.figure import Figure, Switch, runs_switch
 from shoal.report.numbers import short
-from shoal.report.read import Array, Run
 from shoal.report.style import Style, finish, look, rows, size, upright
+from shoal.runs import metrics
+from shoal.runs.read import Array, Run
 from shoal.settings.conditions import Interval, Presence
-from shoal.study import metrics
 
 SPENT = {"seconds": "seconds", "joules": "joules of an agent", "bytes": "bytes that an agent has sent"}
 POINTS = 80  # of a line

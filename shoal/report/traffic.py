@@ -14,7 +14,7 @@ from shoal.network.graphs import DRAWN, is_file
 from shoal.network.picture import Point, arrange
 from shoal.report.compare import UNSENT, Group, Row
 from shoal.report.numbers import ALL, short
-from shoal.report.read import Run
+from shoal.runs.read import Run
 from shoal.settings.groups import Network
 from shoal.units import shown
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.errors import UserError
-from shoal.report import compare, page, read
-from shoal.report.read import Run
+from shoal.report import compare, page
+from shoal.runs import read
+from shoal.runs.read import Run
 from shoal.units import plural
 
 EVERY = 10  # seconds between two looks; records grow when a task ends

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from shoal.agents import ends as health
 from shoal.agents.evaluate import Foreign, accuracy
 from shoal.agents.stack import RECORD, Stack, grid
 from shoal.agents.world import World
@@ -16,10 +17,10 @@ from shoal.learners import candidates as grown
 from shoal.mail import privacy
 from shoal.mail.ledger import COLUMNS, WORDS, Ledger
 from shoal.mail.mail import ACCEPTED, UNSENT
+from shoal.runs import metrics
 from shoal.runs.conditions import weathered
 from shoal.runs.counts import COUNTS, counted
 from shoal.settings.groups import Settings
-from shoal.study import health, metrics
 
 
 def accuracies(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:

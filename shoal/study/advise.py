@@ -21,13 +21,13 @@ from shoal.errors import SettingsError, UserError
 from shoal.files import save
 from shoal.mail.mail import UNSENT
 from shoal.report import needs
-from shoal.report.read import table_of
-from shoal.runs.cells import Row, effort, finish, missing, scores, validations, write_csv
+from shoal.runs.read import table_of
 from shoal.runs.record import reopen
 from shoal.settings.groups import Settings
 from shoal.settings.reading import not_taken, said
 from shoal.study.answer import level, sentence
 from shoal.study.candidates import Candidate, Field, Said, bank_of, field_of, with_seeds
+from shoal.study.cells import Row, effort, finish, missing, scores, validations, write_csv
 from shoal.study.fit import changed, fitted
 from shoal.study.paired import Gain, Scores
 from shoal.study.race import CHOICE, EFFECT, FIRST, NONE, SCORE, Measure, Race, answered
@@ -74,7 +74,7 @@ class Advice:
     pick: str | None  # what to share; None: nothing
     rows: tuple[Row, ...]
     budget: int | None  # bytes per link and task
-    spent: int  # epochs of lanes that it took, counted as `shoal.runs.cells.effort` does
+    spent: int  # epochs of lanes that it took, counted as `shoal.study.cells.effort` does
     whole: int  # that all candidates would have taken with all seeds
     changes: tuple[str, ...] = ()  # of the settings, without which agents alone are not fitted
     sites: tuple[

@@ -15,12 +15,12 @@ from shoal.errors import SettingsError
 from shoal.fleet.size import affordable
 from shoal.settings.completing import listing, mode_of
 from shoal.settings.groups import Settings
+from shoal.settings.problem import problem
 from shoal.sharing.contract import Sharing
 from shoal.sharing.federated import Federated
 from shoal.sharing.modes import MODES
 from shoal.sharing.plan import plan
 from shoal.study.doses import MOST, Table, filling
-from shoal.study.paired import problem
 from shoal.study.race import NONE
 
 Said = str | Mapping[str, Any] | Sharing  # a mode: its name, a table of its settings, or made in Python

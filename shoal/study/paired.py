@@ -2,19 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from shoal.settings.groups import Tasks
-from shoal.study import metrics
+from shoal.runs import metrics
 
 Scores = dict[int, dict[str, float]]  # by seed, the mean over its agents
-# What two runs must have in common for a seed to mean the same problem in both.
-PROBLEM = ("dataset", "agents", *(f"tasks.{name}" for name in Tasks.model_fields), "learner.epochs")
 SURE = 0.05  # p-value below which a difference counts as shown
 
 
@@ -52,20 +49,6 @@ class Gain(NamedTuple):
     def sign(self) -> int:
         """1 or -1 if it is shown to be above or below zero, else 0."""
         return 0 if self.p is None or not self.p < SURE else 1 if self.mean > 0 else -1
-
-
-def problem(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the agents of a run have to learn, and for how long; None where settings do not say. Of tasks, an earlier
-    version had what is the default now."""
-    tasks = {name: field.default for name, field in Tasks.model_fields.items()}
-    settings = {**settings, "tasks": {**tasks, **settings["tasks"]}}
-    found: dict[str, Any] = {}
-    for name in PROBLEM:
-        value: Any = settings
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        found[name] = value
-    return found
 
 
 def paired(here: Scores, there: Scores, name: str) -> Gain | None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import get_args
 
 from shoal.errors import SettingsError
-from shoal.runs.cells import Row, place_of, summary_of
+from shoal.runs import metrics
 from shoal.settings.completing import listing, name_of
 from shoal.settings.groups import Settings
+from shoal.settings.problem import problem
 from shoal.settings.reading import read
 from shoal.sharing.modes import MODES
-from shoal.study import metrics
-from shoal.study.paired import problem
+from shoal.study.cells import Row, place_of, summary_of
 
 SHOWN = (
     "seeds", "final_accuracy", "final_accuracy_se", "final_accuracy_se_seeds", "auc", "auc_se", "auc_se_seeds",

@@ -194,7 +194,7 @@ def test_a_file_has_rows_of_data_only_if_memory_is_asked_for(tmp_path: Path) -> 
 
 def changed(file: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """The same file with other metadata, and a digest that fits it."""
-    from shoal.agents.files import KEY, digest
+    from shoal.keep.files import KEY, digest
 
     with safe_open(file, "pt") as held:
         said = json.loads(held.metadata()[KEY])

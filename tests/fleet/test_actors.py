@@ -30,13 +30,13 @@ from shoal.fleet import cluster, watchdog
 from shoal.fleet.letters import Letter
 from shoal.fleet.members import LostError
 from shoal.fleet.run import Moment, train
-from shoal.runs import beside
-from shoal.runs.cells import finish, place_of
 from shoal.runs.execute import prepare
 from shoal.runs.record import Record, reopen
 from shoal.settings.groups import Machine, Settings
 from shoal.settings.reading import resolve
 from shoal.sharing.modes import MODES
+from shoal.study import beside
+from shoal.study.cells import finish, place_of
 from tests.command import DIGITS, ROOT, TINY, command
 from tests.fleet.test_members import FLAT, RAW, alive, same, settings_of, shared_by
 from tests.fleets import last_saved

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import torch
 
+from shoal.agents.ends import End
 from shoal.agents.stack import RECORD, Stack, start
 from shoal.agents.world import World, worlds
 from shoal.data import load
@@ -20,12 +21,11 @@ from shoal.fleet.health import WEIGHTS, conclude, examine, losses, norms, silenc
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.run import Moment, simulate, train
 from shoal.models.table import MODELS
-from shoal.report.read import gather
-from shoal.runs.cells import scores
+from shoal.runs.read import gather
 from shoal.runs.record import reopen
 from shoal.runs.tables import training
 from shoal.settings.reading import resolve
-from shoal.study.health import End
+from shoal.study.cells import scores
 from tests.command import DIGITS, TINY, call, refused
 from tests.fleets import fleet, same, tables_of
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from shoal.models.table import MODELS
-from shoal.runs.cells import Cell, finish, scores
 from shoal.settings.reading import read
 from shoal.study.advise import Block
+from shoal.study.cells import Cell, finish, scores
 
 SHORT = ("agents=2", "tasks.count=5", "tasks.classes=3", "tasks.initial=1", "learner.epochs=20")
 LEARNED = 60  # % on test rows, where chance has 33

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.report import answer, compare, page, read
+from shoal.report import answer, compare, page
+from shoal.runs import read
 from tests.command import call
 
 X = np.random.default_rng(0).normal(size=(360, 4))

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from shoal.report import compare, page, read
+from shoal.report import compare, page
+from shoal.runs import read
 from tests.browser import MISSING, drawn, many, start, wait
 from tests.report.test_report import spoil
 

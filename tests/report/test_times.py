@@ -7,8 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shoal.report import charts, compare, page, read, times
+from shoal.report import charts, compare, page, times
 from shoal.report.style import Style
+from shoal.runs import read
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create
 from shoal.settings.reading import read as read_settings

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from shoal.runs.cells import Row, read_csv
+from shoal.study.cells import Row, read_csv
 from tests.command import ROOT
 
 RESULTS = ROOT / "docs" / "results"

@@ -13,10 +13,10 @@ import pytest
 from shoal import prepare
 from shoal.agents.stack import start
 from shoal.errors import UserError
-from shoal.runs.cells import finished, open_cell, place_of, read_csv, scores
 from shoal.settings.groups import Settings
 from shoal.settings.reading import read, resolve
 from shoal.study import paired
+from shoal.study.cells import finished, open_cell, place_of, read_csv, scores
 from shoal_paper import (
     benchmarks,
     best,

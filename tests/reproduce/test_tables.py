@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from shoal.errors import UserError
-from shoal.runs.cells import read_csv, write_csv
 from shoal.settings.groups import Settings
 from shoal.settings.reading import read, resolve
+from shoal.study.cells import read_csv, write_csv
 from shoal_paper import adaptation, confounds, draws, dropout, grid, heads, leak, mixed, reduced, tables, weights
 from shoal_paper.table1 import redrawn
 from tests.command import ROOT, call

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import SettingsError
-from shoal.runs.cells import Row, read_csv
+from shoal.study.cells import Row, read_csv
 from shoal.study.paired import paired
 from shoal.study.sweep import grid
 from shoal_paper import agreement, benchmarks, best, claims, corrections, draws, families, given, results, tables

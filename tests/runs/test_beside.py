@@ -14,11 +14,11 @@ import pytest
 
 from shoal.errors import Stopped, UserError
 from shoal.fleet.run import Moment, Watch
-from shoal.runs import beside
-from shoal.runs.cells import finish, finished, place_of
 from shoal.settings.groups import Machine, Settings
 from shoal.settings.reading import read
 from shoal.settings.staff import staff
+from shoal.study import beside
+from shoal.study.cells import finish, finished, place_of
 from tests.command import DIGITS, TINY, call, launch, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")

@@ -14,16 +14,16 @@ import pytest
 import torch
 
 from shoal.agents.stack import Stack, start
-from shoal.report import read as reading
-from shoal.report.read import Unusable, gather, table_of
 from shoal.runs import about as made_by
 from shoal.runs import checkpoints, files
+from shoal.runs import read as reading
 from shoal.runs import record as records
-from shoal.runs.cells import measured
 from shoal.runs.execute import carry_out, prepare
+from shoal.runs.read import Unusable, gather, table_of
 from shoal.runs.record import Record, RecordError, create, reopen
 from shoal.settings.reading import read
 from shoal.settings.writing import toml
+from shoal.study.cells import measured
 from tests.command import DIGITS, TINY, call, refused
 
 CPU = torch.device("cpu")

@@ -10,11 +10,11 @@ from shoal.contracts.fleets import difference
 from shoal.errors import SettingsError, Stopped
 from shoal.fleet.run import Moment
 from shoal.report.traffic import posted
-from shoal.runs.cells import measured
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record, create
 from shoal.settings.groups import Settings
 from shoal.settings.reading import resolve
+from shoal.study.cells import measured
 from tests.fleet.test_members import RAW
 from tests.fleets import last_saved
 

@@ -21,12 +21,12 @@ from shoal.learners.modular import Growth
 from shoal.learners.replay import Replay
 from shoal.learners.table import LEARNERS, usual
 from shoal.models.table import MODELS
-from shoal.runs.cells import place_of
 from shoal.runs.record import create, reopen
 from shoal.settings.former import GROWTH, upgraded
 from shoal.settings.groups import Settings
 from shoal.settings.reading import override, read, resolve
 from shoal.settings.writing import toml
+from shoal.study.cells import place_of
 from shoal_paper import table1
 from tests.command import DIGITS, ROOT, call, refused
 

@@ -100,7 +100,7 @@ def test_check_has_names_and_rows(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_diverges_is_called_by_its_site() -> None:
-    from shoal.study.health import End, ended
+    from shoal.agents.ends import End, ended
 
     ends = [End(0, agent, 1, 3, "loss") for agent in (0, 2)]
     assert ended(ends, ["east", "north", "south"])[0].startswith("east and south of seed 0 diverged in task 1")

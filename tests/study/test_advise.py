@@ -11,13 +11,13 @@ import shoal
 from shoal import data
 from shoal.agents.world import worlds
 from shoal.errors import SettingsError, Stopped
-from shoal.runs.cells import effort, finish, read_csv, scores
 from shoal.settings.reading import read
 from shoal.sharing.simp import Simp
 from shoal.study import advise, sweep
 from shoal.study.advise import Block, spans
 from shoal.study.answer import sentence, undecided
 from shoal.study.candidates import Candidate, Field, field_of, usual, with_seeds
+from shoal.study.cells import effort, finish, read_csv, scores
 from shoal.study.fit import Fit, yardsticks
 from shoal.study.paired import Gain, Scores, holm
 from shoal.study.power import needed, power
@@ -276,7 +276,7 @@ def test_advice_is_a_sweep_with_less_training_and_goes_on_where_it_was_stopped(
         finish(cell, *rest)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr("shoal.runs.cells.finish", stop)
+        patch.setattr("shoal.study.cells.finish", stop)
         assert call(*words).code == 130
     assert not Path("out/advise.txt").exists()
     done = call(*words, "--json")

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from shoal.study import metrics
+from shoal.runs import metrics
 
 Array = npt.NDArray[np.float64]
 NAN = float("nan")

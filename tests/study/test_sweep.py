@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.runs.cells import read_csv
-from shoal.study import metrics, sweep
+from shoal.runs import metrics
+from shoal.study import sweep
+from shoal.study.cells import read_csv
 from tests.command import DIGITS, TINY, call, fork, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")

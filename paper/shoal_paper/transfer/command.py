@@ -61,8 +61,8 @@ def transfer(
     **--parts**: every task is learned again with each part of what would be received, and each choice of parts; the
     rest is fresh. The table (NAME-parts.csv) has the gain of each over a fresh start, and what it weighs.
     """
-    from shoal.runs.cells import write_csv
     from shoal.runs.record import reopen
+    from shoal.study.cells import write_csv
     from shoal_paper.transfer.measure import (
         Found,
         NoModulesError,
@@ -127,8 +127,8 @@ def transfer_parts(
     json: bool,
 ) -> None:
     """Which part of what is received helps, over some seeds of a run."""
-    from shoal.runs.cells import write_csv
     from shoal.runs.record import reopen
+    from shoal.study.cells import write_csv
     from shoal_paper.transfer.measure import seed_of
     from shoal_paper.transfer.parts import measure, table
 

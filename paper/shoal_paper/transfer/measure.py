@@ -33,11 +33,11 @@ from shoal.models.table import modular_form
 from shoal.rng import key
 from shoal.runs.about import FORMAT
 from shoal.runs.execute import prepare
+from shoal.runs.metrics import error
 from shoal.runs.record import RecordError, content, reopen
 from shoal.settings.groups import Settings
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.scores import SCORES
-from shoal.study.metrics import error
 
 ROWS = 64  # lanes that learn at once
 

@@ -26,7 +26,7 @@ from shoal.fleet.run import one_thread
 from shoal.learners.candidates import Offer, adopt, modular, plant, rehearse, settle
 from shoal.mail.mail import wire
 from shoal.models.modular import STRUCTURE
-from shoal.study.metrics import error, mean
+from shoal.runs.metrics import error, mean
 from shoal_paper.transfer.measure import ROWS, NoModulesError, Route, before, offered, opened, some_routes
 
 PARTS = ("module", "structure", "head")

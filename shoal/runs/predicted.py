@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.study.metrics import Array, Measure, Metric, Predictions, Run, mean
+from shoal.runs.metrics import Array, Measure, Metric, Predictions, Run, mean
 
 BINS = 15  # of confidence
 Scored = Callable[[npt.NDArray[Any], npt.NDArray[Any]], float]
@@ -18,7 +18,7 @@ def of_predictions(score: Scored, numbers: bool | None = None) -> Metric:
     said, where classes are predicted instead of numbers, or the other way round.
 
     >>> import numpy as np
-    >>> from shoal.study.metrics import METRICS
+    >>> from shoal.runs.metrics import METRICS
     >>> METRICS.add("worst_miss", of_predictions(lambda labels, said: np.abs(labels - said).max(), numbers=True))
     >>> METRICS.remove("worst_miss")
     """

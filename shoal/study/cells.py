@@ -15,13 +15,13 @@ from shoal.errors import Stopped, UserError
 from shoal.files import columns, save
 from shoal.fleet.run import Watch
 from shoal.mail.mail import UNSENT
-from shoal.report.read import Unusable, dense, learned, settings_of, table_of, without_ended
+from shoal.runs import metrics
 from shoal.runs.about import sessions_of
 from shoal.runs.execute import carry_out, prepare, units
 from shoal.runs.material import unchanged
+from shoal.runs.read import Unusable, dense, learned, settings_of, table_of, without_ended
 from shoal.runs.record import Record, content, create, reopen
 from shoal.settings.groups import Machine, Settings
-from shoal.study import metrics
 from shoal.study.paired import Scores
 
 Row = dict[str, Any]

@@ -323,11 +323,11 @@ BUILT_IN: dict[str, Metric | str] = {
         "shoal",
         lambda run: None if run.others is None else 100 * unseen(run.others),
     ),
-    "f1": "shoal.study.predicted:F1",
-    "recall": "shoal.study.predicted:RECALL",
-    "calibration_error": "shoal.study.predicted:CALIBRATION",
-    "mean_absolute_error": "shoal.study.predicted:ABSOLUTE",
-    "confusion_matrix": "shoal.study.predicted:CONFUSION",
+    "f1": "shoal.runs.predicted:F1",
+    "recall": "shoal.runs.predicted:RECALL",
+    "calibration_error": "shoal.runs.predicted:CALIBRATION",
+    "mean_absolute_error": "shoal.runs.predicted:ABSOLUTE",
+    "confusion_matrix": "shoal.runs.predicted:CONFUSION",
 }
 METRICS: Table[Metric] = Table("metric", BUILT_IN, "shoal.metrics", callable)
 

@@ -17,9 +17,9 @@ from shoal.data import load
 from shoal.errors import Stopped
 from shoal.fleet.run import Moment, Watch, one_thread
 from shoal.runs import common_starts
-from shoal.runs.cells import Cell, finish
 from shoal.runs.execute import interrupts
 from shoal.settings.groups import Machine, Settings
+from shoal.study.cells import Cell, finish
 
 C = TypeVar("C", bound=Cell)
 POLL = 0.1  # seconds; in between, Ctrl-C is heard

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shoal.agents.going import widened
 from shoal.agents.stack import CLOCK, RECORD, Stack
 from shoal.agents.world import NAMES, Split, World, device_of
 from shoal.data.bank import Bank
@@ -27,6 +26,7 @@ from shoal.fleet import health
 from shoal.fleet.here import learned
 from shoal.fleet.lessons import begin, end, learn_epoch
 from shoal.fleet.run import one_thread
+from shoal.keep.going import widened
 from shoal.learners import memory, received
 from shoal.learners.joint import Joint
 from shoal.models.heads import OPEN
@@ -36,7 +36,7 @@ from shoal.runs.kept import Met
 from shoal.settings.groups import Settings, Tasks
 
 if TYPE_CHECKING:
-    from shoal.agents.taken import Agent
+    from shoal.keep.agent import Agent
 
 ALONE = ("network", "clock", "presence", "faulty", "policy", "kinds")  # settings that mean something among others only
 

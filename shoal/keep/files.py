@@ -24,7 +24,7 @@ from shoal.runs.kept import Met, Told
 from shoal.settings.groups import Settings
 
 if TYPE_CHECKING:
-    from shoal.agents.taken import Agent
+    from shoal.keep.agent import Agent
 
 FORMAT = 1  # of a file; raised when an older shoal could not read it
 KEY = "shoal.agent"  # where the metadata of a file says what it is
@@ -69,7 +69,7 @@ def save(agent: "Agent", file: Path, memory: bool) -> Path:
 
 def load(file: Path, model: Any = None, trust: bool = False) -> "Agent":
     """The agent in a file."""
-    from shoal.agents.taken import Agent
+    from shoal.keep.agent import Agent
 
     said, tensors = opened(file)
     source = Source.read(said["source"])

@@ -19,13 +19,13 @@ import polars as pl
 from polars import selectors
 
 import shoal
+from shoal.agents import ends as health
 from shoal.data.sites import names
 from shoal.errors import UserError
-from shoal.runs import files
+from shoal.runs import files, metrics
 from shoal.runs.files import reason
 from shoal.settings.groups import FAIR
-from shoal.study import health, metrics
-from shoal.study.paired import problem
+from shoal.settings.problem import problem
 
 FORMAT = 4  # of a run directory: the newest that is known here; `shoal.runs.about.FORMAT` is what a run writes
 ALONE = "vanilla"  # the method of agents that share nothing
@@ -449,7 +449,7 @@ def training_of(folder: Path, settings: dict[str, Any], seeds: Numbers) -> pl.Da
 def without_ended(
     folder: Path, settings: dict[str, Any], accuracy: Array, seeds: Numbers, agents: Numbers
 ) -> tuple[Array, Numbers, Numbers, list[str]]:
-    """The measurements without the agents that diverged (shoal/study/health.py), and what is to be said of them."""
+    """The measurements without the agents that diverged (shoal/agents/ends.py), and what is to be said of them."""
     training = training_of(folder, settings, seeds)
     if training is None:
         return accuracy, seeds, agents, []

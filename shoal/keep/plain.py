@@ -15,7 +15,7 @@ from shoal.files import save
 from shoal.models.foreign import quiet, words
 
 if TYPE_CHECKING:
-    from shoal.agents.taken import Agent
+    from shoal.keep.agent import Agent
 
 ROWS = 7  # with which a net is tried
 CLOSE = 1e-5  # by how much what is exported may differ, relative to the largest number

@@ -72,7 +72,7 @@ class Agent:
     @cached_property
     def ended(self) -> str:
         """If it diverged in its run, when and why; then it has no weights to be used."""
-        from shoal.runs.taught import diverged
+        from shoal.keep.taught import diverged
 
         return diverged(self)
 
@@ -193,7 +193,7 @@ class Agent:
         >>> len(agent.tasks)
         2
         """
-        from shoal.runs.taught import learn
+        from shoal.keep.taught import learn
 
         made = learn(self, x, y, more)
         self.__dict__ = {one.name: getattr(made, one.name) for one in fields(made)}  # what was found before is gone
@@ -245,7 +245,7 @@ class Agent:
         >>> net(torch.zeros(5, 8, 8)).shape
         torch.Size([5, 2])
         """
-        from shoal.agents.plain import module
+        from shoal.keep.plain import module
 
         return module(self, task)
 
@@ -253,14 +253,14 @@ class Agent:
         """Write its net for a task as a file for other programs, by the end of its name: `.onnx` for ONNX runtimes
         (which is checked; needs `pip install "shoal[export]"`), `.pt2` for `torch.export.load`, `.safetensors` for
         plain tensors."""
-        from shoal.agents.plain import export
+        from shoal.keep.plain import export
 
         return export(self, Path(file), task)
 
     def save(self, file: str | Path, memory: bool = False) -> Path:
         """Write all of it to one file, which `Agent.load` reads. With `memory` also what it needs to go on learning,
         among it rows of its data."""
-        from shoal.agents.files import save
+        from shoal.keep.files import save
 
         return save(self, Path(file), memory)
 
@@ -268,7 +268,7 @@ class Agent:
     def load(cls, file: str | Path, model: Any = None, trust: bool = False) -> "Agent":
         """The agent that a file holds. Nothing in the file is run: a net of one's own is given as `model`, or, where
         the file is from somebody that one trusts (`trust`), imported by the name that it has there."""
-        from shoal.agents.files import load
+        from shoal.keep.files import load
 
         return load(Path(file), model, trust)
 
