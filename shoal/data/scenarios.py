@@ -214,7 +214,10 @@ BUILT_IN: dict[str, Scenario | str] = {
     "own": by_rows(evenly, least=1),
     "given": given,
     "time": Scene(Timed),
-    "permuted": viewed(permuted, "The same classes in every task, with the pixels or columns in another order."),
+    "permuted": viewed(
+        permuted,
+        "The same classes in every task, with pixels or columns in another order, the same for all agents and seeds.",
+    ),
     "rotated": Scene(Rotated),
 }
 SCENARIOS: Table[Scenario] = Table(

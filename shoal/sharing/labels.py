@@ -20,7 +20,7 @@ from shoal.sharing.images import classes_only
 from shoal.sharing.mode import Draft, Mode, Present, Received
 from shoal.sharing.recv import score
 
-SCENARIOS = ("drawn", "split", "parity", "overlap")  # those that leave images that nobody has to learn from
+SCENARIOS = ("drawn", "split", "parity", "overlap")  # those that leave images that an agent does not learn from
 
 
 class Labels(Mode):
@@ -60,7 +60,7 @@ class Labels(Mode):
         tasks = settings.tasks
         if tasks.scenario not in SCENARIOS or tasks.train == "all":
             raise SettingsError(
-                "mode `labels` asks about images that nobody learns from, and tasks.scenario = "
+                "mode `labels` asks about images that an agent does not learn from, and tasks.scenario = "
                 f"{tasks.scenario!r} with tasks.train = {tasks.train!r} leaves none; use one of "
                 f"{', '.join(SCENARIOS)} with a number of images, or share by another mode"
             )

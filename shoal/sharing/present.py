@@ -121,7 +121,7 @@ class Present(Agent):
 
     def unlabelled(self, task: int, count: int) -> np.ndarray:
         """At most so many images of the classes of a task, as rows of the bank, that it neither learns from nor
-        validates on. Nobody looks at their labels."""
+        validates on; others may. Their labels say of which classes they are, and nobody else looks at them."""
         bank, stream = self._world.bank, self._world.streams[self._row]
         own = np.concatenate([getattr(one, name) for one in stream for name in ("train", "validation")])
         free = np.flatnonzero(~bank.test & np.isin(bank.labels, stream[task].classes))

@@ -152,6 +152,19 @@ def test_views_permute_and_turn_the_same_rows() -> None:
     assert half[0, 0, 0] == 0
 
 
+def test_views_are_the_same_for_all_agents_and_seeds() -> None:
+    settings = chosen("permuted", count=2)
+    (world,) = worlds(settings.model_copy(update={"seeds": 2}), data.load("digits"))
+    assert {lane.seed for lane in world.lanes} == {0, 1}
+    seen: dict[int, np.ndarray] = {}
+    met = 0
+    for stream in world.streams:
+        for row, picture in zip(stream[1].train.tolist(), world.bank.take(stream[1].train), strict=True):
+            met += row in seen
+            assert np.array_equal(seen.setdefault(row, picture), picture)
+    assert met
+
+
 def three(tasks: Sequence[Sequence[int]]) -> Bank:
     """Three classes that a line can tell apart, in tasks of an agent's own."""
     rng = np.random.default_rng(0)

@@ -99,10 +99,10 @@ def test_running_statistics_do_not_depend_on_who_else_is_in_the_stack(learner: s
             assert torch.equal(tensor[0], whole.of(MODEL)[name][row])
 
 
-def shared(learner: str, heads: str = "one") -> tuple[World, Stack]:
+def shared(learner: str, heads: str = "one", dropout: float = 0.3) -> tuple[World, Stack]:
     tasks = {"scenario": "split", "count": 3, "classes": 2, "train": 8, "validation": 4, "initial": 1, "common": False}
     settings = Settings(agents=2, model="mlp", tasks={**tasks, "heads": heads}, learner={**LEARNER, "method": learner},
-                        **SMALL)  # fmt: skip
+                        net={**SMALL["net"], "dropout": dropout})  # fmt: skip
     (world,) = worlds(settings, data.load("digits"))
     states: list[Stack] = []
     train([world], watch=lambda moment: states.append(deepcopy(moment.stacks[0])))
@@ -131,6 +131,25 @@ def test_agem_projects_a_head_that_all_tasks_share() -> None:
     # One of the two points against what is remembered.
     taken = found["head.weight"] - change(found)["head.weight"] + other["head.weight"] - change(other)["head.weight"]
     assert taken.flatten(1).any(1).all()
+
+
+def test_agem_compares_what_all_tasks_use_without_dropout() -> None:
+    """Heads of single tasks are in neither gradient, and that of the memories is the same whatever is dropped."""
+    (world, stack), (plain, _) = shared("agem", "task"), shared("agem", "task", dropout=0.0)
+    rng = torch.Generator().manual_seed(0)
+    drawn = {name: torch.randn(tensor.shape, generator=rng) for name, tensor in stack.params.items()}
+    ends = []
+    for one in (world, plain):
+        learner = one.settings.learner
+        assert isinstance(learner, AGEM)
+        memories = remembered(stack, 128, generators(stack, "agem", 1, 0))
+        (change,) = learner.compare(one, stack, 1, memories, 0, {}).changes
+        ends.append([change({name: sign * tensor for name, tensor in drawn.items()}) for sign in (1, -1)])
+    for here, there in zip(*ends, strict=True):
+        assert all(torch.equal(tensor, there[name]) for name, tensor in here.items())
+    forth, back = ends[0]
+    moved = {name for name, tensor in forth.items() if not torch.equal(tensor, -back[name])}
+    assert moved == set(common_units(world)) == {name for name in drawn if "head" not in name}
 
 
 def test_where_one_head_grows_a_guess_is_among_all_classes_so_far() -> None:

@@ -7,6 +7,7 @@ import torch
 
 from shoal.agents.stack import MODEL, Stack, start
 from shoal.agents.world import World
+from shoal.contracts.fleets import ran, saved
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.learners.batches import Batch
@@ -113,6 +114,20 @@ def test_at_the_end_of_a_task_what_it_attended_to_is_folded_into_its_part() -> N
     assert not kept[OTHERS].any()
     assert torch.equal(after[PART][2], before[PART][2])
     assert torch.equal(stack.of("decomposed")[ANCHOR][0], after[BASE])
+
+
+def test_what_the_base_is_held_at_is_ones_own_and_not_the_average_that_the_next_task_begins_with() -> None:
+    run = ran(small())
+    states = {(state.task, state.epoch): saved([run.world], [state])[0] for state in run.states}
+    ended, begun = states[1, 0], states[1, 1]
+    held, now = ended.of(run.world.settings.learner.owner)[ANCHOR], ended.params[BASE]
+    assert torch.equal(held, now)
+    assert torch.equal(begun.of(run.world.settings.learner.owner)[ANCHOR], held)
+    moved, learned = (
+        (begun.params[BASE] - now).abs().max(),
+        (states[1, 2].params[BASE] - begun.params[BASE]).abs().max(),
+    )
+    assert moved > 10 * learned  # by averaging, before the first epoch
 
 
 def test_bits_are_words_and_come_back() -> None:

@@ -24,8 +24,9 @@ def mode_of(post: Post) -> Labels:
     return post.mode
 
 
-def test_images_without_a_label_are_of_the_tasks_classes_and_nobody_elses() -> None:
+def test_images_without_a_label_are_of_the_tasks_classes_and_others_may_learn_from_them() -> None:
     world, _, post = ready({"mode": "labels", "pool": 5})
+    others = 0
     for row in range(3):
         rows = agent_of(post, world.lanes[row]).unlabelled(2, 5 * 4)
         stream = world.streams[row]
@@ -34,6 +35,9 @@ def test_images_without_a_label_are_of_the_tasks_classes_and_nobody_elses() -> N
         assert not world.bank.test[rows].any()
         own = np.concatenate([getattr(task, name) for task in stream for name in ("train", "validation", "test")])
         assert not np.isin(rows, own).any()
+        taught = [task.train for other, one in enumerate(world.streams) if other != row for task in one]
+        others += np.isin(rows, np.concatenate(taught)).sum()
+    assert others
 
 
 def test_who_knows_all_classes_and_is_sure_answers() -> None:
