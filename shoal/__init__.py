@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from shoal.data.texts import texts
     from shoal.fleet.run import simulate, train
     from shoal.keep.agent import Agent
-    from shoal.models.table import modular
+    from shoal.models.table import adapted, modular
     from shoal.python.fleets import Fleet
     from shoal.python.networks import complete, connected, disconnected, random, ring, server, tree
     from shoal.python.results import Result, compare
@@ -32,6 +32,7 @@ HOMES = {
     "Result": "shoal.python.results",
     "Settings": "shoal.settings.groups",
     "Stack": "shoal.agents.stack",
+    "adapted": "shoal.models.table",
     "advise": "shoal.study.advise",
     "carry_out": "shoal.runs.execute",
     "compare": "shoal.python.results",
@@ -64,6 +65,7 @@ __all__ = [
     "Settings",
     "Stack",
     "__version__",
+    "adapted",
     "advise",
     "carry_out",
     "compare",

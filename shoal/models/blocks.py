@@ -7,9 +7,10 @@ from shoal.errors import SettingsError
 from shoal.models.cnn import Conv
 from shoal.models.mlp import Linear
 from shoal.models.own import Own
+from shoal.models.parts import Parts
 from shoal.settings.groups import Net
 
-Block = Linear | Conv | Own
+Block = Linear | Conv | Own | Parts
 
 
 def linear(net: Net, bank: Bank) -> Linear:

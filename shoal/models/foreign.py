@@ -55,7 +55,8 @@ def light(make: Callable[..., nn.Module], what: str, said: Mapping[str, Any]) ->
     """Raise for a net that this machine has no memory for: one is made without memory first, if it can be."""
     there = free()
     try:
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        with torch.device("meta"), torch.random.fork_rng(devices=[]), catch_warnings():
+            simplefilter("ignore")  # weights that it reads do not fit into no memory
             module = make(**said)
         needed = sum(one.numel() * one.element_size() for one in module.parameters())
     except (Exception, SystemExit):  # what is wrong with it is said when it is made

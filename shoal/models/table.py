@@ -5,8 +5,9 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from shoal.doors import Table, is_door, line, where
 from shoal.errors import SettingsError
@@ -21,6 +22,8 @@ DRAWN = "what is a task's own is drawn for all tasks at the start"
 REPLAY, GROWTH, FROZEN, DECOMPOSED, CLOSED = "replay", "modular", "frozen", "decomposed", "ella"  # learners
 ANALYTIC = "analytic"
 MODULAR = "modular-"  # before the name of a block: the modular net that is made of it
+# Before the name of a frozen net: with low-rank parts of an agent, of each of its tasks, or as modules.
+ADAPTED, EACH, MODULES = "adapted-", "task-adapted-", "modular-adapted-"
 SHAPE = "shape"  # the one argument that a net of one's own may need: the shape of what it reads
 
 
@@ -66,7 +69,7 @@ def modules_of(block: str, about: str) -> Entry:
     return Entry(make, GROWTH, block, about)
 
 
-def composing(block: "Block", settings: "Settings", bank: "Bank") -> "Model":
+def composing(block: "Block", settings: "Settings", bank: "Bank", depth: int | None = None) -> "Model":
     """The modular net of some blocks that the settings describe."""
     from shoal.models import heads
     from shoal.models.modular import Modular
@@ -74,7 +77,7 @@ def composing(block: "Block", settings: "Settings", bank: "Bank") -> "Model":
     net, tasks = settings.net, settings.tasks
     spare = max((mode.spare for mode in settings.sharing), default=0)
     return Modular(
-        block, net.depth, *heads.sizes(settings, bank), net.basis, tasks.initial, net.dropout_basis,
+        block, depth or net.depth, *heads.sizes(settings, bank), net.basis, tasks.initial, net.dropout_basis,
         net.initial_structure, spare,
     )  # fmt: skip
 
@@ -207,6 +210,49 @@ def modular(block: Any) -> Entry:
     return Entry(make, GROWTH, name, f"modules that tasks compose: {line(block)}", f"{MODULAR}{door}" if door else "")
 
 
+def adapted(net: Any, per: Literal["agent", "task", "module"] = "agent") -> Any:
+    """A frozen net with low-rank parts that train (LoRA), for `Fleet(model=shoal.adapted(Net))`, or by name
+    `adapted-package.module:Net`.
+
+    `net` is an `nn.Module` class or a function that makes one, with the weights that it learned elsewhere. The parts
+    are an agent's own (averaging shares them), each task's (`per="task"`, `task-adapted-...`), or modules that tasks
+    compose and modmod shares (`per="module"`, `modular-adapted-...`). net.rank, net.alpha and net.factors say what
+    they are like.
+
+    >>> import torch, shoal
+    >>> def learned():
+    ...     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 32), torch.nn.ReLU())
+    >>> shoal.adapted(learned).learner, shoal.adapted(learned, per="task").learner
+    ('replay', 'frozen')
+    """
+    if not makes_nets(net):
+        raise SettingsError(
+            f"what is adapted is an nn.Module class, or a function that makes one, got {net!r:.80}; give one"
+        )
+    door = where(net)
+    name = door or getattr(net, "__name__", "net")
+
+    def make(settings: "Settings", bank: "Bank") -> "Model":
+        from shoal.models import heads
+        from shoal.models.adapted import Adapted
+        from shoal.models.parts import Parts
+        from shoal.models.wrapped import mappable
+
+        model: Model
+        if per == "module":
+            model = composing(Parts(net, settings.net, bank, settings.model), settings, bank, depth=1)
+        else:
+            sizes = heads.sizes(settings, bank)
+            model = Adapted(net, settings.net, bank, *sizes, settings.model, each=per == "task")
+        mappable(model, settings, f"the net `{name}`")
+        return model
+
+    prefix, learner = {"agent": (ADAPTED, REPLAY), "task": (EACH, FROZEN), "module": (MODULES, GROWTH)}[per]
+    block = f"{prefix.removeprefix(MODULAR)}{name}"
+    about = f"low-rank parts for every {per} of a frozen net: {line(net)}"
+    return Entry(make, learner, block, about, f"{prefix}{door}" if door else "", DRAWN if per == "task" else "")
+
+
 def makes_nets(thing: Any) -> bool:
     """Is this an `nn.Module` class, or a function that needs no arguments, or just `shape`? Torch is not imported to
     find out: whoever has such a class has done that."""
@@ -227,7 +273,10 @@ def vet(raw: Mapping[str, Any]) -> None:
     kinds = raw.get("kinds")
     tables = [raw, *(kinds if isinstance(kinds, list | tuple) else ())]
     for name in (table.get("model") for table in tables if isinstance(table, Mapping)):
-        if not isinstance(name, str) or name in MODELS or not is_door(door := name.removeprefix(MODULAR)):
+        if not isinstance(name, str) or name in MODELS:
+            continue
+        doors = [name, *(name.removeprefix(word) for word in MODELS.ways if name.startswith(word))]
+        if not (door := next((one for one in doors if is_door(one)), "")):
             continue
         thing = MODELS.led(door)
         if not declares(thing):
@@ -306,7 +355,12 @@ MODELS: Table[Entry] = Table(
     "shoal.models",
     lambda entry: isinstance(entry, Entry),
     make=of_net,
-    ways={MODULAR: modular},
+    ways={
+        MODULAR: modular,
+        ADAPTED: adapted,
+        EACH: partial(adapted, per="task"),
+        MODULES: partial(adapted, per="module"),
+    },
 )
 
 

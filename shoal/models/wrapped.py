@@ -249,10 +249,13 @@ def wrapped(make: Callable[..., nn.Module], own: bool = False) -> Entry:
     def build(settings: "Settings", bank: Bank) -> Wrapped:
         last = own or settings.net.replace_last
         model = Wrapped(make, bank, *heads.sizes(settings, bank), last, settings.model)
-        if settings.machine.engine == "vmap" and model.bound:
-            raise SettingsError(
-                f'{model.what} is not for machine.engine = "vmap", because {model.bound}; use "loop" or "auto"'
-            )
+        mappable(model, settings, model.what)
         return model
 
     return Entry(build, about=line(make))
+
+
+def mappable(model: Any, settings: "Settings", what: str) -> None:
+    """Raise if `vmap` is asked for and cannot map a net."""
+    if settings.machine.engine == "vmap" and model.bound:
+        raise SettingsError(f'{what} is not for machine.engine = "vmap", because {model.bound}; use "loop" or "auto"')

@@ -125,6 +125,18 @@ class Net(Part):
         "(ridge)",
         json_schema_extra=LATER,
     )
+    rank: PositiveInt = Field(
+        4, description="rank of what is added to every weight of a frozen net (adapted)", json_schema_extra=LATER
+    )
+    alpha: PositiveFloat = Field(
+        8.0, description="how much it counts: alpha / rank times the product (adapted)", json_schema_extra=LATER
+    )
+    factors: Literal["both", "second"] = Field(
+        "both",
+        description="which of the two factors train and are shared: both, or the second alone, so that a mean of them "
+        "is the mean of what they add (FFA-LoRA; adapted)",
+        json_schema_extra=LATER,
+    )
     replace_last: bool = Field(
         False,
         description="put heads in the place of the last linear layer of a net of your own, which gave classes",

@@ -8,9 +8,10 @@ from shoal.learners.step import Tensors
 from shoal.settings.groups import Settings
 
 
-def net_of(settings: Settings) -> tuple[str, int, int, int]:
+def net_of(settings: Settings) -> tuple[object, ...]:
     """What two agents whose nets are alike have in common."""
-    return settings.model, settings.net.width, settings.net.depth, settings.net.basis
+    net = settings.net
+    return settings.model, net.width, net.depth, net.basis, net.rank, net.factors
 
 
 def write(stack: Stack, row: int, values: Tensors) -> None:

@@ -28,9 +28,9 @@ def size(tensors: Mapping[str, Tensor]) -> Tensor:
 
 @weakly
 def fresh(model: Model) -> float:
-    """The size of what agents have in common before anything is learned."""
+    """The size of what agents have in common before anything is learned; what begins at zero may become one."""
     drawn = model.start(np.random.default_rng(0))
-    return float(size({name: drawn[name][None, :units] for name, units in model.body.items()}))
+    return float(size({name: drawn[name][None, :units] for name, units in model.body.items()})) or 1.0
 
 
 def largest(post: Post) -> Tensor:

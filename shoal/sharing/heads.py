@@ -53,7 +53,7 @@ class Heads(Sharing):
 
     def suits(self, settings: Settings) -> None:
         classes_only(self, settings, "heads")
-        if not settings.frozen or settings.model.startswith("masked"):
+        if settings.block != "frozen-mlp":
             raise SettingsError(
                 f"mode `heads` shares heads and biases on a frozen backbone, and `{settings.model}` has none; use "
                 'model = "frozen-mlp", or share by another mode'

@@ -131,10 +131,8 @@ class ModMod(Sharing):
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         """A module fits wherever it has the same shape, in nets of whatever depth."""
-        return super().fits(sender, receiver) and (sender.block, sender.net.width) == (
-            receiver.block,
-            receiver.net.width,
-        )
+        alike = [(one.block, one.net.width, one.net.rank, one.net.factors) for one in (sender, receiver)]
+        return super().fits(sender, receiver) and alike[0] == alike[1]
 
     def carries(self, kind: str) -> Carries | None:
         """A question names classes, or has images of the coming task; modules say of which classes they are where their

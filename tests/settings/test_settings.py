@@ -220,7 +220,8 @@ def test_a_key_like_no_other_gets_the_list() -> None:
     message = refusal({"net": {"qqqq": 1}})
     assert message == (
         "unknown setting `net.qqqq`; allowed here: net.width, net.depth, net.basis, net.dropout, net.dropout_basis, "
-        "net.initial_structure, net.weights, net.head, net.private, net.projections, net.replace_last"
+        "net.initial_structure, net.weights, net.head, net.private, net.projections, net.rank, net.alpha, "
+        "net.factors, net.replace_last"
     )
 
 
