@@ -21,7 +21,7 @@ import shoal
 from bench import results
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
-from shoal.mail.mail import Mail
+from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.rng import key
 from shoal.settings.groups import Settings

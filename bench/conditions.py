@@ -25,7 +25,7 @@ from shoal.agents.stack import RECORD
 from shoal.agents.world import World, world
 from shoal.data import Bank
 from shoal.fleet.run import simulate
-from shoal.mail.mail import ACCEPTED, LOST
+from shoal.letters.mail import ACCEPTED, LOST
 from shoal.settings.groups import Settings
 
 SPEEDS = [50.0 + 7 * agent for agent in range(8)]

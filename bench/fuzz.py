@@ -289,7 +289,7 @@ def mail(rng: np.random.Generator, place: Path) -> Callable[[], object]:
     """A payload that is judged by what is expected of it."""
     import torch
 
-    from shoal.mail.mail import Expected, fault
+    from shoal.letters.mail import Expected, fault
 
     simplefilter("ignore", UserWarning)  # of what torch calls a prototype
 

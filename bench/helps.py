@@ -17,7 +17,7 @@ import numpy as np
 
 import shoal
 from bench import results
-from shoal.mail.mail import ACCEPTED
+from shoal.letters.mail import ACCEPTED
 
 FILE = results.ROOT / "docs" / "results" / "helps.csv"
 AGENTS, HONEST, SEEDS = 8, 6, 3

@@ -19,8 +19,8 @@ from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
 from shoal.learners.step import Frame, Part
 from shoal.learners.usual import usual_epoch
-from shoal.mail.letter import Letter
-from shoal.mail.mail import Expected
+from shoal.letters.letter import Letter
+from shoal.letters.mail import Expected
 from shoal.models.contract import body_shapes
 from shoal.own_code import for_whom, running
 from shoal.settings.groups import Settings

@@ -16,7 +16,7 @@ from shoal.data.tasks import Lane
 from shoal.fleet.exchange import meet_all
 from shoal.fleet.members import crew_of
 from shoal.learners.memory import remember
-from shoal.mail.ledger import COLUMNS, Ledger
+from shoal.letters.ledger import COLUMNS, Ledger
 from shoal.mail.post import Observe
 from shoal.models.modular import Modular
 from shoal.runs import checkpoints

@@ -87,8 +87,8 @@ import torch
 
 from shoal.learners.contract import Learner
 from shoal.learners.usual import usual_epoch
-from shoal.mail.mail import Expected
-from shoal.mail.quote import Quote
+from shoal.letters.mail import Expected
+from shoal.letters.quote import Quote
 from shoal.sharing.contract import Sharing
 from shoal.sharing.scores import Metric
 

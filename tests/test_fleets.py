@@ -429,7 +429,7 @@ def test_modes_that_share_the_budget_of_a_link_cost_no_more_than_it() -> None:
 
 
 def test_nothing_shared_is_an_empty_ledger_with_its_columns() -> None:
-    from shoal.mail.ledger import Ledger
+    from shoal.letters.ledger import Ledger
 
     empty = small().run().ledger
     assert empty.is_empty()

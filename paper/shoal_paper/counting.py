@@ -12,7 +12,7 @@ from shoal.settings.groups import Settings
 
 if TYPE_CHECKING:
     from shoal.agents.world import World
-    from shoal.mail.ledger import Ledger
+    from shoal.letters.ledger import Ledger
     from shoal.sharing.plan import Line
 
 NEAREST = 5  # b images of Simp count as b/5 queries with 5 answers each, and the queries too
@@ -118,7 +118,7 @@ def image(settings: Settings, ledger: "Ledger") -> int:
 def questions(ledger: "Ledger", mode: str, answers: np.ndarray) -> np.ndarray:
     """The row of the question that each answer replies to: the last one before it that was accepted on the edge in the
     other direction. (In the paper no mail is late.)"""
-    from shoal.mail.mail import ACCEPTED
+    from shoal.letters.mail import ACCEPTED
 
     arrived = ledger.among("mode", [mode]) & ledger.among("kind", ["question"]) & ledger.among("verdict", [ACCEPTED])
     asked = np.flatnonzero(arrived)

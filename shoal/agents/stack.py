@@ -8,16 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.agents import events
+from shoal.agents import events, released
 from shoal.agents.state import State
 from shoal.agents.world import World
 from shoal.data.scenarios import by_name
 from shoal.data.tasks import NAMED, Lane
 from shoal.errors import SettingsError
 from shoal.learners import memory, received
-from shoal.mail import privacy
-from shoal.mail.inbox import Inbox
-from shoal.mail.ledger import Ledger
+from shoal.letters.inbox import Inbox
+from shoal.letters.ledger import Ledger
 from shoal.models import dropout, heads
 from shoal.models.heads import OPEN
 from shoal.rng import key
@@ -285,7 +284,7 @@ def start(world: World) -> Stack:
         (dropout.OWNER, dropout.init(count, device)),
         (settings.learner.owner, settings.learner.init(world)),
         *sharing_state(world),
-        *([(privacy.OWNER, privacy.begun(world, params))] if world.fleet.privacy else []),
+        *([(released.OWNER, released.begun(world, params))] if world.fleet.privacy else []),
     ]
     for owner, tensors in owners:
         if owner in states and (tensors or owner in CORE):

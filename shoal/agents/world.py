@@ -19,8 +19,8 @@ from shoal.data.scaling import Scaling, scaling
 from shoal.data.scenarios import by_name, even, seen, streams
 from shoal.data.tasks import JOINT, NAMED, Lane, Stream
 from shoal.errors import SettingsError
-from shoal.mail.bundle import Links
-from shoal.mail.terms import Terms, terms
+from shoal.letters.bundle import Links
+from shoal.letters.terms import Terms, terms
 from shoal.models.contract import Model, Usage, described
 from shoal.models.heads import OPEN, sizes
 from shoal.models.table import build

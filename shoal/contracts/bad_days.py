@@ -9,7 +9,7 @@ from shoal.contracts.fleets import TASKS, Run, bank_of, difference, ran, saved, 
 from shoal.contracts.law import law
 from shoal.contracts.mode_case import FIRST, KINDS, LANES, LONELY, PAIRS, Case, edges, rows
 from shoal.fleet.run import simulate, train
-from shoal.mail.mail import ABSENT, ACCEPTED, DOWN, EXPIRED, LOST, OVERTAKEN, UNDER_WAY, Mail
+from shoal.letters.mail import ABSENT, ACCEPTED, DOWN, EXPIRED, LOST, OVERTAKEN, UNDER_WAY, Mail
 from shoal.sharing.contract import Sharing
 
 # Of each bad day: what the network and the agents are like, and verdicts of which one must be seen.

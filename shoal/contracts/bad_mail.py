@@ -16,7 +16,7 @@ from shoal.contracts.mode_case import FIRST, Case
 from shoal.fleet.exchange import meet_all
 from shoal.fleet.here import Here, Posted
 from shoal.fleet.members import Crew
-from shoal.mail.mail import ACCEPTED, LOST, Expected, Mail
+from shoal.letters.mail import ACCEPTED, LOST, Expected, Mail
 from shoal.sharing.contract import Sharing
 
 

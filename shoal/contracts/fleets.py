@@ -25,7 +25,7 @@ from shoal.errors import SettingsError, UserError
 from shoal.fleet.run import simulate
 from shoal.learners import received
 from shoal.learners.table import LEARNERS
-from shoal.mail.mail import Mail
+from shoal.letters.mail import Mail
 from shoal.models.contract import Usage
 from shoal.models.table import MODELS
 from shoal.runs.record import Record

@@ -17,7 +17,7 @@ from shoal.fleet.run import simulate
 from shoal.learners import received
 from shoal.learners.contract import Learner
 from shoal.learners.table import LEARNERS
-from shoal.mail.mail import ACCEPTED
+from shoal.letters.mail import ACCEPTED
 from shoal.models.table import MODELS
 
 TASKS: dict[str, Any] = {"count": 4, "classes": 3, "initial": 2, "train": 10, "validation": 5}

@@ -11,8 +11,8 @@ from shoal.contracts.fleets import Run, difference, fleet, ran, settings_of, sha
 from shoal.contracts.law import law
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.mail.ledger import COLUMNS
-from shoal.mail.mail import ACCEPTED, TOO_MUCH
+from shoal.letters.ledger import COLUMNS
+from shoal.letters.mail import ACCEPTED, TOO_MUCH
 from shoal.models.table import MODELS
 from shoal.sharing.contract import Sharing
 from shoal.sharing.modes import MODES

@@ -17,7 +17,7 @@ from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.mail.mail import ACCEPTED
+from shoal.letters.mail import ACCEPTED
 from shoal.models.table import MODELS
 
 SHARED: tuple[dict[str, Any], ...] = ({"mode": "recv", "every": 2}, {"mode": "fedavg", "every": 2})

@@ -26,8 +26,8 @@ from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.contracts.mode_case import FIRST, KINDS, LANES, LONELY, PAIRS, SECOND, Case, edges, made_of, model_of, rows
 from shoal.fleet.run import simulate, train
 from shoal.learners import received
-from shoal.mail.mail import FORBIDDEN, OVER_BUDGET, UNDECLARED, UNSENT, pack
-from shoal.mail.quote import Room
+from shoal.letters.mail import FORBIDDEN, OVER_BUDGET, UNDECLARED, UNSENT, pack
+from shoal.letters.quote import Room
 from shoal.settings.policies import CONTENTS
 from shoal.sharing.contract import Sharing
 from shoal.sharing.plan import quoted

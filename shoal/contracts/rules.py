@@ -9,7 +9,7 @@ import numpy as np
 from shoal.contracts.fleets import difference, fleet, listed
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.fleet.run import simulate
-from shoal.mail.mail import ACCEPTED
+from shoal.letters.mail import ACCEPTED
 from shoal.models.table import MODELS
 from shoal.sharing.combine import RULES, Array, Heard, Rule
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from shoal.contracts.fleets import fleet, listed
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.fleet.run import simulate
-from shoal.mail.mail import ACCEPTED
+from shoal.letters.mail import ACCEPTED
 from shoal.models.table import GROWTH, MODELS
 from shoal.sharing.scores import SCORES, Metric, Pair
 

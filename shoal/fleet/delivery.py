@@ -8,8 +8,8 @@ from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.fleet.here import Here, Posted
 from shoal.fleet.letters import alike, merged, singled
-from shoal.mail.bundle import Lot
-from shoal.mail.mail import ACCEPTED, FORGED, NO_EDGE, NO_TENSORS, UNSENT, Mail, packable
+from shoal.letters.bundle import Lot
+from shoal.letters.mail import ACCEPTED, FORGED, NO_EDGE, NO_TENSORS, UNSENT, Mail, packable
 from shoal.mail.post import Observe
 
 if TYPE_CHECKING:

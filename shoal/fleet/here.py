@@ -18,10 +18,10 @@ from shoal.errors import SettingsError, UserError
 from shoal.fleet.health import ENDED, ends, examine
 from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure, stamp
 from shoal.learners import memory
+from shoal.letters.bundle import Bundle
+from shoal.letters.ledger import Settled
+from shoal.letters.mail import ACCEPTED, NO_TASK, UNDER_WAY, Mail
 from shoal.mail.audit import audit
-from shoal.mail.bundle import Bundle
-from shoal.mail.ledger import Settled
-from shoal.mail.mail import ACCEPTED, NO_TASK, UNDER_WAY, Mail
 from shoal.mail.post import Post
 
 Posted = tuple[Any, str]  # a mail, here or elsewhere, and its verdict so far

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 import torch
 from torch import Tensor
 
-from shoal.agents import events
+from shoal.agents import events, released
 from shoal.agents.engine import THREADS, crew
 from shoal.agents.evaluate import accuracy
 from shoal.agents.stack import (
@@ -30,7 +30,6 @@ from shoal.fleet.health import judge
 from shoal.learners.contract import Learner
 from shoal.learners.in_kernel import undivided
 from shoal.learners.memory import remember
-from shoal.mail import privacy
 from shoal.own_code import at_moment, failed, for_whom, in_gradient, is_ours, running
 
 Fleet = Sequence[tuple[World, Stack]]
@@ -215,7 +214,7 @@ def copies(whole: World, stack: Stack) -> Stack:
     for mode in whole.settings.sharing:
         made.of(mode.owner).update(mode.begins(whole, made))
     if whole.fleet.privacy:
-        made.of(privacy.OWNER).update(privacy.begun(whole, made.params))
+        made.of(released.OWNER).update(released.begun(whole, made.params))
     made.of(RECORD)["classes"] = class_counts(whole)
     made.of(RECORD).update(counters(whole))
     made.clock.update(events.init(whole))

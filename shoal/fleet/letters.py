@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from shoal.data.tasks import Lane
-from shoal.mail.bundle import Links, Lot
-from shoal.mail.mail import ACCEPTED, Envelope, Mail, envelope_of, unpack
+from shoal.letters.bundle import Links, Lot
+from shoal.letters.mail import ACCEPTED, Envelope, Mail, envelope_of, unpack
 
 OWN = -1  # stands for the worker itself where parcels are counted
 

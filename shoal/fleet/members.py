@@ -17,7 +17,7 @@ from shoal.data.tasks import Lane
 from shoal.errors import StaffError, UserError
 from shoal.fleet.delivery import deliver
 from shoal.fleet.here import Here, Posted, Standing
-from shoal.mail.ledger import Ledger
+from shoal.letters.ledger import Ledger
 from shoal.mail.post import Observe
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from shoal.errors import UserError
 from shoal.fleet.here import Here
 from shoal.fleet.letters import OWN, Parcel, Receipt, bare
 from shoal.fleet.members import Member
-from shoal.mail.bundle import Links, Lot
-from shoal.mail.ledger import Ledger
-from shoal.mail.mail import ACCEPTED, Mail, envelope_of, pack
+from shoal.letters.bundle import Links, Lot
+from shoal.letters.ledger import Ledger
+from shoal.letters.mail import ACCEPTED, Mail, envelope_of, pack
 from shoal.settings.groups import Settings
 
 SENDING = ("ask", "answer")  # verbs by which mail leaves

@@ -1,7 +1,7 @@
-"""Mail: what agents send each other, what it costs, and the post, which is the only way from one agent to another.
+"""The post, which is the only way from one agent to another: what letters (`shoal.letters`) may leave, and what becomes
+of them.
 
-`mail` is a message and its price, `ledger` the book in which every message is written, `filters` what an edge lets
-pass, `post` the way from agent to agent: `dispatch` what may leave, `carriage` what becomes of it on its way,
-`arrival` when it is there, `judgement` what a receiver accepts. `quote` is what an exchange will cost at most,
-`audit` looks whether any edge has carried too much.
+`filters` are what an edge lets pass, `post` the way from agent to agent: `dispatch` what may leave, `carriage` what
+becomes of it on its way, `arrival` when it is there, `judgement` what a receiver accepts. `policy` and `privacy` keep
+what sites let out, `lies` are told by those that are said to; `audit` looks whether any edge has carried too much.
 """

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.mail.bundle import Bundle
-from shoal.mail.inbox import Some
-from shoal.mail.mail import Mail
+from shoal.letters.bundle import Bundle
+from shoal.letters.inbox import Some
+from shoal.letters.mail import Mail
 
 if TYPE_CHECKING:
     from shoal.mail.post import Post

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shoal.data.tasks import Lane
-from shoal.mail.bundle import Bundle
-from shoal.mail.mail import ABSENT, ACCEPTED, DOWN, LOST, Mail
+from shoal.letters.bundle import Bundle
+from shoal.letters.mail import ABSENT, ACCEPTED, DOWN, LOST, Mail
 from shoal.settings.conditions import NEVER
 
 if TYPE_CHECKING:

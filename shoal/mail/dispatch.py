@@ -14,11 +14,8 @@ import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane
-from shoal.mail.bundle import Bundle, Lot
-from shoal.mail.carriage import carried, fates, met
-from shoal.mail.filters import sent, stopped
-from shoal.mail.lies import lied
-from shoal.mail.mail import (
+from shoal.letters.bundle import Bundle, Lot
+from shoal.letters.mail import (
     DOWN,
     FORGED,
     LOST,
@@ -34,9 +31,12 @@ from shoal.mail.mail import (
     identify,
     packable,
 )
+from shoal.letters.terms import counted as counted_by_class
+from shoal.mail.carriage import carried, fates, met
+from shoal.mail.filters import sent, stopped
+from shoal.mail.lies import lied
 from shoal.mail.policy import given, note
 from shoal.mail.privacy import released
-from shoal.mail.terms import counted as counted_by_class
 
 if TYPE_CHECKING:
     from shoal.mail.post import Post

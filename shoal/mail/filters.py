@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shoal.mail.ledger import UNUSED, Use
-from shoal.mail.mail import AT_REST, DOWN, OVER_BUDGET, Mail
-from shoal.mail.quote import Quote, Room
-from shoal.mail.terms import Terms, stops
+from shoal.letters.ledger import UNUSED, Use
+from shoal.letters.mail import AT_REST, DOWN, OVER_BUDGET, Mail
+from shoal.letters.quote import Quote, Room
+from shoal.letters.terms import Terms, stops
 from shoal.network.edges import Edge
 from shoal.network.weather import Weather, over
 from shoal.units import Limit, limit

@@ -8,9 +8,9 @@ fails on it is no verdict: it ends the run (shoal/own_code.py).
 from typing import TYPE_CHECKING
 
 from shoal.data.tasks import Lane
-from shoal.mail.bundle import Bundle, Gathered
-from shoal.mail.ledger import Settled
-from shoal.mail.mail import ACCEPTED, EXPIRED, ONCE, OVERTAKEN, UNKNOWN_KIND, UNSENT, Mail, fault, noted
+from shoal.letters.bundle import Bundle, Gathered
+from shoal.letters.ledger import Settled
+from shoal.letters.mail import ACCEPTED, EXPIRED, ONCE, OVERTAKEN, UNKNOWN_KIND, UNSENT, Mail, fault, noted
 
 if TYPE_CHECKING:
     from shoal.mail.post import Post

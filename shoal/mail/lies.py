@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shoal.doors import Table
-from shoal.mail.mail import Expected, Mail
+from shoal.letters.mail import Expected, Mail
 from shoal.models.contract import body_units
 from shoal.rng import key
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from shoal.agents.slots import slots
 from shoal.data.tasks import Lane
-from shoal.mail.mail import Mail
-from shoal.mail.terms import Terms
-from shoal.sharing.slots import slots
+from shoal.letters.mail import Mail
+from shoal.letters.terms import Terms
 
 if TYPE_CHECKING:
     from shoal.mail.filters import Way

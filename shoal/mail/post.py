@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -19,18 +19,20 @@ from shoal.agents.events import own
 from shoal.agents.stack import Stack
 from shoal.agents.world import World, moment
 from shoal.data.tasks import Lane
+from shoal.letters.bundle import Bundle, Links, beside, gathered
+from shoal.letters.inbox import each
+from shoal.letters.ledger import Settled
+from shoal.letters.mail import ACCEPTED, TOO_MANY, UNDER_WAY, Expected, Mail, counted, fault, identify
+from shoal.letters.quote import Quote, Room
 from shoal.mail.arrival import are_there, is_there, taken
-from shoal.mail.bundle import Bundle, Links, beside, gathered
 from shoal.mail.dispatch import sealed, send_all, send_one
 from shoal.mail.filters import Way, left, open_to_all, usual
-from shoal.mail.inbox import each
 from shoal.mail.judgement import all_late, all_right, seen, seen_late, sound
-from shoal.mail.ledger import Settled
-from shoal.mail.mail import ACCEPTED, TOO_MANY, UNDER_WAY, Expected, Mail, counted, fault, identify
 from shoal.mail.policy import permitted
-from shoal.mail.quote import Quote, Room
 from shoal.own_code import for_whom, running
-from shoal.sharing.contract import Sharing
+
+if TYPE_CHECKING:
+    from shoal.sharing.contract import Sharing
 
 T = TypeVar("T")
 Observe = Callable[[Mail, str], None]  # is told of every mail that was posted, with its verdict
@@ -46,7 +48,7 @@ class Post:
 
     world: World
     stack: Stack
-    mode: Sharing
+    mode: "Sharing"
     notes: dict[Lane, Any] = field(default_factory=dict)  # what a lane notes for itself between two verbs
     sent: dict[str, Mail] = field(default_factory=dict)  # what has left, by id: all that a sender knows of its mail
     named: Counter[str] = field(default_factory=Counter)  # how many mails have asked for an id

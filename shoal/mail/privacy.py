@@ -13,7 +13,6 @@ else: who knows the seed of a run knows its noise.
 """
 
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
@@ -22,33 +21,24 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from shoal.agents.released import OWNER
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.mail.mail import ACCEPTED, NOT_CLIPPED, SPENT, Mail, fault
+from shoal.letters.mail import ACCEPTED, NOT_CLIPPED, SPENT, Mail, fault
 from shoal.models.contract import body_shapes
 from shoal.rng import key
 from shoal.settings.policies import Policy
-from shoal.sharing.contract import Sharing
 
 if TYPE_CHECKING:
     from shoal.agents.world import World
     from shoal.mail.post import Post
     from shoal.settings.groups import Settings
+    from shoal.sharing.contract import Sharing
 
-OWNER = "privacy"  # of what senders remember
 BESIDE = ("modules", "degree")  # what may stand beside weights, and says nothing of data
 
 
-def begun(world: "World", params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What lanes with these parameters remember before they send anything: what all know of them, and how many releases
-    there have been."""
-    if not world.fleet.privacy:
-        return {}
-    body = {f"known.{name}": params[name][:, :units].cpu().clone() for name, units in world.model.body.items()}
-    return {"releases": torch.zeros(len(next(iter(params.values()))), dtype=torch.int64), **body}
-
-
-def unclipped(world: "World", mode: Sharing, kind: str, sender: Lane) -> bool:
+def unclipped(world: "World", mode: "Sharing", kind: str, sender: Lane) -> bool:
     """Does mail of a kind hold more of a model than plain weights, from a sender whose models are to be clipped?"""
     carried = mode.carries(kind)
     if sender.agent not in world.fleet.privacy or (carried is not None and "models" not in carried.what):

@@ -14,9 +14,9 @@ from safetensors.torch import save
 
 from shoal.agents.stack import Stack
 from shoal.data.tasks import Lane
-from shoal.mail.inbox import Inbox
-from shoal.mail.ledger import Ledger
-from shoal.mail.mail import Envelope, pack, unpack
+from shoal.letters.inbox import Inbox
+from shoal.letters.ledger import Ledger
+from shoal.letters.mail import Envelope, pack, unpack
 from shoal.runs.about import FORMAT
 from shoal.runs.files import reason
 from shoal.settings.reading import is_there

@@ -9,8 +9,8 @@ import torch
 
 from shoal.agents.stack import Stack
 from shoal.data.tasks import JOINT
-from shoal.mail.ledger import Ledger
-from shoal.mail.mail import ABSENT, ACCEPTED, LOST, UNDER_WAY, UNSENT
+from shoal.letters.ledger import Ledger
+from shoal.letters.mail import ABSENT, ACCEPTED, LOST, UNDER_WAY, UNSENT
 from shoal.settings.groups import Settings
 
 EDGE = ["seed", "sender", "receiver"]

@@ -11,7 +11,7 @@ from shoal.doors import Table
 
 if TYPE_CHECKING:
     from shoal.agents.world import World
-    from shoal.mail.ledger import Ledger
+    from shoal.letters.ledger import Ledger
     from shoal.settings.groups import Settings
     from shoal.sharing.plan import Line
 

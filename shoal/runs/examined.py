@@ -15,8 +15,8 @@ from shoal.agents.world import World
 from shoal.data.tasks import JOINT, Lane
 from shoal.fleet.health import WORDS
 from shoal.learners import memory, received
-from shoal.mail.ledger import COLUMNS
-from shoal.mail.ledger import WORDS as NAMED
+from shoal.letters.ledger import COLUMNS
+from shoal.letters.ledger import WORDS as NAMED
 from shoal.runs.checkpoints import STRANGE, DamagedError
 from shoal.runs.files import reason
 

@@ -8,15 +8,16 @@ import polars as pl
 import torch
 
 from shoal.agents import ends as health
+from shoal.agents import released
 from shoal.agents.evaluate import Foreign, accuracy
 from shoal.agents.stack import RECORD, Stack, grid
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.fleet.health import WORDS as CAUSES
 from shoal.learners import candidates as grown
+from shoal.letters.ledger import COLUMNS, WORDS, Ledger
+from shoal.letters.mail import ACCEPTED, UNSENT
 from shoal.mail import privacy
-from shoal.mail.ledger import COLUMNS, WORDS, Ledger
-from shoal.mail.mail import ACCEPTED, UNSENT
 from shoal.runs import metrics
 from shoal.runs.conditions import weathered
 from shoal.runs.counts import COUNTS, counted
@@ -358,7 +359,7 @@ def summarise(
 def accounts(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
     """A row per agent whose models leave with noise: how often they have left, and what privacy that has spent."""
     rows = [
-        (*lane, int(stack.of(privacy.OWNER)["releases"][row]), policy)
+        (*lane, int(stack.of(released.OWNER)["releases"][row]), policy)
         for stack in stacks
         for row, lane in enumerate(stack.lanes)
         if (policy := settings.privacy.get(lane.agent)) is not None and policy.noise

@@ -4,7 +4,7 @@ there would be one for each. Budgets, sums and summaries stay what they are; whe
 import numpy as np
 
 from shoal.errors import SettingsError
-from shoal.mail.ledger import COLUMNS, Ledger
+from shoal.letters.ledger import COLUMNS, Ledger
 from shoal.runs.counts import counted
 from shoal.runs.tables import unsettled
 from shoal.settings.groups import Settings

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
@@ -106,3 +106,12 @@ def check(policies: Sequence[Policy], agents: int) -> None:
     for agent in clipped:
         if clipped.count(agent) > 1:
             raise SettingsError(f"agent {agent} has {clipped.count(agent)} policies with a `clip`; give it one")
+
+
+class Carries(NamedTuple):
+    """What a mail holds, for the policies of its sender's site."""
+
+    what: tuple[str, ...]  # of CONTENTS
+    # The tensor that says of which class each item is, or of which ones, as the data counts them; where it is not
+    # there, a policy about classes takes the items to be of any.
+    classes: str = ""

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from shoal.agents.world import World
 from shoal.learners.step import Tensors
-from shoal.mail.bundle import Bundle, Links
-from shoal.mail.mail import Mail, by_receiver
+from shoal.letters.bundle import Bundle, Links
+from shoal.letters.mail import Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.models.contract import body_units
 from shoal.sharing.codecs import POWER

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.mail.bundle import Bundle
-from shoal.mail.mail import Mail, noted
+from shoal.letters.bundle import Bundle
+from shoal.letters.mail import Mail, noted
 from shoal.mail.post import Post
 from shoal.models.contract import Model
 from shoal.weakly import weakly

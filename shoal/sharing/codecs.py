@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shoal.doors import Table
-from shoal.mail.mail import Expected
+from shoal.letters.mail import Expected
 from shoal.rng import key
 
 Draw = np.random.Generator

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.mail.letter import Letter
-from shoal.mail.mail import Expected
+from shoal.letters.letter import Letter
+from shoal.letters.mail import Expected
 from shoal.models.factor import DICTIONARY, Factor
 from shoal.settings.groups import Settings
 from shoal.sharing.mode import Draft, Mode, Present, Received

@@ -28,9 +28,9 @@ from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.learners.fisher import snapshot
 from shoal.learners.step import Tensors
-from shoal.mail.mail import Expected, Mail
+from shoal.letters.mail import Expected, Mail
+from shoal.letters.quote import fitting
 from shoal.mail.post import Post
-from shoal.mail.quote import fitting
 from shoal.models.contract import Model, body_shapes, body_units
 from shoal.rng import key
 from shoal.settings.groups import Settings

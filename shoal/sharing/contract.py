@@ -2,12 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
 from shoal.errors import SettingsError
 from shoal.settings.part import Budget, Part, named
+from shoal.settings.policies import Carries
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,25 +17,16 @@ if TYPE_CHECKING:
     from shoal.agents.world import World
     from shoal.data.tasks import Lane
     from shoal.learners.additions import Addition
-    from shoal.mail.bundle import Bundle
-    from shoal.mail.letter import Letter
-    from shoal.mail.mail import Expected, Mail
+    from shoal.letters.bundle import Bundle
+    from shoal.letters.letter import Letter
+    from shoal.letters.mail import Expected, Mail
+    from shoal.letters.quote import Quote, Room
     from shoal.mail.post import Post
-    from shoal.mail.quote import Quote, Room
     from shoal.settings.groups import Settings
 
 
 # Of mail of one kind and sender that comes later than it was sent: all is of use, the newest alone, or none.
 Late = Literal["all", "newest", "never"]
-
-
-class Carries(NamedTuple):
-    """What a mail holds, for the policies of its sender's site (shoal/settings/policies.py)."""
-
-    what: tuple[str, ...]  # of CONTENTS
-    # The tensor that says of which class each item is, or of which ones, as the data counts them; where it is not
-    # there, a policy about classes takes the items to be of any.
-    classes: str = ""
 
 
 class Sharing(Part):

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.mail.letter import Letter
-from shoal.mail.mail import Expected, Mail
+from shoal.letters.letter import Letter
+from shoal.letters.mail import Expected, Mail
+from shoal.letters.quote import fitting
 from shoal.mail.post import Post
-from shoal.mail.quote import fitting
 
 # What an agent writes: a tensor or an array for each name of its letter, items in order of worth; images are rows of
 # the bank, which the post looks up when it knows how many leave. What it writes beside the letter stays with it.

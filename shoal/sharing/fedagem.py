@@ -19,14 +19,14 @@ from shoal.learners.fisher import snapshot
 from shoal.learners.in_torch import objective
 from shoal.learners.step import Part, Step, Tensors
 from shoal.learners.usual import usage_of
-from shoal.mail.mail import ACCEPTED, Expected, Mail
+from shoal.letters.mail import ACCEPTED, Expected, Mail
+from shoal.letters.quote import Quote, Room, numbers
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, numbers
 from shoal.models.contract import body_shapes
 from shoal.settings.groups import Settings
+from shoal.settings.policies import Carries
 from shoal.sharing.arrived import combined
 from shoal.sharing.body import write_all
-from shoal.sharing.contract import Carries
 from shoal.sharing.federated import Federated, models
 
 STEEPEST = 1e6  # no slope that is sent is larger

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from shoal.mail.mail import Mail
+from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.sharing.arrived import combined
 from shoal.sharing.body import write_all

@@ -15,8 +15,8 @@ from shoal.errors import SettingsError
 from shoal.learners.additions import Addition, penalised, tangent, trains_body
 from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Frame, Part, Tensors
-from shoal.mail.bundle import Bundle
-from shoal.mail.mail import Mail, by_receiver
+from shoal.letters.bundle import Bundle
+from shoal.letters.mail import Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.models.contract import body_units
 from shoal.settings.groups import Settings

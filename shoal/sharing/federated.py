@@ -19,13 +19,14 @@ from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.learners.fisher import snapshot
 from shoal.learners.step import Tensors
-from shoal.mail.bundle import Bundle
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, noted
+from shoal.letters.bundle import Bundle
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, noted
+from shoal.letters.quote import Quote, Room, fitting, numbers
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.contract import body_shapes, body_units
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
+from shoal.settings.policies import Carries
 from shoal.sharing.body import net_of
 from shoal.sharing.bounds import LARGEST, WEIGHTIEST, fresh, largest, sizes_of, too_large
 from shoal.sharing.codecs import NONE, POWER
@@ -47,7 +48,6 @@ from shoal.sharing.compress import (
     there_and_back,
     updates,
 )
-from shoal.sharing.contract import Carries
 from shoal.sharing.mixing import MEAN, METROPOLIS, PUSH_SUM, offered
 from shoal.sharing.power import lengths, low_layout, products
 from shoal.sharing.turns import receipts_owed, turned

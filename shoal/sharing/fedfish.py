@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Tensors
-from shoal.mail.mail import Mail
+from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.sharing.arrived import combined
 from shoal.sharing.body import write_all

@@ -11,7 +11,7 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.step import Frame, Part, Tensors
-from shoal.mail.mail import Mail
+from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.sharing.arrived import combined
 from shoal.sharing.body import write_all

@@ -9,20 +9,21 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from shoal.agents.slots import slots
 from shoal.agents.stack import MODEL, Stack
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.learners.decomposed import hear
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver
+from shoal.letters.quote import Quote, Room, fitting, numbers
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.decomposed import BASE, LAST, SCALE, Decomposed
 from shoal.settings.groups import Settings
+from shoal.settings.policies import Carries
 from shoal.sharing.body import net_of, write
 from shoal.sharing.bounds import too_large
-from shoal.sharing.contract import Carries, Sharing
-from shoal.sharing.slots import slots
+from shoal.sharing.contract import Sharing
 
 LARGE = 100.0  # no entry of a part that is sent is larger
 

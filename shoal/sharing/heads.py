@@ -10,20 +10,21 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.agents.slots import slots
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail
+from shoal.letters.quote import Quote, Room, fitting, numbers
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models.frozen import BIAS
 from shoal.models.heads import NAMES
 from shoal.settings.groups import Settings
+from shoal.settings.policies import Carries
 from shoal.sharing.body import net_of
-from shoal.sharing.contract import Carries, Sharing
+from shoal.sharing.contract import Sharing
 from shoal.sharing.images import classes_only, ids
-from shoal.sharing.slots import slots
 
 LARGE = 1e4  # no number that is sent is larger
 LEAST = 1e-3  # the least variance of a feature

@@ -12,9 +12,9 @@ from shoal.agents.world import World, reader
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.learners import received
-from shoal.mail.letter import classes_of as classes_of
-from shoal.mail.letter import images_of as images_of
-from shoal.mail.mail import Mail, by_receiver
+from shoal.letters.letter import classes_of as classes_of
+from shoal.letters.letter import images_of as images_of
+from shoal.letters.mail import Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.rng import key
 from shoal.settings.groups import Settings

@@ -13,8 +13,8 @@ from shoal.agents.world import World
 from shoal.errors import SettingsError
 from shoal.learners import received
 from shoal.learners.received import Arrived
-from shoal.mail.letter import Letter
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected
+from shoal.letters.letter import Letter
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Expected
 from shoal.settings.groups import Settings
 from shoal.sharing.images import classes_only
 from shoal.sharing.mode import Draft, Mode, Present, Received

@@ -13,8 +13,8 @@ from torch import Tensor
 from shoal.agents.stack import MEAN, STEPS, VAR
 from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.mail.letter import Letter
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Expected
+from shoal.letters.letter import Letter
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Expected
 from shoal.models.frozen import SCORES
 from shoal.models.heads import NAMES
 from shoal.settings.groups import Settings

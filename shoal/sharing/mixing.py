@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.learners.step import Tensors
-from shoal.mail.mail import Mail, by_receiver
+from shoal.letters.mail import Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.models.contract import body_units
 

@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.mail.bundle import Bundle
-from shoal.mail.letter import Letter, most_of
-from shoal.mail.mail import Expected, Mail, by_receiver
+from shoal.letters.bundle import Bundle
+from shoal.letters.letter import Letter, most_of
+from shoal.letters.mail import Expected, Mail, by_receiver
+from shoal.letters.quote import Quote, Room, numbers
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, numbers
-from shoal.sharing.contract import Carries, Sharing
+from shoal.settings.policies import Carries
+from shoal.sharing.contract import Sharing
 from shoal.sharing.drafts import Draft as Draft
 from shoal.sharing.drafts import posted as posted
 from shoal.sharing.images import per_lane

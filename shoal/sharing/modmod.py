@@ -34,10 +34,10 @@ from shoal.learners.candidates import (
     try_out,
 )
 from shoal.learners.candidates import OWNER as GROWTH
-from shoal.mail.bundle import Bundle
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver
+from shoal.letters.bundle import Bundle
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, by_receiver
+from shoal.letters.quote import Quote, Room, fitting, numbers
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.models import dropout
 from shoal.models.contract import body_shapes
 from shoal.models.modular import STRUCTURE
@@ -46,10 +46,11 @@ from shoal.models.table import modular_form
 from shoal.rng import key
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
+from shoal.settings.policies import Carries
 from shoal.sharing.accept import Accept, accepting
 from shoal.sharing.bounds import largest, size, too_large
 from shoal.sharing.codecs import in_bytes, in_numbers, int8_layout
-from shoal.sharing.contract import Carries, Late, Sharing
+from shoal.sharing.contract import Late, Sharing
 from shoal.sharing.images import classes_of, held, ids, images_of, per_lane, replies
 from shoal.sharing.scores import BUILT_IN, SCORES, Pair, iou
 

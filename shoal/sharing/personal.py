@@ -14,7 +14,7 @@ from shoal.errors import SettingsError
 from shoal.learners.additions import Addition, penalised, resting, trains_body
 from shoal.learners.fisher import snapshot
 from shoal.learners.step import Frame, Part, Tensors
-from shoal.mail.mail import Mail
+from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.settings.groups import Settings
 from shoal.sharing.arrived import combined

@@ -8,10 +8,10 @@ from shoal.agents.clock import due
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
+from shoal.letters.ledger import Use
+from shoal.letters.mail import AT_REST, OVER_BUDGET, POLICY, weight
+from shoal.letters.quote import Quote, Room
 from shoal.mail.filters import Way, left, stopped
-from shoal.mail.ledger import Use
-from shoal.mail.mail import AT_REST, OVER_BUDGET, POLICY, weight
-from shoal.mail.quote import Quote, Room
 from shoal.settings.groups import Settings
 from shoal.sharing import sites
 from shoal.sharing.contract import Sharing

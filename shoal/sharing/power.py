@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.learners.step import Tensors
-from shoal.mail.mail import Expected, Mail
+from shoal.letters.mail import Expected, Mail
 from shoal.mail.post import Post
 from shoal.models.contract import Model, body_shapes, body_units
 from shoal.rng import key

@@ -14,7 +14,7 @@ from shoal.agents.evaluate import Trained, accuracy, nets
 from shoal.agents.stack import MEAN, STEPS, VAR
 from shoal.data.tasks import Lane
 from shoal.learners.received import Arrived
-from shoal.mail.mail import Mail, identify
+from shoal.letters.mail import Mail, identify
 from shoal.mail.post import Post
 from shoal.models import dropout
 from shoal.rng import key

@@ -13,8 +13,8 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners.additions import Addition, penalised
 from shoal.learners.step import Frame, Part
-from shoal.mail.letter import Letter
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
+from shoal.letters.letter import Letter
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
 from shoal.settings.groups import Settings
 from shoal.sharing.bounds import LARGEST, size
 from shoal.sharing.images import classes_only

@@ -11,21 +11,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.agents.evaluate import Trained, nets
+from shoal.agents.slots import slots
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.learners import received
 from shoal.learners.received import digest
-from shoal.mail.mail import Expected, Mail, by_receiver, identify
+from shoal.letters.mail import Expected, Mail, by_receiver, identify
+from shoal.letters.quote import Quote, Room, fitting, numbers
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room, fitting, numbers
 from shoal.rng import key
 from shoal.settings.groups import Settings
+from shoal.settings.policies import Carries
 from shoal.sharing.accept import NO_HELP, Accept, accepting, helps
 from shoal.sharing.by_class import sorted_in
 from shoal.sharing.choices import greedy, herd, in_turn, levelled, spread
-from shoal.sharing.contract import Carries, Late, Sharing
+from shoal.sharing.contract import Late, Sharing
 from shoal.sharing.images import Held, classes_of, classes_only, held, ids, images_of, per_lane, store
-from shoal.sharing.slots import slots
 
 HIGHEST = 5.0  # a loss counts no more than this
 MANY = 2**31 - 1

@@ -14,8 +14,8 @@ from shoal.agents.world import World
 from shoal.errors import SettingsError
 from shoal.learners import received
 from shoal.learners.received import Arrived, digest
-from shoal.mail.letter import Letter
-from shoal.mail.mail import EXPIRED, OUT_OF_RANGE, TOO_MANY, Expected
+from shoal.letters.letter import Letter
+from shoal.letters.mail import EXPIRED, OUT_OF_RANGE, TOO_MANY, Expected
 from shoal.models import dropout
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.agents.world import World
-from shoal.mail.letter import Letter
-from shoal.mail.mail import OUT_OF_RANGE, Expected
+from shoal.letters.letter import Letter
+from shoal.letters.mail import OUT_OF_RANGE, Expected
 from shoal.sharing.by_class import ByClass
 from shoal.sharing.contract import Late
 from shoal.sharing.mode import Draft, Present, Received

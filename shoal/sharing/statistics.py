@@ -12,8 +12,8 @@ from shoal.agents.world import World
 from shoal.errors import SettingsError
 from shoal.learners.analytic import OWNER, columns, refit, solving
 from shoal.learners.gram import cut, length
-from shoal.mail.letter import Letter
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
+from shoal.letters.letter import Letter
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
 from shoal.settings.groups import Settings
 from shoal.sharing.bounds import LARGEST
 from shoal.sharing.contract import Late

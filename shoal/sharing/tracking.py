@@ -18,7 +18,7 @@ from shoal.learners.batches import Batch, batch_size, batches, generators, pool
 from shoal.learners.fisher import errors, frame, snapshot
 from shoal.learners.in_torch import autograd
 from shoal.learners.step import Frame, Part, Tensors
-from shoal.mail.mail import Expected, Mail
+from shoal.letters.mail import Expected, Mail
 from shoal.mail.post import Post
 from shoal.models.contract import Model, Usage, body_shapes
 from shoal.settings.groups import Settings

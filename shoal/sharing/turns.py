@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from shoal.mail.mail import ACCEPTED, Mail, identify
+from shoal.letters.mail import ACCEPTED, Mail, identify
 from shoal.mail.post import Post
 from shoal.models.contract import body_units
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from shoal.mail.letter import Letter
+from shoal.letters.letter import Letter
 from shoal.sharing.by_class import ByClass
 from shoal.sharing.contract import Late
 from shoal.sharing.mode import Draft, Present, Received

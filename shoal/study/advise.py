@@ -19,7 +19,7 @@ import polars as pl
 
 from shoal.errors import SettingsError, UserError
 from shoal.files import save
-from shoal.mail.mail import UNSENT
+from shoal.letters.mail import UNSENT
 from shoal.report import needs
 from shoal.runs.read import table_of
 from shoal.runs.record import reopen

@@ -14,7 +14,7 @@ from shoal.data.sources import is_source, read
 from shoal.errors import Stopped, UserError
 from shoal.files import columns, save
 from shoal.fleet.run import Watch
-from shoal.mail.mail import UNSENT
+from shoal.letters.mail import UNSENT
 from shoal.runs import metrics
 from shoal.runs.about import sessions_of
 from shoal.runs.execute import carry_out, prepare, units

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench import attacks, exchanges, results, speed
-from shoal.mail.mail import ACCEPTED
+from shoal.letters.mail import ACCEPTED
 
 
 def test_rows_are_read_back_as_they_were_written(tmp_path: Path) -> None:

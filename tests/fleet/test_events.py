@@ -17,7 +17,7 @@ from shoal.data import load
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import train
-from shoal.mail.mail import ACCEPTED, Mail, pack
+from shoal.letters.mail import ACCEPTED, Mail, pack
 from shoal.mail.post import Post
 from shoal.settings.groups import Settings
 from shoal.sharing.modes import MODES

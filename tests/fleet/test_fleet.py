@@ -22,8 +22,8 @@ from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate, train
 from shoal.learners import received
-from shoal.mail.ledger import Ledger
-from shoal.mail.mail import ACCEPTED, OVER_BUDGET
+from shoal.letters.ledger import Ledger
+from shoal.letters.mail import ACCEPTED, OVER_BUDGET
 from shoal.runs.record import Record
 from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings

@@ -29,8 +29,8 @@ from shoal.fleet.members import LostError
 from shoal.fleet.processes import Process, serve, shared
 from shoal.fleet.run import Moment, train
 from shoal.fleet.workers import Served
-from shoal.mail.bundle import Lot
-from shoal.mail.ledger import Ledger
+from shoal.letters.bundle import Lot
+from shoal.letters.ledger import Ledger
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record, create
 from shoal.settings.groups import Settings

@@ -13,9 +13,9 @@ import torch
 
 from shoal.agents.stack import Stack
 from shoal.data.tasks import Lane
-from shoal.mail.bundle import Bundle, Gathered, Links, Lot
+from shoal.letters.bundle import Bundle, Gathered, Links, Lot
+from shoal.letters.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, UNDER_WAY, Mail, pack
 from shoal.mail.dispatch import sealed
-from shoal.mail.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, UNDER_WAY, Mail, pack
 from shoal.mail.post import Post
 from shoal.sharing.contract import Sharing
 from shoal.sharing.modes import MODES

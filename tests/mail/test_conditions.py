@@ -15,7 +15,7 @@ from shoal.agents.world import World, worlds
 from shoal.contracts.fleets import saved
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate, train
-from shoal.mail.mail import ABSENT, ACCEPTED, EXPIRED, LOST, OVERTAKEN, UNDER_WAY
+from shoal.letters.mail import ABSENT, ACCEPTED, EXPIRED, LOST, OVERTAKEN, UNDER_WAY
 from shoal.network.edges import Edge, edges, moves, version
 from shoal.network.graphs import near
 from shoal.network.weather import Weather

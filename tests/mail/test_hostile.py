@@ -19,8 +19,8 @@ from shoal.errors import CodeError, SettingsError
 from shoal.fleet.exchange import meet_all
 from shoal.fleet.here import Here
 from shoal.fleet.members import Crew
-from shoal.mail.ledger import Ledger
-from shoal.mail.mail import (
+from shoal.letters.ledger import Ledger
+from shoal.letters.mail import (
     ACCEPTED,
     FORGED,
     NO_EDGE,

@@ -11,8 +11,8 @@ from shoal.contracts.fleets import difference, ran, saved
 from shoal.errors import SettingsError
 from shoal.fleet.placement import deal
 from shoal.fleet.run import simulate
+from shoal.letters.mail import ACCEPTED, TOO_LARGE, Expected, Mail
 from shoal.mail.lies import BUILT_IN, LIES, Truth
-from shoal.mail.mail import ACCEPTED, TOO_LARGE, Expected, Mail
 from shoal.sharing.bounds import GROWN, LARGEST, fresh, size
 from tests.fleets import FEW, fleet
 

@@ -17,10 +17,9 @@ from shoal.agents.stack import CLOCK, Stack
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.fleet.run import train
-from shoal.mail.filters import EDGE_BUDGET, MODE_BUDGET, RHYTHM, Filter, Way, filters, left, stopped
-from shoal.mail.inbox import Inbox
-from shoal.mail.ledger import COLUMNS, UNUSED, Ledger, Use, Weight
-from shoal.mail.mail import (
+from shoal.letters.inbox import Inbox
+from shoal.letters.ledger import COLUMNS, UNUSED, Ledger, Use, Weight
+from shoal.letters.mail import (
     ACCEPTED,
     AT_REST,
     LOST,
@@ -33,8 +32,9 @@ from shoal.mail.mail import (
     pack,
     unpack,
 )
+from shoal.letters.quote import Quote, Room
+from shoal.mail.filters import EDGE_BUDGET, MODE_BUDGET, RHYTHM, Filter, Way, filters, left, stopped
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room
 from shoal.network.edges import Edge
 from shoal.runs.record import Record
 from shoal.runs.tables import posted, traffic

@@ -11,7 +11,7 @@ from shoal.contracts.fleets import Run, difference, ran, saved
 from shoal.contracts.mode_case import made_of
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.mail.mail import (
+from shoal.letters.mail import (
     ACCEPTED,
     CLASS_FORBIDDEN,
     CLASS_UNSAID,
@@ -21,10 +21,9 @@ from shoal.mail.mail import (
     UNDECLARED,
     UNSENT,
 )
-from shoal.mail.terms import Terms
-from shoal.settings.policies import CONTENTS
+from shoal.letters.terms import Terms
+from shoal.settings.policies import CONTENTS, Carries
 from shoal.sharing import sites
-from shoal.sharing.contract import Carries
 from shoal.sharing.modes import MODES
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.plan import feasible, plan

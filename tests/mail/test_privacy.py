@@ -9,8 +9,8 @@ import torch
 from shoal.contracts.fleets import difference, ran, saved
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
+from shoal.letters.mail import ACCEPTED, NOT_CLIPPED, SPENT
 from shoal.mail import privacy
-from shoal.mail.mail import ACCEPTED, NOT_CLIPPED, SPENT
 from shoal.runs.tables import accounts, spent
 from shoal.settings.policies import Policy
 from shoal.sharing.plan import feasible

@@ -15,7 +15,7 @@ from shoal.contracts.fleets import difference, saved
 from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.mail.mail import ACCEPTED
+from shoal.letters.mail import ACCEPTED
 from shoal.models.contract import Model
 from shoal.models.table import MODELS, modular, named
 from shoal.models.wrapped import wrapped

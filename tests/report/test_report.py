@@ -718,7 +718,7 @@ def test_the_format_is_that_of_records() -> None:
 
 
 def test_what_never_left_its_sender_is_what_the_post_says() -> None:
-    from shoal.mail.mail import UNSENT
+    from shoal.letters.mail import UNSENT
 
     assert compare.UNSENT == UNSENT
 

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.data.tasks import Lane
 from shoal.fleet.run import simulate
-from shoal.mail.mail import ACCEPTED, Mail
+from shoal.letters.mail import ACCEPTED, Mail
 from shoal.sharing.plan import plan
 from shoal_paper.counting import RULES, SIZES, counted, image, quoted
 from tests.fleets import MODULE, PIXELS, entries, exchanges, fleet, model_of, models_of, ready, tables_of

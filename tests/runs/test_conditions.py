@@ -11,8 +11,8 @@ import pytest
 import shoal
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
-from shoal.mail.ledger import Ledger, Settled
-from shoal.mail.mail import ACCEPTED, DOWN, LOST, UNDER_WAY, Mail
+from shoal.letters.ledger import Ledger, Settled
+from shoal.letters.mail import ACCEPTED, DOWN, LOST, UNDER_WAY, Mail
 from shoal.runs.conditions import consensus, links
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create, reopen

@@ -9,7 +9,7 @@ import torch
 from shoal.contracts.fleets import difference, ran, saved
 from shoal.fleet.run import simulate
 from shoal.learners import received
-from shoal.mail.mail import ACCEPTED
+from shoal.letters.mail import ACCEPTED
 from shoal.sharing.accept import NO_HELP
 from tests.fleets import FEW, fleet
 

@@ -15,7 +15,7 @@ from shoal.errors import SettingsError
 from shoal.learners.closed import linear, logistic, sparse
 from shoal.learners.ella import Ella, alike
 from shoal.learners.table import LEARNERS
-from shoal.mail.mail import Mail
+from shoal.letters.mail import Mail
 from shoal.models.table import MODELS
 
 AGENTS, TASKS, INPUTS, ATOMS, ROWS = 4, 25, 12, 6, 100

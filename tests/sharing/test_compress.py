@@ -13,9 +13,9 @@ from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
 from shoal.contracts.modes import check
 from shoal.errors import SettingsError
+from shoal.letters.mail import LOST, Mail, pack
 from shoal.mail import filters as rules
 from shoal.mail.filters import Filter
-from shoal.mail.mail import LOST, Mail, pack
 from shoal.rng import key
 from shoal.sharing.codecs import CODECS
 from shoal.sharing.fedavg import FedAvg

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal.learners.fisher import snapshot
-from shoal.mail.mail import Mail
+from shoal.letters.mail import Mail
 from shoal.sharing.fedagem import FedAGEM, projected, remembered_slopes
 from tests.fleets import exchange
 from tests.sharing.test_formulas import ready

@@ -14,7 +14,7 @@ from shoal.learners.batches import Batch
 from shoal.learners.decomposed import ANCHOR, HOLD, hear
 from shoal.learners.decomposed import Decomposed as Learner
 from shoal.learners.step import Frame
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Mail
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Mail
 from shoal.mail.post import Post
 from shoal.models.decomposed import ATTEND, BASE, BIAS, LAST, OTHERS, PART, SCALE, Decomposed
 from shoal.settings.reading import resolve

@@ -28,7 +28,7 @@ from shoal.learners.fisher import fisher
 from shoal.learners.memory import remember
 from shoal.learners.received import Arrived, digest, slot
 from shoal.learners.step import Frame
-from shoal.mail.mail import ACCEPTED, NOT_FINITE, OUT_OF_RANGE, WRONG_SHAPE, Expected, Mail, fault
+from shoal.letters.mail import ACCEPTED, NOT_FINITE, OUT_OF_RANGE, WRONG_SHAPE, Expected, Mail, fault
 from shoal.mail.post import Post
 from shoal.models.contract import body_units
 from shoal.models.params import MODULE as NAMES

@@ -11,7 +11,7 @@ from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.mail.mail import Mail
+from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.models.frozen import SCORES, Frozen, backbone, binary, combined
 from shoal.settings.reading import resolve

@@ -21,9 +21,9 @@ from shoal.learners import candidates as grow
 from shoal.learners.candidates import TOGETHER, alive, correct, one_of, trying
 from shoal.learners.growth import adapt, assimilate
 from shoal.learners.memory import remember
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Mail
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Mail
+from shoal.letters.quote import Room, numbers
 from shoal.mail.post import Post
-from shoal.mail.quote import Room, numbers
 from shoal.models.modular import Modular
 from shoal.rng import key
 from shoal.runs.tables import candidates as candidates_table

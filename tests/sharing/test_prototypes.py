@@ -9,7 +9,7 @@ from shoal.doors import line
 from shoal.errors import SettingsError
 from shoal.learners.batches import Batch
 from shoal.learners.step import Frame
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Mail
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Mail
 from shoal.settings.reading import resolve
 from shoal.sharing.images import held
 from shoal.sharing.mode import agent_of

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from shoal.agents.evaluate import nets
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.mail.mail import Mail
+from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.settings.reading import resolve
 from shoal.sharing.choices import greedy, herd, in_turn, levelled, spread

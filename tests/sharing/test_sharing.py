@@ -18,9 +18,9 @@ from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.fleet.run import simulate
 from shoal.learners import received
-from shoal.mail.mail import ACCEPTED, AT_REST, OVER_BUDGET, Mail
+from shoal.letters.mail import ACCEPTED, AT_REST, OVER_BUDGET, Mail
+from shoal.letters.quote import Room
 from shoal.mail.post import Post
-from shoal.mail.quote import Room
 from shoal.models import dropout
 from shoal.models.table import MODELS
 from shoal.settings.reading import resolve

@@ -15,7 +15,7 @@ from shoal.contracts.fleets import saved, settings_of
 from shoal.errors import SettingsError, UserError
 from shoal.learners.gram import cut, packed, rebuilt, solved, squared, summed
 from shoal.learners.table import LEARNERS
-from shoal.mail.mail import ACCEPTED, Mail
+from shoal.letters.mail import ACCEPTED, Mail
 from shoal.sharing.statistics import diagonal
 
 AGENTS, CLOSE = 6, 1e-5

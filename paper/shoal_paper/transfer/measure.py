@@ -26,7 +26,7 @@ from shoal.errors import SettingsError, UserError
 from shoal.fleet.run import one_thread
 from shoal.learners import received
 from shoal.learners.candidates import Offer, alive, forgetful, modular, plant, rehearse, settle
-from shoal.mail.mail import Mail
+from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.models.modular import STRUCTURE
 from shoal.models.table import modular_form

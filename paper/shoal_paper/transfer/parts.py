@@ -24,7 +24,7 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.fleet.run import one_thread
 from shoal.learners.candidates import Offer, adopt, modular, plant, rehearse, settle
-from shoal.mail.mail import wire
+from shoal.letters.mail import wire
 from shoal.models.modular import STRUCTURE
 from shoal.runs.metrics import error, mean
 from shoal_paper.transfer.measure import ROWS, NoModulesError, Route, before, offered, opened, some_routes

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from shoal.data.tasks import Lane
-from shoal.mail.bundle import Bundle
-from shoal.mail.mail import Mail, by_receiver
+from shoal.letters.bundle import Bundle
+from shoal.letters.mail import Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.rng import key
 from shoal.sharing.images import ids, per_lane, put

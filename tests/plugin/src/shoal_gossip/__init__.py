@@ -10,9 +10,9 @@ import shoal
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.learners.step import Frame
-from shoal.mail.mail import Expected, Mail
+from shoal.letters.mail import Expected, Mail
+from shoal.letters.quote import Quote, Room
 from shoal.mail.post import Post
-from shoal.mail.quote import Quote, Room
 from shoal.sharing.contract import Sharing
 
 

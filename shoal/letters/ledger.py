@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.data.tasks import Lane
-from shoal.mail.bundle import Bundle, Links, Lot
-from shoal.mail.mail import ACCEPTED, UNDER_WAY, UNSENT, Mail, identify
+from shoal.letters.bundle import Bundle, Links, Lot
+from shoal.letters.mail import ACCEPTED, UNDER_WAY, UNSENT, Mail, identify
 
 COLUMNS = (
     *("seed", "task", "epoch", "sender", "receiver", "mode", "kind", "items", "floats", "bytes", "verdict"),

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from shoal.data.bank import Bank
-from shoal.mail.mail import Expected
-from shoal.mail.quote import Room, fitting
+from shoal.letters.mail import Expected
+from shoal.letters.quote import Room, fitting
 from shoal.weakly import weakly
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 import numpy as np
 
 from shoal.data.tasks import Lane
-from shoal.mail.bundle import Bundle, Numbers
-from shoal.mail.mail import Mail
+from shoal.letters.bundle import Bundle, Numbers
+from shoal.letters.mail import Mail
 
 # Some mails, and which of them, int64 [n].
 Some = tuple[Sequence[Mail], Numbers]

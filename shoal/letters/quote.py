@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
-from shoal.mail.mail import Expected, weight
+from shoal.letters.mail import Expected, weight
 
 
 class Quote(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane
-from shoal.mail.mail import ACCEPTED, Mail, frozen, identify, packable, wire
+from shoal.letters.mail import ACCEPTED, Mail, frozen, identify, packable, wire
 
 Numbers = np.ndarray
 T = TypeVar("T")

@@ -10,12 +10,12 @@ import numpy as np
 
 from shoal.data import Bank
 from shoal.errors import SettingsError
-from shoal.mail.mail import CLASS_FORBIDDEN, CLASS_UNSAID, CLASS_USED_UP, FORBIDDEN, UNDECLARED, Expected, Mail
-from shoal.settings.policies import CLASSED, CONTENTS, Policy
-from shoal.sharing.contract import Carries, Sharing
+from shoal.letters.mail import CLASS_FORBIDDEN, CLASS_UNSAID, CLASS_USED_UP, FORBIDDEN, UNDECLARED, Expected, Mail
+from shoal.settings.policies import CLASSED, CONTENTS, Carries, Policy
 
 if TYPE_CHECKING:
     from shoal.settings.groups import Settings
+    from shoal.sharing.contract import Sharing
 
 
 MANY = 2**40  # items, more than any policy allows
@@ -79,7 +79,7 @@ def numbers(policy: Policy, bank: Bank) -> list[int]:
     return found
 
 
-def stops(ours: Terms | None, mode: Sharing, left: np.ndarray | None, kind: str, counts: np.ndarray | None) -> str:
+def stops(ours: Terms | None, mode: "Sharing", left: np.ndarray | None, kind: str, counts: np.ndarray | None) -> str:
     """Why a message of a kind may not leave, with `counts` [classes] items of each class, where `left` of each have
     left already; empty: it may."""
     if ours is None:
@@ -94,7 +94,7 @@ def stops(ours: Terms | None, mode: Sharing, left: np.ndarray | None, kind: str,
     return CLASS_USED_UP if (counts + left > ours.per_class)[counts > 0].any() else ""
 
 
-def counted(mode: Sharing, mail: Mail, expected: Mapping[str, Expected], classes: int) -> np.ndarray | None:
+def counted(mode: "Sharing", mail: Mail, expected: Mapping[str, Expected], classes: int) -> np.ndarray | None:
     """How many items of each class a mail holds, [classes]; None: it does not say. What is said of a mail as a whole
     counts for each of its items."""
     carried = mode.carries(mail.kind)
