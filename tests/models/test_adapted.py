@@ -13,7 +13,7 @@ from shoal import data, testing
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.errors import SettingsError, UserError
-from shoal.mail.mail import ACCEPTED, Mail
+from shoal.letters.mail import ACCEPTED, Mail
 from shoal.models.adapted import Adapted
 from shoal.models.contract import body_shapes
 from tests.fleets import colours
