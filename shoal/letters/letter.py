@@ -35,6 +35,7 @@ class Letter:
     classes: str = ""  # the tensor that says of which class each item is
     share: int = 1  # it may take one part of so many of what a link still carries
     leaves: str = ""  # a kind of letter, the largest of which a link must carry beside it
+    behind: str = ""  # a kind of letter that goes before it to each neighbour: it has what that leaves of the link
     least: int = 0  # with fewer items it does not leave
     alike: bool = False  # do all neighbours get the same? Then it holds only what may go to all of them
     cut: bool = True  # are its last items left out where not all fit a link? Else it leaves whole, or is refused

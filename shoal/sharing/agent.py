@@ -87,6 +87,11 @@ class Agent:
         """The classes of its current task, as the data counts them; a label is a place in them."""
         return self._world.streams[self._row][self.task].outputs
 
+    @property
+    def every_class(self) -> int:
+        """How many classes the data has in all."""
+        return len(self._world.bank.classes)
+
     @cached_property
     def rows(self) -> tuple[Tensor, Tensor]:
         """The training rows of its current task, as its net reads them [n, ...], and their labels [n]."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal
 
+import numpy as np
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
@@ -62,3 +63,18 @@ def sorted_in(tasks: Sequence[Task], letters: Iterable[Mapping[str, Tensor]]) ->
         for at, task in enumerate(tasks)
         if label in task.classes
     ]
+
+
+def marks(agent: Present) -> set[int]:
+    """What names the images in an agent's buffers."""
+    state = agent.state_of(received.OWNER)
+    return {mark for at, count in enumerate(state["fill"].tolist()) for mark in state["marks"][at, :count].tolist()}
+
+
+def histogram(agent: Present) -> np.ndarray:
+    """How many images of every class an agent has, its own and received."""
+    state, found = agent.state_of(received.OWNER), np.bincount(agent.held.labels, minlength=agent.every_class)
+    for at, task in enumerate(agent.tasks):
+        labels = state["y"][at, : int(state["fill"][at])].cpu().numpy()
+        np.add.at(found, np.array(task.outputs, np.int64)[labels], 1)
+    return found

@@ -53,6 +53,19 @@ def levelled(have: Sequence[int], own: Sequence[int], total: int) -> list[int]:
     return given
 
 
+def class_by_class(
+    x: Tensor, labels: np.ndarray, free: np.ndarray, most: int, have: np.ndarray | None = None
+) -> np.ndarray:
+    """Up to `most` of the `free` rows of x[n, F], a herd of each class in turn: as many of each or, where a receiver is
+    known to `have` so many, what levels them."""
+    classes = np.unique(labels[free]).tolist()
+    places, counts = [free[labels[free] == one] for one in classes], [most] * len(classes)
+    if have is not None:
+        counts = levelled(have[classes].tolist(), [len(one) for one in places], most)
+    orders = [at[herd(x[at], count)].tolist() for at, count in zip(places, counts, strict=True)]
+    return np.array(in_turn(orders, most), np.int64)
+
+
 def in_turn(orders: Sequence[Sequence[int]], most: int) -> list[int]:
     """Up to `most` places: the first of every order, the second, and so on."""
     longest = max((len(one) for one in orders), default=0)

@@ -11,13 +11,15 @@ from torch import Tensor
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.letters.letter import Letter
-from shoal.letters.mail import Expected, Mail
+from shoal.letters.mail import Expected, Mail, identify
 from shoal.letters.quote import fitting
 from shoal.mail.post import Post
 
 # What an agent writes: a tensor or an array for each name of its letter, items in order of worth; images are rows of
-# the bank, which the post looks up when it knows how many leave. What it writes beside the letter stays with it.
+# the bank, which the post looks up when it knows how many leave. What it writes beside the letter stays with it, but
+# for `REPLIES`: kind, task and epoch of the receiver's own letter that this one is about.
 Draft = Mapping[str, Any]
+REPLIES = "replies"
 
 
 class Form(NamedTuple):
@@ -44,9 +46,17 @@ def form_of(post: Post, kind: str) -> Form:
     return post.once(("form", kind), post, find)
 
 
-def posted(post: Post, lane: Lane, kind: str, draft: Draft, others: Sequence[Lane], reply: str = "") -> list[Mail]:
+def posted(
+    post: Post,
+    lane: Lane,
+    kind: str,
+    draft: Draft,
+    others: Sequence[Lane],
+    reply: str = "",
+    before: Sequence[Mail] = (),
+) -> list[Mail]:
     """What an agent has written, as mail to each of some others: without what the policy of its site keeps back, and
-    cut to the most that such a letter has and to what the link still carries."""
+    cut to the most that such a letter has and to what the link still carries when what goes `before` has gone."""
     form = form_of(post, kind)
     letter, mails = form.letter, []
     if letter.alike:
@@ -56,18 +66,23 @@ def posted(post: Post, lane: Lane, kind: str, draft: Draft, others: Sequence[Lan
         mine = draft if letter.alike else kept_back(post, lane, kind, form, draft, [other])
         items = min(len(mine[form.counted]), form.most) if form.counted else form.most
         if not post.free and letter.cut:
-            items = min(items, room_for(post, kind, lane, other, items))
+            items = min(items, room_for(post, kind, lane, other, items, before))
         if items < letter.least:
             continue
         tensors = post.once(("tensors", kind, items), mine, partial(tensors_of, post.world, form, mine, items))
-        mails.append(post.mail(lane, other, kind, tensors, items, reply))
+        about = identify(other, lane, post.mode.mode, *draft[REPLIES]) if REPLIES in draft else reply
+        mails.append(post.mail(lane, other, kind, tensors, items, about))
         post.drafts[mails[-1].id] = mine
     return mails
 
 
-def room_for(post: Post, kind: str, lane: Lane, other: Lane, most: int | None = None) -> int:
-    """How many items of a letter the link to a neighbour still carries."""
+def room_for(
+    post: Post, kind: str, lane: Lane, other: Lane, most: int | None = None, before: Sequence[Mail] = ()
+) -> int:
+    """How many items of a letter the link to a neighbour still carries when what goes `before` has gone."""
     form, room = form_of(post, kind), post.left(lane, other)
+    for mail in before:
+        room = room.less(form_of(post, mail.kind).look, mail.items)
     if form.letter.leaves:
         beside = form_of(post, form.letter.leaves)
         room = room.less(beside.look, beside.most)
@@ -77,7 +92,7 @@ def room_for(post: Post, kind: str, lane: Lane, other: Lane, most: int | None = 
 def kept_back(post: Post, lane: Lane, kind: str, form: Form, draft: Draft, others: Sequence[Lane]) -> Draft:
     """What an agent has written, without items that may not go to all of some others, and no more than such a letter
     has."""
-    by, most, whole, may = form.letter.classes, form.most, form.whole, None
+    by, most, whole, may = form.letter.classes, form.most, form.whole | {REPLIES}, None
     if post.world.fleet.policy and by in draft and by not in whole:
         may = np.flatnonzero(post.permitted(lane, others, kind, np.asarray(draft[by])))[:most]
     elif not form.counted or len(draft[form.counted]) <= most:

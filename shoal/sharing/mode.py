@@ -130,10 +130,13 @@ class Mode(Sharing):
         found = self.each(post, drafts, "answer")
         mails = []
         for lane, mine in found.items():
-            for kind in kinds:
+            for first in (one for one in kinds if not letters[one].behind):
                 for others, draft, reply in mine:
-                    one = draft if len(kinds) == 1 or draft is None else draft.get(kind)
-                    mails += [] if one is None else posted(post, lane, kind, one, others, reply)
+                    before: list[Mail] = []
+                    for kind in (first, *(one for one in kinds if letters[one].behind == first)):
+                        one = draft if len(kinds) == 1 or draft is None else draft.get(kind)
+                        before += [] if one is None else posted(post, lane, kind, one, others, reply, before)
+                    mails += before
         return mails
 
     def absorbs_of(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:

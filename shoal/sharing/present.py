@@ -11,6 +11,7 @@ from torch import Tensor
 
 from shoal.agents.clock import due
 from shoal.agents.evaluate import Trained, accuracy, nets
+from shoal.agents.slots import slots
 from shoal.agents.stack import MEAN, STEPS, VAR
 from shoal.data.tasks import Lane
 from shoal.learners.received import Arrived
@@ -55,6 +56,14 @@ class Present(Agent):
     def links(self) -> int:
         """How many agents it is linked with by this mode, whether they are there now or not."""
         return len(self._world.neighbours(self._post.mode)[self._lane])
+
+    def slot(self, other: int) -> int:
+        """Where in what it keeps for each of its neighbours it keeps what is for one of them (`slots`)."""
+        return slots(self._world).of(self._lane, Lane(self.seed, other))
+
+    def permitted(self, kind: str, to: int, classes: np.ndarray) -> np.ndarray:
+        """Which of some items, by their classes, may be in such a letter by the policy of its site: bool [n]."""
+        return self._post.permitted(self._lane, [Lane(self.seed, to)], kind, classes)
 
     def become(self, weights: Mapping[str, Tensor]) -> None:
         """Take weights of the names that it has in the place of its own, of which they may be the first; Adam's moments
@@ -206,6 +215,11 @@ class Received:
     def late(self) -> bool:
         """Has it been under way since an earlier exchange?"""
         return self.post.was_late(self.mail)
+
+    @property
+    def clock(self) -> tuple[int, int]:
+        """The task of its sender when it was sent, and how many epochs of it were done."""
+        return self.mail.task, self.mail.epoch
 
     def replies_to(self, kind: str, task: int, epoch: int) -> bool:
         """Does it reply to what its receiver has asked by mail of some kind at such a point of its stream?"""

@@ -13,8 +13,10 @@ from shoal.agents.world import World
 from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.settings.reading import resolve
+from shoal.sharing.by_class import histogram, marks
 from shoal.sharing.choices import greedy, herd, in_turn, levelled, spread
-from shoal.sharing.push import Push, described, histogram, marks, surprise
+from shoal.sharing.mode import agent_of, received
+from shoal.sharing.push import Push, seen_by, surprise
 from tests.fleets import exchange
 from tests.sharing.test_formulas import ready
 
@@ -53,7 +55,7 @@ def test_without_chance_the_best_go_and_with_all_chance_any() -> None:
 def votes_of(world: World, stack: Stack, post: Post, rows: np.ndarray) -> torch.Tensor:
     labels = torch.from_numpy(world.bank.labels[rows].astype(np.int32))
     mail = Mail(world.lanes[1], world.lanes[0], "push", "images", {"images": world.images(rows), "labels": labels}, 1)
-    return surprise(post, world.lanes[0], nets(world, stack)[0], mail)
+    return surprise(agent_of(post, world.lanes[0]), received(post, mail))
 
 
 def test_a_vote_is_zero_for_classes_that_a_receiver_has_no_task_for() -> None:
@@ -102,7 +104,7 @@ def test_what_was_held_already_is_worth_nothing() -> None:
     labels = torch.from_numpy(world.bank.labels[rows].astype(np.int32))
     mail = Mail(world.lanes[1], world.lanes[0], "push", "images", {"images": world.images(rows), "labels": labels}, 4)
     mode.absorbs_of(post, [], [mail])
-    assert len(marks(post, world.lanes[0])) == 4
+    assert len(marks(agent_of(post, world.lanes[0]))) == 4
     assert bool(stack.of("push")["votes"][0, 0].all())
     mode.absorbs_of(post, [], [mail])
     assert not bool(stack.of("push")["votes"][0, 0].any())
@@ -111,17 +113,16 @@ def test_what_was_held_already_is_worth_nothing() -> None:
 def test_a_neighbour_that_votes_for_a_class_gets_more_of_it() -> None:
     """Votes that only like one class: its share of what is sent rises above its share of what there is."""
     world, stack, post = ready({"mode": "push", "images": 6, "least": 0.0}, tasks={"train": 12})
-    mode, lane, other = world.settings.sharing[0], world.lanes[0], world.lanes[1]
+    mode, agent = world.settings.sharing[0], agent_of(post, world.lanes[0])
     assert isinstance(mode, Push)
-    seen = described(post, lane, nets(world, stack)[0])
+    seen = seen_by(agent)
     liked = int(seen.own.labels[-1])
     state = stack.of("push")
     state["chance"].zero_()
     z = seen.z
     state["gram"][0, 0] = z.T @ z
     state["moment"][0, 0] = z.T @ torch.from_numpy((seen.own.labels == liked).astype(np.float32))
-    chosen = mode.choice(post, lane, other, seen, None).chosen
-    assert (seen.own.labels[chosen] == liked).mean() > 0.9
+    assert (mode.answer(agent, None, 1)["labels"] == liked).mean() > 0.9
 
 
 @pytest.mark.parametrize("choose", ["herding", "spread", "coverage"])
@@ -136,7 +137,7 @@ def test_senders_that_are_told_no_votes_choose_too(choose: str) -> None:
     assert {one.kind for one in posted} == ({"images", "histogram"} if choose == "coverage" else {"images"})
     if choose == "coverage":  # of as many of each class as can be
         post = Post(world, stack, world.settings.sharing[0])
-        have = histogram(post, world.lanes[0])
+        have = histogram(agent_of(post, world.lanes[0]))
         assert have.sum() > 6 * 4 + 2 * 4  # its own, and what has come
 
 
