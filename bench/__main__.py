@@ -26,6 +26,7 @@ from shoal.agents.engine import ENGINES, THREADS, keep_memory
 from shoal.agents.evaluate import accuracy
 from shoal.agents.world import World
 from shoal.data import Bank
+from shoal.models.families import is_modular
 from shoal.runs.about import about
 from shoal.sharing.modes import MODES
 
@@ -119,7 +120,7 @@ def measure_mlp(model: str, options: Options, tick: Tick) -> Found:
     bank, contenders, operations = cases.mnist(options.quick), [], {}
     for lanes in options.lanes:
         fleet, engines = stacks(options, model, bank, lanes)
-        groups = (floor.modular if fleet.settings.modular else floor.monolithic)(fleet.settings, lanes)
+        groups = (floor.modular if is_modular(fleet.settings) else floor.monolithic)(fleet.settings, lanes)
         operations[lanes] = floor.operations(groups) / (len(groups) * lanes)
         bare = floor.run(groups, len(groups) * lanes)
         contenders += [*engines, *either(f"products {lanes}", partial(same, bare), options.threads)]

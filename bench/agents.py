@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.scale import peak
+from shoal.configure.reading import resolve
 from shoal.fleet.run import Moment
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create
 from shoal.settings.groups import Settings
-from shoal.settings.reading import resolve
 from shoal.settings.staff import staffed
 
 EPOCHS = 10

@@ -19,14 +19,14 @@ from torch import Tensor
 
 import shoal
 from bench import results
+from shoal.configure.reading import EXPERIMENTS
+from shoal.configure.reading import read as settings_of
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.settings.reading import EXPERIMENTS
-from shoal.settings.reading import read as settings_of
 from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.recv import Recv

@@ -11,11 +11,12 @@ import torch
 
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import World, world
+from shoal.configure.reading import EXPERIMENTS, read
 from shoal.data import Bank
 from shoal.fleet.lessons import learn_epoch
 from shoal.learners.memory import remember
+from shoal.models.families import is_modular
 from shoal.settings.groups import Settings
-from shoal.settings.reading import EXPERIMENTS, read
 from tests import twin
 
 AGENTS = 8  # of the paper's fleets; more lanes are more seeds
@@ -84,8 +85,8 @@ def steps(settings: Settings) -> int:
     """Adam steps that one agent takes in an epoch of TASK: each batch once, or with and without the candidate."""
     tasks, learner = settings.tasks, settings.learner
     assert isinstance(tasks.train, int)
-    images = tasks.train * tasks.classes + (0 if settings.modular else TASK * learner.memory)
-    return -(-images // learner.batch) * (2 if settings.modular else 1)
+    images = tasks.train * tasks.classes + (0 if is_modular(settings) else TASK * learner.memory)
+    return -(-images // learner.batch) * (2 if is_modular(settings) else 1)
 
 
 def epochs(fleet: World, stack: Stack) -> Work:

@@ -24,12 +24,12 @@ from shoal.agents.clock import due
 from shoal.agents.engine import keep_memory
 from shoal.agents.evaluate import others
 from shoal.agents.world import world
+from shoal.configure.reading import EXPERIMENTS, read
 from shoal.fleet.exchange import meet_all
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.members import crew_of
 from shoal.fleet.run import one_thread
 from shoal.settings.groups import Settings
-from shoal.settings.reading import EXPERIMENTS, read
 
 TASK = 6  # of eight: the tasks before have left memories and, in a modular net, modules
 SIZES = (64, 256, 1024, 4096, 10_000)

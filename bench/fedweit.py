@@ -17,8 +17,8 @@ import polars as pl
 import shoal
 from shoal.agents.evaluate import accuracy
 from shoal.agents.world import World
+from shoal.configure.reading import read
 from shoal.fleet.run import simulate
-from shoal.settings.reading import read
 
 FILE = Path(__file__).parents[1] / "docs" / "results" / "fedweit.csv"
 DRIFTS = "1,10,100"

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bench.cases import TASK, Work
+from shoal.models.families import is_modular
 from shoal.settings.groups import Settings
 
 KERNEL = 3
@@ -127,7 +128,7 @@ def convolutions(settings: Settings, channels: int, side: int) -> Work:
     """
     slots = settings.net.basis + TASK - settings.tasks.initial + 1
     # (modules that run side by side, modules whose kernels get a gradient)
-    kinds = [(slots, 1), (slots - 1, 0)] if settings.modular else [(1, 1)]
+    kinds = [(slots, 1), (slots - 1, 0)] if is_modular(settings) else [(1, 1)]
     calls = [call for kind in kinds for call in passes(settings, channels, side, *kind)]
 
     def work() -> int:

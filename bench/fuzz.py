@@ -124,8 +124,8 @@ def flip(content: bytes, rng: np.random.Generator) -> bytes:
 
 def words(rng: np.random.Generator, place: Path) -> Callable[[], object]:
     """Settings on the command line."""
-    from shoal.settings.checks import fields
-    from shoal.settings.reading import read
+    from shoal.configure.checks import fields
+    from shoal.configure.reading import read
 
     names = [name for name, _ in fields()] + ["sharing", "kinds", "learner", "network", "x.y", "", "tasks"]
     said = [
@@ -136,7 +136,7 @@ def words(rng: np.random.Generator, place: Path) -> Callable[[], object]:
 
 def settings(rng: np.random.Generator, place: Path) -> Callable[[], object]:
     """A settings file, with a module beside it that nobody may import."""
-    from shoal.settings.reading import EXPERIMENTS, read
+    from shoal.configure.reading import EXPERIMENTS, read
 
     files = sorted(EXPERIMENTS.glob("*.toml"))
     lines = files[int(rng.integers(len(files)))].read_text().splitlines()

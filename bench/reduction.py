@@ -14,8 +14,8 @@ from typing import Any
 
 import shoal
 from shoal.agents.evaluate import accuracy
+from shoal.configure.reading import read
 from shoal.fleet.run import simulate
-from shoal.settings.reading import read
 
 FILE = Path(__file__).parents[1] / "docs" / "results" / "reduction.csv"
 SEED = 100

@@ -109,8 +109,8 @@ SETTING = ("setting", "default", "meaning")
 
 def settings() -> str:
     """Every setting, group by group."""
+    from shoal.configure.checks import scenes
     from shoal.learners.contract import Learner
-    from shoal.settings.checks import scenes
     from shoal.settings.groups import FAIR, Kind, Link, Settings, Tasks
     from shoal.settings.part import Part, flatten
     from shoal.settings.protocols import EXAMPLE, switches
@@ -236,9 +236,9 @@ def outward(text: str) -> str:
 
 def tried(folder: str, name: str) -> str:
     """A command that tries a method on the digits, with the first net and heads that it serves."""
+    from shoal.configure.reading import EXPERIMENTS, read
     from shoal.errors import SettingsError
     from shoal.learners.table import LEARNERS
-    from shoal.settings.reading import EXPERIMENTS, read
 
     said = [f"sharing={name}"] if folder == "sharing" else [f"learner={name}"]
     ways = [[], ["model=mlp"], ["model=mlp", "tasks.heads=grow"], ["model=mlp", "tasks.initial=1"],
@@ -256,9 +256,9 @@ def tried(folder: str, name: str) -> str:
 def choices() -> str:
     """The other tables: what can be chosen by name."""
     from shoal.cli.commands import NAMED
+    from shoal.configure.reading import experiments
     from shoal.data import DATASETS
     from shoal.doors import line
-    from shoal.settings.reading import experiments
 
     out = [
         "# What there is to choose from",

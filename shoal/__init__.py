@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal.agents.stack import Stack
     from shoal.backbones import features
+    from shoal.configure.reading import read, resolve
     from shoal.data.sources import Data
     from shoal.data.texts import texts
     from shoal.fleet.run import simulate, train
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from shoal.runs.execute import carry_out, prepare
     from shoal.runs.record import create, reopen
     from shoal.settings.groups import Settings
-    from shoal.settings.reading import read, resolve
     from shoal.short import mode, penalty
     from shoal.study.advise import Advice, advise
 
@@ -46,9 +46,9 @@ HOMES = {
     "penalty": "shoal.short",
     "prepare": "shoal.runs.execute",
     "random": "shoal.python.networks",
-    "read": "shoal.settings.reading",
+    "read": "shoal.configure.reading",
     "reopen": "shoal.runs.record",
-    "resolve": "shoal.settings.reading",
+    "resolve": "shoal.configure.reading",
     "ring": "shoal.python.networks",
     "server": "shoal.python.networks",
     "simulate": "shoal.fleet.run",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.cli import commands as cli
-from shoal.settings.reading import EXPERIMENTS
+from shoal.configure.reading import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 DIGITS = EXPERIMENTS / "digits.toml"

@@ -60,9 +60,9 @@ def quick_workers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with finished runs, by name; a test that changes one works on a copy."""
+    from shoal.configure.reading import read
     from shoal.runs.execute import carry_out, prepare
     from shoal.runs.record import create  # brings torch, which must find the number of threads set
-    from shoal.settings.reading import read
     from tests.command import DIGITS, TINY
 
     folder = tmp_path_factory.mktemp("shown")

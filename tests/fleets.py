@@ -9,6 +9,8 @@ import torch
 from shoal import data
 from shoal.agents.stack import MODEL, Stack, start
 from shoal.agents.world import World, world
+from shoal.configure.former import upgraded
+from shoal.configure.reading import resolve
 from shoal.contracts.fleets import difference
 from shoal.contracts.mode_case import made_of, suited
 from shoal.data import Bank
@@ -21,8 +23,6 @@ from shoal.mail.post import Observe
 from shoal.models.modular import Modular
 from shoal.runs import checkpoints
 from shoal.runs.record import Record
-from shoal.settings.former import upgraded
-from shoal.settings.reading import resolve
 from shoal.sharing.modes import MODES
 
 MLP: dict[str, Any] = {

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from examples import own_learner, own_mode
 from shoal import data
 from shoal.agents.world import worlds
+from shoal.configure.reading import resolve
 from shoal.contracts.learners import heads_of, said_of
 from shoal.contracts.learners import model_of as taught
 from shoal.contracts.mode_case import made_of, suited
@@ -32,7 +33,6 @@ from shoal.errors import SettingsError
 from shoal.fleet.run import train
 from shoal.learners.table import LEARNERS
 from shoal.runs.tables import accuracies, candidates, growth, posted
-from shoal.settings.reading import resolve
 from shoal.sharing.modes import MODES
 from tests import golden_modes
 from tests.fleets import colours

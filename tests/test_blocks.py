@@ -24,9 +24,9 @@ from typer.main import get_command
 
 from shoal.cli.commands import app
 from shoal.cli.examples import EXAMPLES
+from shoal.configure.reading import experiments, read
 from shoal.errors import SettingsError
 from shoal.settings.groups import Settings
-from shoal.settings.reading import experiments, read
 from shoal.study.sweep import grid
 from tests.command import ROOT, call, program_in
 from tests.test_pages import PAGES, module

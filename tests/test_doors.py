@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from shoal import data
+from shoal.configure.reading import override, read, resolve
 from shoal.data import DATASETS, DataError
 from shoal.doors import Table, is_a
 from shoal.errors import SettingsError
 from shoal.network.edges import edges
 from shoal.network.graphs import GRAPHS
 from shoal.settings.groups import Network
-from shoal.settings.reading import override, read, resolve
 from shoal.settings.writing import toml
 from shoal.sharing.combine import RULES
 from shoal.sharing.modes import MODES

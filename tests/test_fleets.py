@@ -18,13 +18,13 @@ import pytest
 from torch import Tensor, nn
 
 import shoal
+from shoal.configure.reading import override, resolve
 from shoal.errors import SettingsError, UserError
 from shoal.learners.replay import Replay
 from shoal.models.table import MODELS
 from shoal.runs.record import RecordError
 from shoal.runs.tables import posted
 from shoal.settings.groups import Clock
-from shoal.settings.reading import override, resolve
 from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.modes import MODES
 from tests.command import DIGITS, TINY, call

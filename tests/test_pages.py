@@ -88,9 +88,9 @@ def test_links_of_generated_pages_lead_somewhere(generated: dict[Path, str]) -> 
 
 
 def test_every_setting_and_method_has_its_place_on_a_page(generated: dict[Path, str]) -> None:
+    from shoal.configure.checks import fields
     from shoal.learners.table import LEARNERS
     from shoal.runs.metrics import METRICS
-    from shoal.settings.checks import fields
     from shoal.sharing.modes import MODES
 
     pages = {path.relative_to(ROOT / "docs" / "reference").as_posix(): content for path, content in generated.items()}

@@ -11,10 +11,10 @@ import pytest
 from torch import nn
 
 import shoal
+from shoal.configure.reading import read
 from shoal.errors import SettingsError
 from shoal.models.table import declares
 from shoal.runs.record import create, reopen
-from shoal.settings.reading import read
 from shoal.trust import UntrustedError, loads
 from tests.command import DIGITS, ROOT, TINY, call, refused
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from shoal.configure.reading import override, resolve
 from shoal.errors import SettingsError
 from shoal.settings.groups import Network, Settings
-from shoal.settings.reading import override, resolve
 from shoal.units import Limit, carried, limit, plain, shown, size
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
+from shoal.runs.paired import SURE, Scores, chance, paired
+
 from shoal.study.cells import Row
-from shoal.study.paired import SURE, Scores, chance, paired
 from shoal_paper import budget, claims, confounds, draws, given, grid, results
 from shoal_paper.claims import Key
 from shoal_paper.overview import CLOSE, signed

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shoal.models.families import block_of
 from shoal.runs.counts import Count
 from shoal.settings.groups import Settings
 
@@ -99,7 +100,7 @@ def modules(settings: Settings) -> dict[int, int]:
     found: dict[int, int] = {}
     for name, agents in settings.members().items():
         own = settings.of(name)
-        size = own.net.width**2 * KERNELS.get(own.block, 1) + own.net.width
+        size = own.net.width**2 * KERNELS.get(block_of(own), 1) + own.net.width
         found |= dict.fromkeys(agents, size)
     return found
 

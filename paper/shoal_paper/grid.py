@@ -7,8 +7,8 @@ over agents with the same net and learner that share nothing, paired over seeds.
 
 from pathlib import Path
 
+from shoal.configure.reading import resolve
 from shoal.settings.groups import FAIR, Settings
-from shoal.settings.reading import resolve
 from shoal.study.cells import Row, place_of, scores, summary_of
 from shoal.study.compare import difference
 from shoal_paper.table1 import Cell, settings

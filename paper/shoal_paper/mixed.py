@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shoal.settings.reading import read
+from shoal.configure.reading import read
 from shoal.study.cells import Row
 from shoal.study.compare import Entry, compared
 from shoal_paper.table1 import Cell

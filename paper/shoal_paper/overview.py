@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from shoal.runs.paired import Gain, Scores, paired
+
 from shoal.study.cells import Row
-from shoal.study.paired import Gain, Scores, paired
 from shoal_paper.claims import METRICS, Key
 from shoal_paper.table1 import ALONE, METHODS, MLP, MODELS, PAPER, base_of, former
 

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from statistics import fmean
 
+from shoal.runs.paired import SURE, Gain, Scores, holm
+
 from shoal.settings.groups import Settings
 from shoal.study.cells import Row
-from shoal.study.paired import SURE, Gain, Scores, holm
 from shoal_paper.claims import METRICS, Key
 from shoal_paper.overview import gain, signed
 from shoal_paper.results import difference, differences_of, lines_of

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
+from shoal.runs.paired import Gain, chance, holm
+
 from shoal.study.cells import Row
-from shoal.study.paired import Gain, chance, holm
 from shoal.study.power import POWER
 from shoal_paper import agreement, budget, claims, draws, overview, topology
 from shoal_paper.best import by_cell, fullest, printed

@@ -6,10 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shoal.runs.paired import paired
+
+from shoal.configure.reading import resolve
+from shoal.models.families import is_modular
 from shoal.settings.groups import Settings
-from shoal.settings.reading import resolve
 from shoal.study.cells import Row, finished, place_of, scores, summary_of
-from shoal.study.paired import paired
 
 # Final accuracy and AUC of Table 1, with more digits where the authors' notebooks have them.
 PAPER = {
@@ -279,7 +281,7 @@ def row(cell: Cell, folder: Path) -> Row:
         "draw": own.tasks.draw,
         **cell.varied,
         **{name: summary.get(name) for name in SHOWN},  # a cell finished by an earlier version may lack some
-        **({} if cell.settings.modular else {"modules": None}),  # where an earlier version counted layers
+        **({} if is_modular(cell.settings) else {"modules": None}),  # where an earlier version counted layers
         **gains(cell, folder),
         "paper_final_accuracy": final,
         "paper_auc": auc,

@@ -4,9 +4,10 @@ dropout: the authors' draws can be repeated, their weights cannot, so that this 
 import math
 from pathlib import Path
 
+from shoal.runs.paired import paired
+
 from shoal.settings.groups import Settings
 from shoal.study.cells import Row, place_of, scores
-from shoal.study.paired import paired
 from shoal_paper.protocol import PAPER
 from shoal_paper.table1 import Cell, settings
 

@@ -18,7 +18,6 @@ from shoal.learners.contract import Learner
 from shoal.models import heads
 from shoal.models.contract import Usage
 from shoal.rng import key
-from shoal.sharing.contract import Sharing
 
 OTHERS = 200  # test images of each task that only others have met
 
@@ -226,7 +225,7 @@ def others(fleet: Sequence[tuple[World, Stack]]) -> list[Foreign]:
     asked = questions([world for world, _ in fleet])
     found: dict[Lane, list[Foreign]] = {lane: [] for lane in first.peers}
     for world, stack in fleet:
-        modes = [mode for mode in world.settings.sharing if type(mode).knows is not Sharing.knows]
+        modes = [mode for mode in world.settings.sharing if mode.solves]
         seen: tuple[Lane | None, Seen] = None, Seen.by(world, first.peers[0], [])
         for row, (lane, net) in enumerate(zip(world.lanes, nets(world, stack), strict=True)):
             met = {frozenset(task.classes) for task in world.streams[row]}

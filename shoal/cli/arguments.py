@@ -14,7 +14,7 @@ def begins(names: Iterable[str], text: str) -> list[str]:
 
 def complete_file(incomplete: str) -> list[str]:
     """The names of experiments; if none fits, the shell goes on with files."""
-    from shoal.settings.reading import experiments
+    from shoal.configure.reading import experiments
 
     return begins(experiments(), incomplete)
 
@@ -22,7 +22,7 @@ def complete_file(incomplete: str) -> list[str]:
 def complete_word(incomplete: str) -> list[str]:
     """KEY= of every setting, and what can stand behind it if it is one of some words."""
     from shoal.cli.choices import choices
-    from shoal.settings.checks import fields
+    from shoal.configure.checks import fields
 
     key, equals, _ = incomplete.partition("=")
     if not equals:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def show_settings() -> None:
     """Every setting, and what the protocols set."""
-    from shoal.settings.checks import fields
+    from shoal.configure.checks import fields
     from shoal.settings.groups import Kind
     from shoal.settings.part import flatten
     from shoal.settings.protocols import EXAMPLE, PROTOCOLS, switches
@@ -95,7 +95,7 @@ def headline(table: "Entries[Any]", name: str) -> str:
 
 def show_mode(name: str, kind: "type[Sharing]") -> None:
     """Every setting of a sharing mode."""
-    from shoal.settings.checks import fields
+    from shoal.configure.checks import fields
     from shoal.settings.groups import FAIR
     from shoal.settings.protocols import EXAMPLE, PROTOCOLS, switches
 
@@ -115,8 +115,8 @@ def show_mode(name: str, kind: "type[Sharing]") -> None:
 
 def show_learner(kind: "type[Learner]") -> None:
     """The settings that a learner has alone."""
+    from shoal.configure.checks import fields
     from shoal.learners.contract import Learner
-    from shoal.settings.checks import fields
 
     table = Table("setting", "default", "meaning", box=None)
     for name, field in fields(kind):
@@ -144,7 +144,7 @@ def show_scenario(entry: Any) -> None:
 
 def show_experiments() -> None:
     """Settings files that come with shoal, by the names that commands take."""
-    from shoal.settings.reading import experiments
+    from shoal.configure.reading import experiments
 
     table = Table("experiment", "what it is", box=None)
     for name, file in experiments().items():

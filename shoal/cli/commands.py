@@ -112,7 +112,7 @@ def run(
     has come since, such as data=csv:week2.csv?label=state&agent=site, and the fleet of that run goes on with it.
     """
     from shoal.cli.trackers import needs
-    from shoal.settings.reading import not_taken, read
+    from shoal.configure.reading import not_taken, read
 
     give(trust)
     if start is not None:
@@ -177,8 +177,8 @@ def resume(
 ) -> None:
     """Continue a run that was stopped; the result is the same, bit for bit, as without the stop."""
     from shoal.cli.trackers import needs
+    from shoal.configure.reading import is_there
     from shoal.runs.record import reopen
-    from shoal.settings.reading import is_there
     from shoal.study.cells import shown_summary
     from shoal.study.compare import finished
 
@@ -296,12 +296,12 @@ def network(
     Of a settings file (.toml) or an experiment, its agents and [network] are shown; there, the graph is
     network.graph = "GRAPH".
     """
+    from shoal.configure.reading import experiments, override, read, resolve
     from shoal.network.edges import edges, settle
     from shoal.network.facts import facts
     from shoal.network.graphs import DRAWN, is_named
     from shoal.network.picture import NETWORK, picture
     from shoal.settings.groups import Network
-    from shoal.settings.reading import experiments, override, read, resolve
 
     give(trust)
     if out and out.suffix != ".svg":
@@ -344,7 +344,7 @@ def check(
     With `--workers`, also which agents each worker gets, what will go from one worker to another, and the memory that
     each needs.
     """
-    from shoal.settings.reading import not_taken, read
+    from shoal.configure.reading import not_taken, read
     from shoal.settings.staff import staffed
 
     give(trust)

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.agents.stack import Stack
+from shoal.configure.reading import EXPERIMENTS, read
 from shoal.data import load
 from shoal.errors import SettingsError, Stopped, UserError
 from shoal.fleet.size import affordable
@@ -22,12 +23,11 @@ from shoal.report import compare, needs
 from shoal.report.compare import Entry
 from shoal.runs import metrics
 from shoal.runs.execute import carry_out, done, interrupts, prepare, units
+from shoal.runs.paired import Gain
 from shoal.runs.read import gather
 from shoal.runs.record import Record, content, create, reopen
 from shoal.settings.groups import Settings
-from shoal.settings.reading import EXPERIMENTS, read
 from shoal.study.cells import measured
-from shoal.study.paired import Gain
 from shoal.units import carried, shown
 
 # The fleet. Its settings were tuned on agents that share nothing, and for speed, before the other methods were run with

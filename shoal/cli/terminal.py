@@ -113,7 +113,7 @@ def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
 
 def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
     """Runs side by side, with errors over seeds; on a narrow terminal final accuracy and AUC below each other."""
-    from shoal.study.paired import chance
+    from shoal.runs.paired import chance
 
     scores = {"final_accuracy": "final, %", "auc_normalised": "AUC, %"}
     for some in [list(scores)] if where.width >= WIDE else [[name] for name in scores]:
@@ -161,7 +161,7 @@ def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> N
 
 def show_advice(advice: "Advice") -> None:
     """Candidates, the best first, and what to share."""
-    from shoal.study.paired import chance
+    from shoal.runs.paired import chance
     from shoal.units import shown
 
     table = Table(

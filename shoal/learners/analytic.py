@@ -16,6 +16,7 @@ from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
 from shoal.learners.gram import length, packed, rebuilt, solved, squared, summed, total
 from shoal.models import heads
+from shoal.models.families import is_analytic
 from shoal.models.ridge import Ridge
 from shoal.settings.groups import Settings
 
@@ -40,7 +41,7 @@ class Analytic(Learner):
     )
 
     def suits(self, settings: Settings) -> None:
-        if not settings.analytic:
+        if not is_analytic(settings):
             raise SettingsError(
                 f"the learner `analytic` solves for heads that read rows as they are, got `{settings.model}`; use "
                 'model = "ridge", or another learner'

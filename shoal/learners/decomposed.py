@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeFloat
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
 from shoal.learners.plain import with_heads
+from shoal.models.families import is_decomposed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +41,7 @@ class Decomposed(Learner):
 
     def suits(self, settings: "Settings") -> None:
         with_heads(self, settings)
-        if not settings.decomposed:
+        if not is_decomposed(settings):
             raise SettingsError(
                 f"the learner `decomposed` trains a base and a part for every task, and `{settings.model}` has none; "
                 'use model = "decomposed-mlp", or another learner'

@@ -14,6 +14,7 @@ from shoal.learners.closed import linear, logistic, posed, sparse
 from shoal.learners.contract import Learner
 from shoal.learners.plain import with_heads
 from shoal.models.factor import CODES, DICTIONARY, Factor
+from shoal.models.families import is_closed
 from shoal.rng import key
 from shoal.settings.groups import Settings
 
@@ -41,7 +42,7 @@ class Ella(Learner):
 
     def suits(self, settings: Settings) -> None:
         with_heads(self, settings)
-        if not settings.closed:
+        if not is_closed(settings):
             raise SettingsError(
                 f"the learner `ella` fits predictors in a dictionary, and `{settings.model}` has none; use model = "
                 '"factor", or another learner'

@@ -11,8 +11,8 @@ from torch import Tensor
 from shoal.agents.engine import crew, each
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.compiled import steps as kernel
 from shoal.learners import loss
+from shoal.learners import orders as kernel
 from shoal.learners.batches import Batch, batch_size, batches, generators, pool
 from shoal.learners.growth import cuts, slots
 from shoal.learners.in_torch import autograd

@@ -11,6 +11,7 @@ from pydantic import Field
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
 from shoal.learners.plain import with_heads
+from shoal.models.families import is_frozen
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +39,7 @@ class Frozen(Learner):
 
     def suits(self, settings: "Settings") -> None:
         with_heads(self, settings)
-        if not settings.frozen:
+        if not is_frozen(settings):
             raise SettingsError(
                 f"the learner `frozen` trains what a task adds to a frozen backbone, and `{settings.model}` has none; "
                 'use model = "masked-mlp" or "frozen-mlp", or another learner'

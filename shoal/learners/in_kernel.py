@@ -2,7 +2,7 @@
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.compiled import steps as kernel
+from shoal.learners import orders as kernel
 from shoal.learners.adam import adam
 from shoal.learners.additions import additions_of, composed
 from shoal.learners.batches import Pick

@@ -7,6 +7,7 @@ from pydantic import Field, PositiveInt
 
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
+from shoal.models.families import is_modular
 from shoal.models.table import modular_form
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Growth(Learner):
         )
 
     def suits(self, settings: "Settings") -> None:
-        if not settings.modular:
+        if not is_modular(settings):
             raise SettingsError(
                 f"the learner `modular` needs a modular model, got `{settings.model}`; use model = "
                 f"{modular_form(settings.model)} or another learner.method"

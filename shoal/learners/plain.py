@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
+from shoal.models.families import block_of, is_analytic, is_closed, is_decomposed, is_frozen, is_modular
 from shoal.models.table import MODELS
 
 if TYPE_CHECKING:
@@ -12,23 +13,23 @@ if TYPE_CHECKING:
 
 def plain_only(learner: Learner, settings: "Settings") -> None:
     """Raise for nets whose tasks use different parts of it."""
-    if settings.modular:
-        other = f'model = "{settings.block}"' if settings.block in MODELS else "a model that is not modular"
+    if is_modular(settings):
+        other = f'model = "{block_of(settings)}"' if block_of(settings) in MODELS else "a model that is not modular"
         raise SettingsError(
             f"the learner `{learner.method}` is for nets that all tasks use as a whole, got `{settings.model}`, whose "
             f'tasks compose modules; use learner = "modular" or {other}'
         )
-    if settings.frozen:
+    if is_frozen(settings):
         raise SettingsError(
             f"the learner `{learner.method}` trains the weights of a net, and those of `{settings.model}` are frozen; "
             'use learner = "frozen", or another model'
         )
-    if settings.decomposed:
+    if is_decomposed(settings):
         raise SettingsError(
             f"the learner `{learner.method}` trains weights as they are, and those of `{settings.model}` are put "
             'together of a base and of parts; use learner = "decomposed", or another model'
         )
-    if settings.closed or settings.analytic:
+    if is_closed(settings) or is_analytic(settings):
         raise SettingsError(
             f"the learner `{learner.method}` trains a net by gradients, and `{settings.model}` is fitted in closed "
             f'form; use learner = "{MODELS.find(settings.model).learner}", or another model'

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from shoal.errors import UserError
+from shoal.runs.paired import Gain, paired
 from shoal.runs.read import Unusable, material_of, settings_of, sites_of, table_of
 from shoal.runs.record import reopen
 from shoal.runs.tables import unposted
 from shoal.settings.groups import Settings
 from shoal.study.cells import scores, summary_of
 from shoal.study.compare import alike
-from shoal.study.paired import Gain, paired
 from shoal.units import shown
 
 if TYPE_CHECKING:

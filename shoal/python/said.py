@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shoal.configure.checks import suggest
+from shoal.configure.reading import said
 from shoal.data.sources import Data, bring, is_source, read
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
@@ -12,10 +14,8 @@ from shoal.learners.table import LEARNERS
 from shoal.models.table import MODELS
 from shoal.python.networks import Graph, drawn, link, listed
 from shoal.python.own import settled
-from shoal.settings.checks import suggest
 from shoal.settings.groups import Settings, Tasks
 from shoal.settings.part import Part, spoken
-from shoal.settings.reading import said
 from shoal.settings.saying import SHORT, widen, written
 from shoal.sharing.contract import Sharing
 

@@ -17,8 +17,8 @@ from shoal.report.export import VERSION
 from shoal.report.parts import coded, number
 from shoal.report.style import finish
 from shoal.runs import files
+from shoal.runs.paired import chance
 from shoal.runs.read import Run
-from shoal.study.paired import chance
 from shoal.units import shown
 
 FILE = "advise.json"

@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from shoal.runs import metrics
+from shoal.runs.paired import Gain, Scores, paired
 from shoal.runs.read import ALONE, Run, area, final
 from shoal.settings.part import flatten
 from shoal.settings.policies import CONTENTS
-from shoal.study.paired import Gain, Scores, paired
 
 Row = dict[str, Any]
 

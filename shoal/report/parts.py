@@ -12,9 +12,9 @@ from shoal.report.compare import Entry, Group, Score
 from shoal.report.figure import Figure, Switch
 from shoal.report.style import Mark, Style
 from shoal.runs import metrics
+from shoal.runs.paired import Gain
 from shoal.runs.read import ALONE, Note
 from shoal.settings.part import flatten
-from shoal.study.paired import Gain
 from shoal.units import carried, plural
 
 MENU = 100  # options of a list that is looked through

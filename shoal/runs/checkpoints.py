@@ -13,13 +13,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from shoal.agents.stack import Stack
+from shoal.configure.reading import is_there
 from shoal.data.tasks import Lane
 from shoal.letters.inbox import Inbox
 from shoal.letters.ledger import Ledger
 from shoal.letters.mail import Envelope, pack, unpack
 from shoal.runs.about import FORMAT
 from shoal.runs.files import reason
-from shoal.settings.reading import is_there
 
 TYPED = "typed:"  # what a checksum of an earlier version begins with that covers types and shapes
 WHOLE = "sha256:"  # what a digest of this one begins with

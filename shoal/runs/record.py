@@ -53,6 +53,8 @@ from shoal.agents.evaluate import others, squared_error, within
 from shoal.agents.predicting import predicted
 from shoal.agents.stack import PARAMS, Stack
 from shoal.agents.world import World, streams_of
+from shoal.configure.former import upgraded
+from shoal.configure.reading import is_there, parsed, resolve
 from shoal.data.overlap import mean_iou
 from shoal.data.sites import names
 from shoal.data.tasks import Lane
@@ -79,9 +81,7 @@ from shoal.runs.tables import (
     training,
     validated,
 )
-from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
-from shoal.settings.reading import is_there, parsed, resolve
 from shoal.settings.writing import toml
 from shoal.trust import UntrustedError, allow, loads, remember, strings
 

@@ -1,9 +1,8 @@
 """Settings: what a run is. Frozen and strict."""
 
-import hashlib
-import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -15,14 +14,19 @@ from pydantic import (
     SerializeAsAny,
 )
 
-from shoal.learners.contract import Learner
-from shoal.models.table import ANALYTIC, BUILT_IN, CLOSED, DECOMPOSED, FROZEN, GROWTH, MODELS
 from shoal.settings.conditions import DELAYS, INTERVALS, LOSSES, Delay, Intervals, Loss, Presence
 from shoal.settings.part import LATER, Budget, Duration, Part, Rate
 from shoal.settings.policies import Policies, Policy
 from shoal.settings.safety import Fault, Faults
-from shoal.sharing.contract import Sharing
 
+if TYPE_CHECKING:
+    from shoal.learners.contract import Learner
+    from shoal.sharing.contract import Sharing
+else:  # learners and modes are settings that come with verbs; what they do is known above, and here they are held
+    Learner = Sharing = Part
+
+RESOLVER = "shoal.configure.completing"  # what makes settings whole: it knows all tables, and stands above them
+UNSAID: Any = Part()  # in the place of a learner, until settings are made whole
 MODEL: Final = "modular-mlp"  # where nobody says one
 FAIR: Final = "fair"  # the protocol where nobody says one
 REST = "rest"  # the kind of agents that are of none
@@ -142,13 +146,6 @@ class Net(Part):
         description="put heads in the place of the last linear layer of a net of your own, which gave classes",
         json_schema_extra=LATER,
     )
-
-
-def usual_learner() -> Learner:
-    """How agents learn where nobody says anything."""
-    from shoal.learners.table import LEARNERS, usual
-
-    return LEARNERS[usual(MODEL)].model_validate({})
 
 
 def as_tuple(value: Any) -> Any:
@@ -357,7 +354,7 @@ class Kind(Part):
     )
     model: str = Field(MODEL, description="else the fleet's model")
     net: Net = Net()
-    learner: SerializeAsAny[Learner] = Field(default_factory=usual_learner)
+    learner: SerializeAsAny[Learner] = UNSAID
 
 
 class Settings(Part):
@@ -376,14 +373,14 @@ class Settings(Part):
         "FILE.onnx, or package.module:make; empty: none",
         json_schema_extra=LATER,
     )
-    model: str = Field(MODEL, description=f"{', '.join(BUILT_IN)}, or a net of your own: package.module:Net")
+    model: str = Field(MODEL, description="see `shoal list models`, or a net of your own: package.module:Net")
     protocol: str = Field(FAIR, description="what fills in the rest: see `shoal list protocols`")
     agents: PositiveInt = Field(8, description="agents in the fleet")
     seeds: PositiveInt = Field(1, description="repetitions of the whole fleet")
     seed: int = Field(0, ge=0, lt=2**32, description="the first seed")
     tasks: SerializeAsAny[Tasks] = Tasks()
     net: Net = Net()
-    learner: SerializeAsAny[Learner] = Field(default_factory=usual_learner)
+    learner: SerializeAsAny[Learner] = UNSAID
     network: SerializeAsAny[Network] = Network()
     clock: Clock = Field(Clock(), json_schema_extra=LATER)
     sharing: tuple[SerializeAsAny[Sharing], ...] = Field(
@@ -410,10 +407,9 @@ class Settings(Part):
     def __init__(self, **raw: Any) -> None:
         """From what the user says, as in TOML, or with objects in it: a protocol fills in the rest, and what cannot be
         is a SettingsError. Modes and learners that were made in Python are used as they are."""
-        from shoal.settings.completing import check, complete
-
-        super().__init__(**complete(raw))
-        check(self)
+        resolver = import_module(RESOLVER)
+        super().__init__(**resolver.complete(raw))
+        resolver.check(self)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -437,36 +433,6 @@ class Settings(Part):
         return self.model_copy(update={"model": own.model, "net": own.net, "learner": own.learner, "kinds": ()})
 
     @property
-    def modular(self) -> bool:
-        """Are nets made of modules that tasks compose?"""
-        return MODELS.find(self.model).learner == GROWTH
-
-    @property
-    def frozen(self) -> bool:
-        """Do nets stand on a backbone that nobody trains?"""
-        return MODELS.find(self.model).learner == FROZEN
-
-    @property
-    def decomposed(self) -> bool:
-        """Are weights put together of a base and of parts?"""
-        return MODELS.find(self.model).learner == DECOMPOSED
-
-    @property
-    def closed(self) -> bool:
-        """Are there no nets, but predictors in a dictionary, which are fitted in closed form?"""
-        return MODELS.find(self.model).learner == CLOSED
-
-    @property
-    def analytic(self) -> bool:
-        """Are there no nets, but linear predictors, which are solved for from sums of what was seen?"""
-        return MODELS.find(self.model).learner == ANALYTIC
-
-    @property
-    def block(self) -> str:
-        """What nets are made of, `mlp` or `cnn`; a model of one's own is its own block."""
-        return MODELS.find(self.model).block or self.model
-
-    @property
     def faults(self) -> dict[int, Fault]:
         """How each agent lies that does."""
         return {agent: fault for fault in self.faulty for agent in fault.agents}
@@ -479,6 +445,5 @@ class Settings(Part):
 
     def identity(self) -> str:
         """Eight letters that name all that can change a result."""
-        from shoal.settings.identity import content
-
-        return hashlib.sha256(json.dumps(content(self), sort_keys=True).encode()).hexdigest()[:8]
+        name: str = import_module(RESOLVER).identity(self)
+        return name

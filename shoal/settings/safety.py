@@ -1,11 +1,9 @@
 """Settings of agents that lie."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat
 
-from shoal.errors import SettingsError
 from shoal.settings.part import Part
 
 
@@ -33,20 +31,3 @@ class Fault(Part):
 
 
 Faults = Annotated[tuple[Fault, ...], BeforeValidator(tables)]
-
-
-def check(faulty: Sequence[Fault], agents: int) -> None:
-    """Raise if liars are none of the agents, or lie in several ways."""
-    from shoal.mail.lies import LIES
-
-    for at, fault in enumerate(faulty):
-        for agent in fault.agents:
-            if agent >= agents:
-                raise SettingsError(
-                    f"`faulty[{at}]` names agent {agent}, but there are {agents}, counted from 0; name others"
-                )
-        LIES.find(fault.does)
-    liars = [agent for one in faulty for agent in one.agents]
-    for agent in liars:
-        if liars.count(agent) > 1:
-            raise SettingsError(f"agent {agent} is in `faulty` {liars.count(agent)} times; an agent lies in one way")

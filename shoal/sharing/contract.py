@@ -37,6 +37,7 @@ class Sharing(Part):
     writes: ClassVar[tuple[str, ...]] = ()  # other owners of state that it writes, through their functions
     writes_weights: ClassVar[bool] = True  # may it change weights of nets? Who does not say is taken to
     offers: ClassVar[bool] = False  # does it offer modules, each noted in its state `offers`?
+    solves: ClassVar[bool] = False  # can what was sent solve tasks that only others have met? Who has `knows` says so
     asking: ClassVar[tuple[str, ...]] = ("question",)  # the kinds of mail that `ask` sends
     bounds_weights: ClassVar[bool] = False  # do receivers refuse weights far larger than their own (bounds.py)?
     both_ways: ClassVar[bool] = False  # does it need the edge back, because questions are answered?
@@ -60,6 +61,7 @@ class Sharing(Part):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         named(cls, Sharing)
+        cls.solves = cls.knows is not Sharing.knows
 
     @property
     def door(self) -> str:

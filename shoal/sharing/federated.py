@@ -24,6 +24,7 @@ from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail
 from shoal.letters.quote import Quote, Room, fitting, numbers
 from shoal.mail.post import Post
 from shoal.models.contract import body_shapes, body_units
+from shoal.models.families import is_frozen
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
 from shoal.settings.policies import Carries
@@ -93,7 +94,7 @@ class Federated(Compressing):
     def suits(self, settings: Settings) -> None:
         """Weights, codecs and receipts must go together."""
         RULES.find(self.combine)
-        if settings.frozen:
+        if is_frozen(settings):
             raise SettingsError(
                 f"mode `{self.mode}` averages weights, and those of `{settings.model}` are frozen and the same in all "
                 "agents; share by another mode, or use another model"

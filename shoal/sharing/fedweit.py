@@ -19,6 +19,7 @@ from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail
 from shoal.letters.quote import Quote, Room, fitting, numbers
 from shoal.mail.post import Post
 from shoal.models.decomposed import BASE, LAST, SCALE, Decomposed
+from shoal.models.families import is_decomposed
 from shoal.settings.groups import Settings
 from shoal.settings.policies import Carries
 from shoal.sharing.body import net_of, write
@@ -44,7 +45,7 @@ class FedWeIT(Sharing):
     share: float = Field(0.7, gt=0, le=1, description="the share of the units of a layer that is sent")
 
     def suits(self, settings: Settings) -> None:
-        if not settings.decomposed:
+        if not is_decomposed(settings):
             raise SettingsError(
                 f"mode `fedweit` shares a base and parts of tasks, and `{settings.model}` has none; use model = "
                 '"decomposed-mlp", or share by another mode'

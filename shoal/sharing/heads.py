@@ -18,6 +18,7 @@ from shoal.errors import SettingsError
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Expected, Mail
 from shoal.letters.quote import Quote, Room, fitting, numbers
 from shoal.mail.post import Post
+from shoal.models.families import block_of
 from shoal.models.frozen import BIAS
 from shoal.models.heads import NAMES
 from shoal.settings.groups import Settings
@@ -54,7 +55,7 @@ class Heads(Sharing):
 
     def suits(self, settings: Settings) -> None:
         classes_only(self, settings, "heads")
-        if settings.block != "frozen-mlp":
+        if block_of(settings) != "frozen-mlp":
             raise SettingsError(
                 f"mode `heads` shares heads and biases on a frozen backbone, and `{settings.model}` has none; use "
                 'model = "frozen-mlp", or share by another mode'

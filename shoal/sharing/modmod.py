@@ -40,6 +40,7 @@ from shoal.letters.quote import Quote, Room, fitting, numbers
 from shoal.mail.post import Post
 from shoal.models import dropout
 from shoal.models.contract import body_shapes
+from shoal.models.families import block_of, is_modular
 from shoal.models.modular import STRUCTURE
 from shoal.models.params import whole
 from shoal.models.table import modular_form
@@ -119,7 +120,7 @@ class ModMod(Sharing):
                 f'sharing.modmod.metric = "{self.metric}" compares classes, and with tasks.classes = 1 numbers are '
                 'predicted; use metric = "iou", which then takes all modules for alike'
             )
-        if not settings.modular:
+        if not is_modular(settings):
             raise SettingsError(
                 f"mode `modmod` needs a modular model, got `{settings.model}`; use model = "
                 f"{modular_form(settings.model)} or drop the mode"
@@ -132,7 +133,7 @@ class ModMod(Sharing):
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         """A module fits wherever it has the same shape, in nets of whatever depth."""
-        alike = [(one.block, one.net.width, one.net.rank, one.net.factors) for one in (sender, receiver)]
+        alike = [(block_of(one), one.net.width, one.net.rank, one.net.factors) for one in (sender, receiver)]
         return super().fits(sender, receiver) and alike[0] == alike[1]
 
     def carries(self, kind: str) -> Carries | None:

@@ -16,6 +16,7 @@ from shoal.learners.fisher import snapshot
 from shoal.learners.step import Frame, Part, Tensors
 from shoal.letters.mail import Mail
 from shoal.mail.post import Post
+from shoal.models.families import is_modular
 from shoal.settings.groups import Settings
 from shoal.sharing.arrived import combined
 from shoal.sharing.fedavg import FedAvg
@@ -25,7 +26,7 @@ from shoal.sharing.penalty import remembered
 
 def in_one_piece(mode: Federated, settings: Settings) -> None:
     """Raise for modular nets, whose common part hardly learns after the first tasks."""
-    if settings.modular:
+    if is_modular(settings):
         raise SettingsError(
             f"mode `{mode.mode}` needs a net in one piece, got `{settings.model}`; use model = "
             f"{settings.model.removeprefix('modular-')} or another mode"

@@ -15,6 +15,7 @@ from shoal.learners.additions import Addition, penalised
 from shoal.learners.step import Frame, Part
 from shoal.letters.letter import Letter
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
+from shoal.models.families import block_of
 from shoal.settings.groups import Settings
 from shoal.sharing.bounds import LARGEST, size
 from shoal.sharing.images import classes_only
@@ -119,7 +120,7 @@ def classes_in(world: World) -> int:
 
 def read_by(settings: Settings) -> tuple[str, int, int]:
     """What two agents whose heads read features of one shape have in common."""
-    return settings.block, settings.net.width, settings.net.depth
+    return block_of(settings), settings.net.width, settings.net.depth
 
 
 def own_prototypes(agent: Present) -> tuple[np.ndarray, Tensor]:

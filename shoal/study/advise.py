@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 
+from shoal.configure.reading import not_taken, said
 from shoal.errors import SettingsError, UserError
 from shoal.files import save
 from shoal.letters.mail import UNSENT
 from shoal.report import needs
+from shoal.runs.paired import Gain, Scores
 from shoal.runs.read import table_of
 from shoal.runs.record import reopen
 from shoal.settings.groups import Settings
-from shoal.settings.reading import not_taken, said
 from shoal.study.answer import level, sentence
 from shoal.study.candidates import Candidate, Field, Said, bank_of, field_of, with_seeds
 from shoal.study.cells import Row, effort, finish, missing, scores, validations, write_csv
 from shoal.study.fit import changed, fitted
-from shoal.study.paired import Gain, Scores
 from shoal.study.race import CHOICE, EFFECT, FIRST, NONE, SCORE, Measure, Race, answered
 from shoal.study.winners import Winners, winners
 from shoal.units import limit as limit_of

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from math import sqrt
 
+from shoal.runs.paired import SURE, Gain, Scores
 from shoal.study.candidates import Field
-from shoal.study.paired import SURE, Gain, Scores
 from shoal.study.power import MOST, needed
 from shoal.study.race import CHOICE, EFFECT, NONE, Race
 from shoal.units import plural, shown

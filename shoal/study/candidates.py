@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from shoal import backbones
 from shoal import data as datasets
 from shoal.agents.world import worlds
+from shoal.configure.completing import listing, mode_of
 from shoal.data.sources import is_source, meaning
 from shoal.errors import SettingsError
 from shoal.fleet.size import affordable
-from shoal.settings.completing import listing, mode_of
 from shoal.settings.groups import Settings
 from shoal.settings.problem import problem
 from shoal.sharing.contract import Sharing

@@ -19,10 +19,10 @@ from shoal.runs import metrics
 from shoal.runs.about import sessions_of
 from shoal.runs.execute import carry_out, prepare, units
 from shoal.runs.material import unchanged
+from shoal.runs.paired import Scores
 from shoal.runs.read import Unusable, dense, learned, settings_of, table_of, without_ended
 from shoal.runs.record import Record, content, create, reopen
 from shoal.settings.groups import Machine, Settings
-from shoal.study.paired import Scores
 
 Row = dict[str, Any]
 # What is used of every summary, and its type; there is no AUC where all tasks are initial ones.

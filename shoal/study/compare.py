@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shoal.configure.reading import read
 from shoal.data.sources import is_source
 from shoal.errors import SettingsError, UserError
 from shoal.network.graphs import is_file
 from shoal.runs.about import FORMAT
+from shoal.runs.paired import Scores, paired
 from shoal.runs.read import Unusable, inside, settings_of
 from shoal.runs.record import content, reopen
 from shoal.settings.groups import REST, Settings
 from shoal.settings.problem import problem
-from shoal.settings.reading import read
 from shoal.study.cells import COSTS, SCORED, Row, checked, place_of, scores, summary_of
-from shoal.study.paired import Scores, paired
 from shoal.trust import loads
 
 NAMES = ("final_accuracy", "auc", "auc_normalised")

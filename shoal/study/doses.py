@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shoal.settings.completing import mode_of
+from shoal.configure.completing import mode_of
 from shoal.sharing.contract import Sharing
 
 AMOUNTS = ("images", "queries", "modules")  # settings of modes that say how many things are sent at once

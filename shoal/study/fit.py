@@ -18,9 +18,9 @@ from shoal.agents.world import World, worlds
 from shoal.data import Bank
 from shoal.data.scenarios import by_name
 from shoal.runs.files import read_whole
+from shoal.runs.paired import Gain
 from shoal.settings.groups import Settings
 from shoal.study.candidates import Candidate, with_seeds
-from shoal.study.paired import Gain
 from shoal.study.race import CHOICE, NONE, Measure, race
 
 SHALLOW = 2  # layers of a plain net

@@ -2,7 +2,7 @@
 
 import math
 
-from shoal.study.paired import SURE, critical
+from shoal.runs.paired import SURE, critical
 
 POWER = 0.8  # the chance that a difference of the size that was seen would be shown
 MOST = 1000  # seeds; more would be no advice

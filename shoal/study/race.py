@@ -10,7 +10,7 @@ from itertools import combinations
 from math import ceil
 from typing import NamedTuple, TypeVar
 
-from shoal.study.paired import SURE, Gain, Scores, holm, paired
+from shoal.runs.paired import SURE, Gain, Scores, holm, paired
 
 K = TypeVar("K")
 NONE = "none"

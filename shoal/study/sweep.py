@@ -8,12 +8,12 @@ from itertools import product
 from pathlib import Path
 from typing import get_args
 
+from shoal.configure.completing import listing, name_of
+from shoal.configure.reading import read
 from shoal.errors import SettingsError
 from shoal.runs import metrics
-from shoal.settings.completing import listing, name_of
 from shoal.settings.groups import Settings
 from shoal.settings.problem import problem
-from shoal.settings.reading import read
 from shoal.sharing.modes import MODES
 from shoal.study.cells import Row, place_of, summary_of
 

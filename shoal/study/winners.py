@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.data.sites import site_of
+from shoal.runs.paired import SURE, Gain, Scores, holm, paired
 from shoal.study.cells import measured, values_of
-from shoal.study.paired import SURE, Gain, Scores, holm, paired
 from shoal.study.race import SCORE
 from shoal.units import plural
 

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shoal
+from shoal.configure.checks import fields
+from shoal.configure.reading import override
 from shoal.data import load
 from shoal.errors import UserError
 from shoal.fleet.size import affordable
-from shoal.settings.checks import fields
-from shoal.settings.reading import override
 from shoal.settings.writing import toml
 from tests.command import DIGITS, call, refused
 
@@ -303,7 +303,7 @@ def test_a_mistake_of_ours_is_one_sentence_with_a_traceback_to_report(monkeypatc
         raise RuntimeError("a mistake of ours\nin two lines")
 
     monkeypatch.setattr("shoal.own_code.is_theirs", lambda frame: False)  # as if it stood in shoal
-    monkeypatch.setattr("shoal.settings.reading.read", broken)
+    monkeypatch.setattr("shoal.configure.reading.read", broken)
     monkeypatch.delenv("SHOAL_TRACEBACK", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(Path.cwd()))
     done = call("check", "digits")

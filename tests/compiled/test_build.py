@@ -12,8 +12,8 @@ import pytest
 
 from shoal.agents.world import World
 from shoal.compiled import build, layout, library
+from shoal.configure.reading import read
 from shoal.errors import SettingsError
-from shoal.settings.reading import read
 from tests.command import DIGITS, TINY, call, refused
 from tests.fleets import fleet
 

@@ -70,7 +70,7 @@ def test_lanes_learn_the_same_by_any_number_of_threads_of_the_kernel(
     for count in (1, 2, 5):
         world = fleet(model, agents=3, machine={"threads": count})
         stack, asked = midway(world), list[int]()
-        monkeypatch.setattr("shoal.compiled.steps.hands", partial(told, asked))
+        monkeypatch.setattr("shoal.learners.orders.hands", partial(told, asked))
         learn_epoch([(world, stack)], 0)
         assert asked == [count]
         made.append(stack.params)

@@ -16,9 +16,9 @@ from shoal.agents.evaluate import nets
 from shoal.agents.stack import MODEL, PARAMS, Stack, start
 from shoal.agents.world import World
 from shoal.agents.world import world as make
-from shoal.compiled import steps as kernel
 from shoal.compiled.library import kernel as built
 from shoal.fleet.lessons import learn_piece
+from shoal.learners import orders as kernel
 from shoal.learners.batches import Batch, deal, generators, pool, source
 from shoal.learners.fisher import fisher
 from shoal.learners.growth import cuts, slots

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 import shoal
 from shoal.backbones import BACKBONES, BATCH, bank_of, features, named
 from shoal.backbones.table import BROUGHT
+from shoal.configure.reading import read
 from shoal.data.dataset import DataError
 from shoal.data.texts import spelt
 from shoal.errors import CodeError, SettingsError, UserError
-from shoal.settings.reading import read
 from shoal.trust import UntrustedError
 
 TASKS: dict[str, Any] = {"count": 5, "classes": 2, "train": 12, "validation": 4, "initial": 1, "scenario": "split"}

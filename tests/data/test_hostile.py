@@ -15,13 +15,13 @@ import polars as pl
 import pytest
 
 from bench import fuzz
+from shoal.configure.reading import read as settings_of
 from shoal.data import load, sizes
 from shoal.data.dataset import DataError
 from shoal.data.sources import read
 from shoal.errors import SettingsError
 from shoal.fleet.size import word
 from shoal.runs.record import create
-from shoal.settings.reading import read as settings_of
 from tests.command import DIGITS, ROOT, TINY, Done, call, refused
 
 

@@ -14,6 +14,7 @@ from shoal import data
 from shoal.agents.evaluate import correct
 from shoal.agents.stack import Stack
 from shoal.agents.world import World, lanes_of, streams_of, worlds
+from shoal.configure.reading import override, resolve
 from shoal.contracts.fleets import difference, saved
 from shoal.data import Bank
 from shoal.data.by_classes import by_classes
@@ -26,7 +27,6 @@ from shoal.data.views import Permuted, turned
 from shoal.errors import SettingsError
 from shoal.fleet.run import Moment, train
 from shoal.settings.groups import Settings, Tasks
-from shoal.settings.reading import override, resolve
 from shoal.settings.writing import toml
 from shoal.testing import check_scenario
 

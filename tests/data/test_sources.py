@@ -17,6 +17,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import shoal
 from shoal.agents.world import lanes_of
+from shoal.configure.reading import read as read_settings
 from shoal.data import load
 from shoal.data.dataset import DataError
 from shoal.data.scenarios import streams
@@ -25,7 +26,6 @@ from shoal.errors import UserError
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import RecordError, create, reopen
 from shoal.settings.groups import Settings
-from shoal.settings.reading import read as read_settings
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from shoal import data
+from shoal.configure.reading import resolve
 from shoal.data import Bank, join
 from shoal.data.by_classes import Split, common_start, drawn, own
 from shoal.data.draws import lots
@@ -12,7 +13,6 @@ from shoal.data.tasks import JOINT, Lane, Stream
 from shoal.errors import SettingsError
 from shoal.rng import key
 from shoal.settings.groups import Settings, Tasks
-from shoal.settings.reading import resolve
 from tests.fleets import colours
 
 SMALL = Tasks(count=6, train=20, validation=10)

@@ -8,9 +8,9 @@ import pytest
 
 import shoal
 from shoal import data
+from shoal.configure.reading import experiments, read
 from shoal.data import DATASETS, DataError
 from shoal.data.watches import TASKS, WINDOW
-from shoal.settings.reading import experiments, read
 
 
 def needed() -> None:

@@ -24,6 +24,7 @@ import torch
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World, worlds
+from shoal.configure.reading import resolve
 from shoal.data import load
 from shoal.errors import StaffError, UserError
 from shoal.fleet import cluster, watchdog
@@ -33,7 +34,6 @@ from shoal.fleet.run import Moment, train
 from shoal.runs.execute import prepare
 from shoal.runs.record import Record, reopen
 from shoal.settings.groups import Machine, Settings
-from shoal.settings.reading import resolve
 from shoal.sharing.modes import MODES
 from shoal.study import beside
 from shoal.study.cells import finish, place_of

@@ -18,16 +18,17 @@ from shoal import data
 from shoal.agents.evaluate import others
 from shoal.agents.stack import Stack
 from shoal.agents.world import World, world, worlds
+from shoal.configure.former import upgraded
+from shoal.configure.reading import override, read, resolve
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate, train
 from shoal.learners import received
 from shoal.letters.ledger import Ledger
 from shoal.letters.mail import ACCEPTED, OVER_BUDGET
+from shoal.models.families import is_modular
 from shoal.runs.record import Record
-from shoal.settings.former import upgraded
 from shoal.settings.groups import Settings
-from shoal.settings.reading import override, read, resolve
 from shoal.settings.writing import toml
 from shoal.sharing.contract import Sharing
 from shoal.sharing.modes import MODES
@@ -362,7 +363,7 @@ def test_words_for_a_kind_that_is_not_there_get_a_sentence() -> None:
 
 def test_a_mode_that_suits_some_kind_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def suits(self: Sharing, settings: Settings) -> None:
-        if settings.modular:
+        if is_modular(settings):
             raise SettingsError("only for monolithic nets")
 
     monkeypatch.setattr(MODES["uniform"], "suits", suits)

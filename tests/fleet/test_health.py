@@ -14,6 +14,7 @@ import torch
 from shoal.agents.ends import End
 from shoal.agents.stack import RECORD, Stack, start
 from shoal.agents.world import World, worlds
+from shoal.configure.reading import resolve
 from shoal.data import load
 from shoal.errors import UserError
 from shoal.fleet import here
@@ -24,7 +25,6 @@ from shoal.models.table import MODELS
 from shoal.runs.read import gather
 from shoal.runs.record import reopen
 from shoal.runs.tables import training
-from shoal.settings.reading import resolve
 from shoal.study.cells import scores
 from tests.command import DIGITS, TINY, call, refused
 from tests.fleets import fleet, same, tables_of

@@ -18,6 +18,7 @@ import pytest
 
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import worlds
+from shoal.configure.reading import resolve
 from shoal.contracts import fleets
 from shoal.contracts.fleets import difference
 from shoal.contracts.mode_case import made_of, model_of
@@ -34,7 +35,6 @@ from shoal.letters.ledger import Ledger
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record, create
 from shoal.settings.groups import Settings
-from shoal.settings.reading import resolve
 from shoal.settings.staff import staff
 from shoal.sharing.modes import MODES
 from tests.command import ROOT

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from shoal.agents.world import World, worlds
+from shoal.configure.reading import resolve
 from shoal.data import load
 from shoal.data.tasks import Lane
 from shoal.fleet.placement import crossing, cut, deal, traffic
-from shoal.settings.reading import resolve
 
 
 def fleet(agents: int, seeds: int = 1, **network: Any) -> tuple[World, ...]:

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shoal.configure.reading import resolve
 from shoal.fleet.run import simulate
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create
-from shoal.settings.reading import resolve
 from shoal_paper import families, table1
 
 pytestmark = pytest.mark.data

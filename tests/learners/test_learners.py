@@ -9,6 +9,7 @@ import torch
 import shoal
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
+from shoal.configure.reading import resolve
 from shoal.contracts.fleets import ran
 from shoal.contracts.learners import model_of, said_of
 from shoal.data.tasks import Lane
@@ -17,7 +18,6 @@ from shoal.fleet.run import simulate
 from shoal.learners.agem import projected
 from shoal.learners.ewc import EWC
 from shoal.rng import key
-from shoal.settings.reading import resolve
 from tests.command import call
 from tests.fleets import fleet
 

@@ -10,6 +10,7 @@ from shoal.fleet.run import simulate
 from shoal.learners import adam
 from shoal.learners.candidates import alive as living
 from shoal.learners.modular import Growth
+from shoal.models.families import is_modular
 from shoal.models.mlp import Linear
 from shoal.models.modular import Modular
 from shoal.models.monolithic import Monolithic
@@ -64,7 +65,7 @@ def twin_of(made: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
             renormalise=growth.hidden == "renormalise",
         ),
         weights=weights,
-        choice=first.of("model")["choice"][lane] if settings.modular else None,
+        choice=first.of("model")["choice"][lane] if is_modular(settings) else None,
         candidate=candidate,
         order=order,
         keep=keep,

@@ -15,6 +15,7 @@ import shoal
 from shoal.agents.evaluate import nets, within
 from shoal.agents.stack import MODEL, Stack, start
 from shoal.agents.world import World
+from shoal.configure.reading import resolve
 from shoal.contracts.fleets import Run, ran
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
@@ -32,7 +33,6 @@ from shoal.learners.step import Frame, Part, Tensors
 from shoal.learners.usual import Turn, usage_of
 from shoal.models import heads
 from shoal.rng import key
-from shoal.settings.reading import resolve
 from tests.fleets import fleet
 
 LANES = [Lane(0, 0), Lane(0, 1)]

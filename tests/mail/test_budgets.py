@@ -9,6 +9,7 @@ import torch
 
 from shoal import data
 from shoal.agents.world import worlds
+from shoal.configure.reading import read
 from shoal.contracts.fleets import fleet, ran, saved
 from shoal.contracts.mode_case import made_of, model_of
 from shoal.data.tasks import Lane
@@ -18,7 +19,6 @@ from shoal.letters.mail import ACCEPTED, OVER_BUDGET, Expected, weight
 from shoal.letters.quote import Room, fitting, numbers
 from shoal.mail.audit import audit
 from shoal.mail.post import Post
-from shoal.settings.reading import read
 from shoal.sharing.modes import MODES
 from shoal.sharing.plan import feasible, fit, plan, total
 from shoal.units import limit

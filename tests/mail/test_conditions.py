@@ -12,6 +12,8 @@ from torch import Tensor
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World, worlds
+from shoal.configure.former import upgraded
+from shoal.configure.reading import override, resolve
 from shoal.contracts.fleets import saved
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate, train
@@ -21,9 +23,7 @@ from shoal.network.graphs import near
 from shoal.network.weather import Weather
 from shoal.rng import numbers
 from shoal.settings.conditions import Bursts, Drawn, Presence
-from shoal.settings.former import upgraded
 from shoal.settings.groups import Network, Settings
-from shoal.settings.reading import override, resolve
 from shoal.settings.writing import toml
 from tests.fleets import fleet, same, tables_of
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.configure.reading import read
 from shoal.models.table import MODELS
-from shoal.settings.reading import read
 from shoal.study.advise import Block
 from shoal.study.cells import Cell, finish, scores
 

@@ -11,16 +11,17 @@ from torch import Tensor, nn
 
 from shoal import data
 from shoal.agents.world import World, world
+from shoal.configure.reading import resolve
 from shoal.contracts.fleets import difference, saved
 from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.letters.mail import ACCEPTED
 from shoal.models.contract import Model
+from shoal.models.families import block_of, is_modular
 from shoal.models.table import MODELS, modular, named
 from shoal.models.wrapped import wrapped
 from shoal.settings.groups import Settings
-from shoal.settings.reading import resolve
 from shoal.settings.writing import toml
 
 HERE = __name__
@@ -180,8 +181,8 @@ def test_a_class_is_named_by_where_it_is_imported_from() -> None:
     assert named(modular(Gate)) == f"modular-{HERE}:Gate"
     assert named("mlp") == "mlp"
     settings = small(modular(Gate))
-    assert settings.modular
-    assert settings.block == f"{HERE}:Gate"
+    assert is_modular(settings)
+    assert block_of(settings) == f"{HERE}:Gate"
     assert resolve({"model": settings.model}).model in toml(settings)
 
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from shoal import data
 from shoal.agents.world import World, world
+from shoal.configure.reading import resolve
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.models.table import MODELS
 from shoal.models.wrapped import wrapped
-from shoal.settings.reading import resolve
 from tests.fleets import colours
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.configure.reading import override, resolve
 from shoal.errors import SettingsError
 from shoal.network.edges import edges
 from shoal.network.graphs import GRAPHS
 from shoal.settings.groups import Settings
-from shoal.settings.reading import override, resolve
 from shoal.settings.writing import toml
 
 

@@ -17,13 +17,13 @@ import pytest
 
 import shoal
 from shoal import units
+from shoal.configure.reading import read as read_settings
 from shoal.errors import UserError
 from shoal.report import charts, compare, numbers, page, parts, style, traffic, watch
 from shoal.report.style import Style
 from shoal.runs import about, metrics, read
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create
-from shoal.settings.reading import read as read_settings
 from tests.browser import many
 from tests.command import DIGITS, ROOT, TINY, call, refused
 from tests.conftest import SHOWN

@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shoal.configure.reading import read as read_settings
 from shoal.report import charts, compare, page, times
 from shoal.report.style import Style
 from shoal.runs import read
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create
-from shoal.settings.reading import read as read_settings
 from tests.command import DIGITS, TINY
 
 RUNS = {

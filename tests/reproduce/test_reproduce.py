@@ -12,10 +12,11 @@ import pytest
 
 from shoal import prepare
 from shoal.agents.stack import start
+from shoal.configure.reading import read, resolve
 from shoal.errors import UserError
+from shoal.models.families import is_modular
+from shoal.runs import paired
 from shoal.settings.groups import Settings
-from shoal.settings.reading import read, resolve
-from shoal.study import paired
 from shoal.study.cells import finished, open_cell, place_of, read_csv, scores
 from shoal_paper import (
     benchmarks,
@@ -340,7 +341,7 @@ def test_what_agents_are_given_is_what_the_world_gives_them() -> None:
             name: tensor[0, : small.net.basis if name in fixed else tasks.initial]
             for name, tensor in stack.params.items()
         }
-        if small.modular:
+        if is_modular(small):
             units["structure"] = units["structure"][:, : small.net.depth, : small.net.basis]
         assert free.weights == sum(tensor.numel() for tensor in units.values())
         rows = sum(int(split.sizes[0, : tasks.initial].sum()) for split in (world.train, world.validation))

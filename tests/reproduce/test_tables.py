@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from shoal.configure.reading import read, resolve
 from shoal.errors import UserError
 from shoal.settings.groups import Settings
-from shoal.settings.reading import read, resolve
 from shoal.study.cells import read_csv, write_csv
 from shoal_paper import adaptation, confounds, draws, dropout, grid, heads, leak, mixed, reduced, tables, weights
 from shoal_paper.table1 import redrawn

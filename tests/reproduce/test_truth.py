@@ -6,10 +6,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from shoal.runs.paired import paired
 
 from shoal.errors import SettingsError
 from shoal.study.cells import Row, read_csv
-from shoal.study.paired import paired
 from shoal.study.sweep import grid
 from shoal_paper import agreement, benchmarks, best, claims, corrections, draws, families, given, results, tables
 from shoal_paper.overview import gain

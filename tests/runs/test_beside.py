@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from shoal.configure.reading import read
 from shoal.errors import Stopped, UserError
 from shoal.fleet.run import Moment, Watch
 from shoal.settings.groups import Machine, Settings
-from shoal.settings.reading import read
 from shoal.settings.staff import staff
 from shoal.study import beside
 from shoal.study.cells import finish, finished, place_of

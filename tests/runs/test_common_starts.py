@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from shoal.agents.stack import Stack
+from shoal.configure.reading import resolve
 from shoal.fleet.run import Moment
 from shoal.runs import common_starts as starts
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create
 from shoal.settings.groups import Settings
-from shoal.settings.reading import resolve
 
 RAW: dict[str, Any] = {
     "dataset": "digits",

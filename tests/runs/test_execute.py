@@ -13,13 +13,13 @@ from safetensors import safe_open
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
+from shoal.configure.reading import read
 from shoal.errors import Stopped
 from shoal.fleet.run import Lost, Moment, Watch, train
 from shoal.runs import execute as session
 from shoal.runs import files
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create, reopen
-from shoal.settings.reading import read
 from tests.command import DIGITS, TINY, call, fork, launch
 
 OFTEN = "machine.checkpoint=0.0001"  # a checkpoint after every epoch

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from shoal.agents.stack import Stack, start
+from shoal.configure.reading import read
 from shoal.runs import about as made_by
 from shoal.runs import checkpoints, files
 from shoal.runs import read as reading
@@ -21,7 +22,6 @@ from shoal.runs import record as records
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.read import Unusable, gather, table_of
 from shoal.runs.record import Record, RecordError, create, reopen
-from shoal.settings.reading import read
 from shoal.settings.writing import toml
 from shoal.study.cells import measured
 from tests.command import DIGITS, TINY, call, refused

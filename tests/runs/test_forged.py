@@ -12,12 +12,12 @@ from safetensors.torch import load, save
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.compiled.library import kernel
+from shoal.configure.reading import read
 from shoal.errors import Stopped
 from shoal.fleet.run import simulate
 from shoal.runs import checkpoints
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import DamagedCheckpointError, Record, create, reopen
-from shoal.settings.reading import read
 from tests.command import DIGITS, TINY, call, refused
 
 TRIALS = 200

@@ -17,13 +17,14 @@ import torch
 
 import shoal
 from shoal.agents.stack import Stack, grid
+from shoal.configure.reading import read
 from shoal.learners.candidates import modules
 from shoal.learners.modular import Growth
+from shoal.models.families import is_modular
 from shoal.runs import about as made_by
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record, RecordError, create, reopen
 from shoal.settings.groups import Settings
-from shoal.settings.reading import read
 from tests.command import DIGITS, TINY
 
 CPU = torch.device("cpu")
@@ -110,7 +111,7 @@ def test_growth_has_a_row_for_each_trial(finished: tuple[Record, Stack]) -> None
     found = table(record, "growth")
     origins = ["origin_agent", "origin_task", "root_agent", "root_task", "hops"]
     assert found.columns == ["seed", "agent", "task", "with", "without", "kept", *origins]
-    if not record.settings.modular:
+    if not is_modular(record.settings):
         assert found.is_empty()
         return
     tasks = range(record.settings.tasks.initial, record.settings.tasks.count)
@@ -148,7 +149,7 @@ def test_the_summary_is_that_of_the_tables(finished: tuple[Record, Stack]) -> No
     last = table(record, "accuracy").filter(task=5, epoch=record.settings.learner.epochs + 1)
     mean = last["accuracy"].cast(pl.Float64).mean()
     assert summary["final_accuracy"] == pytest.approx(100 * mean)  # type: ignore[operator]
-    grown = modules(stack).mean() if record.settings.modular else None
+    grown = modules(stack).mean() if is_modular(record.settings) else None
     assert summary["modules"] == grown
     assert summary["identity"] == record.settings.identity()
     assert (summary["agents"], summary["seeds"], summary["tasks"]) == (2, 2, 6)

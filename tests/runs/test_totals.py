@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from shoal.configure.reading import resolve
 from shoal.contracts.fleets import difference
 from shoal.errors import SettingsError, Stopped
 from shoal.fleet.run import Moment
@@ -13,7 +14,6 @@ from shoal.report.traffic import posted
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record, create
 from shoal.settings.groups import Settings
-from shoal.settings.reading import resolve
 from shoal.study.cells import measured
 from tests.fleet.test_members import RAW
 from tests.fleets import last_saved

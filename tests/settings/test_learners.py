@@ -11,6 +11,8 @@ from pydantic import Field
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
+from shoal.configure.former import GROWTH, upgraded
+from shoal.configure.reading import override, read, resolve
 from shoal.errors import SettingsError
 from shoal.learners.analytic import Analytic
 from shoal.learners.contract import Learner
@@ -22,9 +24,7 @@ from shoal.learners.replay import Replay
 from shoal.learners.table import LEARNERS, usual
 from shoal.models.table import MODELS
 from shoal.runs.record import create, reopen
-from shoal.settings.former import GROWTH, upgraded
 from shoal.settings.groups import Settings
-from shoal.settings.reading import override, read, resolve
 from shoal.settings.writing import toml
 from shoal.study.cells import place_of
 from shoal_paper import table1

@@ -8,15 +8,16 @@ from typing import Any, Literal, get_args
 import pytest
 from pydantic import ValidationError
 
+from shoal.configure.checks import fields
+from shoal.configure.reading import experiments, override, read, resolve
 from shoal.data.draws import DRAWS
 from shoal.data.scenarios import SCENARIOS, kind_of
 from shoal.errors import SettingsError
 from shoal.learners.modular import Growth
+from shoal.models.families import is_modular
 from shoal.models.table import MODELS
-from shoal.settings.checks import fields
 from shoal.settings.groups import Kind, Net, Settings, Tasks
 from shoal.settings.protocols import switches
-from shoal.settings.reading import experiments, override, read, resolve
 from shoal.settings.writing import toml
 from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.modes import MODES
@@ -695,7 +696,7 @@ class Choosy(FedAvg):
     """A mode that can serve monolithic nets only."""
 
     def suits(self, settings: Settings) -> None:
-        if settings.modular:
+        if is_modular(settings):
             raise SettingsError(f"mode `choosy` needs a monolithic model, got `{settings.model}`; use model = mlp")
 
 

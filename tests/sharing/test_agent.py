@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import shoal
+from shoal.configure.reading import resolve
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.mail.post import Post
-from shoal.settings.reading import resolve
 from shoal.sharing.agent import Agent
 from shoal.sharing.mode import Present, agent_of, companion_of
 from shoal.sharing.recv import Recv

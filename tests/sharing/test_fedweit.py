@@ -7,6 +7,7 @@ import torch
 
 from shoal.agents.stack import MODEL, Stack, start
 from shoal.agents.world import World
+from shoal.configure.reading import resolve
 from shoal.contracts.fleets import ran, saved
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
@@ -17,7 +18,6 @@ from shoal.learners.step import Frame
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Mail
 from shoal.mail.post import Post
 from shoal.models.decomposed import ATTEND, BASE, BIAS, LAST, OTHERS, PART, SCALE, Decomposed
-from shoal.settings.reading import resolve
 from shoal.sharing.fedweit import FedWeIT, opened, packed, sparse, unpacked
 from tests.fleets import exchange, fleet
 

@@ -20,6 +20,7 @@ from shoal.agents.clock import due
 from shoal.agents.engine import parted
 from shoal.agents.stack import MODEL, Stack, start
 from shoal.agents.world import World
+from shoal.configure.reading import resolve
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
@@ -33,7 +34,6 @@ from shoal.mail.post import Post
 from shoal.models.contract import body_units
 from shoal.models.params import MODULE as NAMES
 from shoal.rng import key
-from shoal.settings.reading import resolve
 from shoal.sharing import fedfish
 from shoal.sharing.fedcurv import FedCurv
 from shoal.sharing.fedfish import FedFish, normalised

@@ -9,12 +9,12 @@ import torch
 from shoal.agents.evaluate import others
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
+from shoal.configure.reading import resolve
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.models.frozen import SCORES, Frozen, backbone, binary, combined
-from shoal.settings.reading import resolve
 from shoal.sharing.heads import Heads, entries, task_free
 from shoal.sharing.masks import Masks, packed, unpacked
 from shoal.sharing.mode import agent_of

@@ -14,6 +14,7 @@ from shoal.agents.clock import due
 from shoal.agents.evaluate import nets
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
+from shoal.configure.reading import resolve
 from shoal.data.tasks import Lane, Stream, Task
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
@@ -28,7 +29,6 @@ from shoal.models.modular import Modular
 from shoal.rng import key
 from shoal.runs.tables import candidates as candidates_table
 from shoal.runs.tables import growth, lineage, offered
-from shoal.settings.reading import resolve
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.scores import SCORES
 from shoal_paper.counting import counted

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from shoal.agents.evaluate import nets
+from shoal.configure.reading import resolve
 from shoal.doors import line
 from shoal.errors import SettingsError
 from shoal.learners.batches import Batch
 from shoal.learners.step import Frame
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Mail
-from shoal.settings.reading import resolve
 from shoal.sharing.images import held
 from shoal.sharing.mode import agent_of
 from shoal.sharing.plan import plan

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from shoal.agents.evaluate import nets
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
+from shoal.configure.reading import resolve
 from shoal.letters.mail import Mail
 from shoal.mail.post import Post
-from shoal.settings.reading import resolve
 from shoal.sharing.by_class import histogram, marks
 from shoal.sharing.choices import greedy, herd, in_turn, levelled, spread
 from shoal.sharing.mode import agent_of, received

@@ -15,6 +15,7 @@ from torch import Tensor
 from shoal.agents.clock import due
 from shoal.agents.stack import CLOCK, Stack
 from shoal.agents.world import World
+from shoal.configure.reading import resolve
 from shoal.data.tasks import Lane
 from shoal.fleet.run import simulate
 from shoal.learners import received
@@ -23,7 +24,6 @@ from shoal.letters.quote import Room
 from shoal.mail.post import Post
 from shoal.models import dropout
 from shoal.models.table import MODELS
-from shoal.settings.reading import resolve
 from shoal.sharing.contract import Sharing
 from shoal.sharing.federated import Federated
 from shoal.sharing.modes import MODES

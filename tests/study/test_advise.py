@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shoal.runs.paired import Gain, Scores, holm
 
 import shoal
 from shoal import data
 from shoal.agents.world import worlds
+from shoal.configure.reading import read
 from shoal.errors import SettingsError, Stopped
-from shoal.settings.reading import read
 from shoal.sharing.simp import Simp
 from shoal.study import advise, sweep
 from shoal.study.advise import Block, spans
@@ -19,7 +20,6 @@ from shoal.study.answer import sentence, undecided
 from shoal.study.candidates import Candidate, Field, field_of, usual, with_seeds
 from shoal.study.cells import effort, finish, read_csv, scores
 from shoal.study.fit import Fit, yardsticks
-from shoal.study.paired import Gain, Scores, holm
 from shoal.study.power import needed, power
 from shoal.study.race import CHOICE, NONE, SCORE, answered, judge, race
 from shoal.study.winners import Site, Winners
@@ -536,7 +536,7 @@ def test_a_run_says_if_its_agents_look_underfitted() -> None:
 
 
 def test_equal_gains_of_few_seeds_are_not_sure() -> None:
-    from shoal.study.paired import Gain
+    from shoal.runs.paired import Gain
 
     assert Gain(0.5, 0.0, 2).p == 0.5
     assert Gain(0.5, 0.0, 8).p == 0.5**7

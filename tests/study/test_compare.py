@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from shoal.runs.paired import Gain, critical, interaction, paired, student
 
 from shoal.settings.groups import Tasks
 from shoal.settings.problem import problem
 from shoal.study import compare
 from shoal.study.cells import read_csv, scores
-from shoal.study.paired import Gain, critical, interaction, paired, student
 from tests.command import DIGITS, TINY, call, refused
 
 pytestmark = pytest.mark.usefixtures("nowhere")

@@ -28,6 +28,7 @@ from shoal.learners import received
 from shoal.learners.candidates import Offer, alive, forgetful, modular, plant, rehearse, settle
 from shoal.letters.mail import Mail
 from shoal.mail.post import Post
+from shoal.models.families import is_modular
 from shoal.models.modular import STRUCTURE
 from shoal.models.table import modular_form
 from shoal.rng import key
@@ -135,7 +136,7 @@ def opened(folder: Path, seed: int | None, data: Path | None) -> tuple[World, St
         raise RecordError(f"{folder} is not finished; go on with `shoal resume {folder}`")
     if settings.kinds:
         raise UserError(f"{folder} is a fleet of several kinds, whose tasks are not compared; give a run of one kind")
-    if not settings.modular:
+    if not is_modular(settings):
         raise UserError(
             f"{folder} has no modules: its model is `{settings.model}`; "
             f"give a run with model = {modular_form(settings.model)}"

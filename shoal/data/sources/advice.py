@@ -4,14 +4,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from shoal.data.bank import Bank
 from shoal.data.draws import Scenario
-from shoal.data.scenarios import SCENARIOS, fits
+from shoal.data.scenarios import SCENARIOS, fits, kind_of
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.settings.completing import alone
 from shoal.settings.groups import Settings
+from shoal.settings.part import Part
 
 AGENTS = 4  # where the data has one source
 MOST = 10  # tasks that are advised, at most, where their number is free
@@ -95,7 +96,12 @@ def counts(bank: Bank, scenario: str, tasks: Mapping[str, Any]) -> Iterable[int]
 
 def tried(bank: Bank, entry: Scenario, raw: dict[str, Any]) -> dict[str, int]:
     """How many tasks there are and how many classes a task has, if the streams can be made; else nothing."""
-    settings: Settings = alone({name: raw[name] for name in ("agents", "seed", "seeds", "tasks") if name in raw})
+    said = {name: raw[name] for name in ("agents", "seed", "seeds") if name in raw}
+    settings = Settings.__new__(Settings)  # nobody completes it, and what cannot be is said when somebody does
+    try:
+        Part.__init__(settings, **said | {"tasks": kind_of(raw["tasks"]["scenario"])(**raw["tasks"])})
+    except ValidationError:
+        return {}
     seeds = range(settings.seed, settings.seed + settings.seeds)
     lanes = [Lane(seed, agent) for seed in seeds for agent in range(settings.agents)]
     try:

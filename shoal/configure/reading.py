@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from shoal.configure.completing import listing
+from shoal.configure.kinds import described
 from shoal.errors import SettingsError
 from shoal.models.table import vet
-from shoal.settings.completing import listing
 from shoal.settings.groups import Settings
-from shoal.settings.kinds import described
 from shoal.settings.saying import SHORT, widen
 from shoal.sharing.contract import Sharing
 from shoal.trust import allow

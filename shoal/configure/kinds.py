@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from shoal.configure.checks import known, made
+from shoal.configure.learners import Said, class_of, learner_of, told
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
-from shoal.settings.checks import known, made
+from shoal.models.families import block_of, is_modular
 from shoal.settings.groups import REST, Kind, Settings
-from shoal.settings.learners import Said, class_of, learner_of, told
 from shoal.settings.part import spoken
 from shoal.settings.protocols import completed
 from shoal.sharing.contract import Sharing, serves
@@ -126,12 +127,12 @@ def possible(settings: Settings, path: str) -> None:
             f'tasks.outputs = "all" is for a head that grows, got tasks.heads = "{tasks.heads}"; use tasks.heads = '
             '"grow", or leave it out'
         )
-    if settings.modular and tasks.heads != "task":
+    if is_modular(settings) and tasks.heads != "task":
         raise SettingsError(
             f'tasks.heads = "{tasks.heads}" leaves open which task an image is of, and {path}model = "{settings.model}"'
-            f' composes its modules by the task; use {path}model = "{settings.block}", or tasks.heads = "task"'
+            f' composes its modules by the task; use {path}model = "{block_of(settings)}", or tasks.heads = "task"'
         )
-    if settings.modular and settings.net.initial_structure == "own" and settings.net.basis < settings.tasks.initial:
+    if is_modular(settings) and settings.net.initial_structure == "own" and settings.net.basis < settings.tasks.initial:
         raise SettingsError(
             f'{path}net.initial_structure = "own" needs a basis module for each initial task, got {path}net.basis = '
             f"{settings.net.basis} and tasks.initial = {settings.tasks.initial}"

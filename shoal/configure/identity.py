@@ -1,11 +1,18 @@
 """What names a run: all settings that can change a result, as they have always been counted."""
 
+import hashlib
+import json
 from typing import Any
 
+from shoal.configure.former import padded
 from shoal.learners.contract import Learner
-from shoal.settings.former import padded
 from shoal.settings.groups import Kind, Settings
 from shoal.settings.part import Part
+
+
+def identity(settings: Settings) -> str:
+    """Eight letters that name all that can change a result."""
+    return hashlib.sha256(json.dumps(content(settings), sort_keys=True).encode()).hexdigest()[:8]
 
 
 def content(settings: Settings) -> dict[str, Any]:

@@ -4,20 +4,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from shoal.configure.checks import honest, known, made, sentence
+from shoal.configure.identity import identity as identity
+from shoal.configure.kinds import kinds_of, learners_of, possible, suitable
+from shoal.configure.learners import general, learner_of, told
+from shoal.configure.sites import numbered
 from shoal.errors import SettingsError
 from shoal.models.table import MODELS
-from shoal.settings import policies, safety
-from shoal.settings.checks import known, made, sentence
+from shoal.settings import policies
 from shoal.settings.conditions import Absence
 from shoal.settings.groups import REST, Change, Link, Network, Settings, Tasks
-from shoal.settings.kinds import kinds_of, learners_of, possible, suitable
-from shoal.settings.learners import general, learner_of, told
 from shoal.settings.part import Part, spoken
 from shoal.settings.policies import Policy
 from shoal.settings.protocols import completed
 from shoal.settings.safety import Fault, tables
 from shoal.settings.saying import widen
-from shoal.settings.sites import numbered
 from shoal.settings.times import timely
 from shoal.sharing.contract import Sharing, serves
 
@@ -167,7 +168,7 @@ def alone(raw: dict[str, Any]) -> Settings:
 def check(settings: Settings) -> None:
     """Raise if settings contradict each other."""
     if settings.faulty:
-        safety.check(settings.faulty, settings.agents)
+        honest(settings.faulty, settings.agents)
     policies.check(settings.policy, settings.agents)
     modes = settings.sharing
     names = [mode.mode for mode in modes]

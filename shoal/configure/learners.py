@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from shoal.configure.checks import made, suggest
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
-from shoal.settings.checks import made, suggest
 
 Said = dict[str, Any] | Learner  # a table, or a learner that was made in Python
 

@@ -1,7 +1,7 @@
 """What cannot be a setting, said in one sentence: keys that do not exist, values that are not allowed."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -9,8 +9,10 @@ from pydantic import ValidationError
 
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
+from shoal.mail.lies import LIES
 from shoal.settings.groups import Network, Settings, Tasks
 from shoal.settings.part import Part
+from shoal.settings.safety import Fault
 
 M = TypeVar("M", bound=Part)
 
@@ -135,3 +137,18 @@ def scenes(path: str) -> Iterable[tuple[str, Any]]:
         for name, field in kind_of(scenario).model_fields.items():
             if name not in Tasks.model_fields:
                 yield f"{path}{name}", field
+
+
+def honest(faulty: Sequence[Fault], agents: int) -> None:
+    """Raise if liars are none of the agents, or lie in several ways."""
+    for at, fault in enumerate(faulty):
+        for agent in fault.agents:
+            if agent >= agents:
+                raise SettingsError(
+                    f"`faulty[{at}]` names agent {agent}, but there are {agents}, counted from 0; name others"
+                )
+        LIES.find(fault.does)
+    liars = [agent for one in faulty for agent in one.agents]
+    for agent in liars:
+        if liars.count(agent) > 1:
+            raise SettingsError(f"agent {agent} is in `faulty` {liars.count(agent)} times; an agent lies in one way")
