@@ -11,9 +11,8 @@ from math import hypot, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.runs.paired import SURE, critical, student
-
 from shoal.configure.reading import resolve
+from shoal.runs.paired import SURE, critical, student
 from shoal.settings.groups import Settings
 from shoal.study.cells import Row, place_of, summary_of
 from shoal_paper.table1 import Cell

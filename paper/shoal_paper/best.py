@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from shoal.runs.paired import Scores
-
 from shoal.study.cells import Row
 from shoal_paper.claims import METRICS, Key
 from shoal_paper.table1 import DATASETS, METHODS, MODELS, PAPER, former

@@ -6,7 +6,6 @@ from statistics import fmean
 from typing import NamedTuple
 
 from shoal.runs.paired import SURE, Gain, Scores, chance, holm, paired
-
 from shoal.study.power import MOST, POWER, needed
 from shoal_paper.table1 import MLP, base_of
 

@@ -8,7 +8,6 @@ Steps towards neighbours are the defaults: nothing was tuned.
 from pathlib import Path
 
 from shoal.runs.paired import paired
-
 from shoal.study.cells import Row, place_of, scores, summary_of
 from shoal_paper.table1 import Cell, settings
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from shoal.runs.paired import SURE, Scores, chance, paired
-
 from shoal.study.cells import Row
 from shoal_paper import budget, claims, confounds, draws, given, grid, results
 from shoal_paper.claims import Key

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.runs.paired import paired
-
 from shoal.configure.reading import resolve
+from shoal.runs.paired import paired
 from shoal.study.cells import Row, place_of, scores, summary_of
 from shoal_paper.table1 import Cell
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from shoal.runs.paired import Gain, Scores, paired
-
 from shoal.study.cells import Row
 from shoal_paper.claims import METRICS, Key
 from shoal_paper.table1 import ALONE, METHODS, MLP, MODELS, PAPER, base_of, former

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from shoal.runs.paired import SURE, Gain, Scores, holm
-
 from shoal.settings.groups import Settings
 from shoal.study.cells import Row
 from shoal_paper.claims import METRICS, Key

@@ -4,10 +4,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from shoal.runs.paired import Gain, Scores
-
 from shoal.errors import UserError
 from shoal.files import save
+from shoal.runs.paired import Gain, Scores
 from shoal.study.cells import Row, read_csv
 from shoal_paper import budget, claims, corrections, draws, gaps, given, overview, reduced, topology
 from shoal_paper.best import by_cell, fullest, printed

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
 from shoal.runs.paired import Gain, chance, holm
-
 from shoal.study.cells import Row
 from shoal.study.power import POWER
 from shoal_paper import agreement, budget, claims, draws, overview, topology

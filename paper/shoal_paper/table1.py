@@ -6,10 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shoal.runs.paired import paired
-
 from shoal.configure.reading import resolve
 from shoal.models.families import is_modular
+from shoal.runs.paired import paired
 from shoal.settings.groups import Settings
 from shoal.study.cells import Row, finished, place_of, scores, summary_of
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from shoal.runs.paired import SURE, Gain, chance, holm, interaction
 
 from shoal.errors import UserError
 from shoal.files import save
 from shoal.runs import metrics
+from shoal.runs.paired import SURE, Gain, chance, holm, interaction
 from shoal.sharing.combine import BUILT_IN as RULES
 from shoal.study.cells import Row, read_csv
 from shoal_paper import adaptation, benchmarks, compression, confounds, dropout, grid, heads, mixed, reduced, results

@@ -5,7 +5,6 @@ import math
 from pathlib import Path
 
 from shoal.runs.paired import paired
-
 from shoal.settings.groups import Settings
 from shoal.study.cells import Row, place_of, scores
 from shoal_paper.protocol import PAPER

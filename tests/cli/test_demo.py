@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 from rich.live import Live
-from shoal.runs.paired import Gain
 
 from shoal.cli import commands as cli
 from shoal.cli import demo
 from shoal.errors import Stopped
 from shoal.runs.execute import carry_out, prepare
+from shoal.runs.paired import Gain
 from shoal.runs.record import Record
 from shoal.units import shown
 from tests.command import DIGITS, call, refused

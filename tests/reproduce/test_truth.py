@@ -6,9 +6,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
-from shoal.runs.paired import paired
 
 from shoal.errors import SettingsError
+from shoal.runs.paired import paired
 from shoal.study.cells import Row, read_csv
 from shoal.study.sweep import grid
 from shoal_paper import agreement, benchmarks, best, claims, corrections, draws, families, given, results, tables

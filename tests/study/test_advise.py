@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shoal.runs.paired import Gain, Scores, holm
 
 import shoal
 from shoal import data
 from shoal.agents.world import worlds
 from shoal.configure.reading import read
 from shoal.errors import SettingsError, Stopped
+from shoal.runs.paired import Gain, Scores, holm
 from shoal.sharing.simp import Simp
 from shoal.study import advise, sweep
 from shoal.study.advise import Block, spans

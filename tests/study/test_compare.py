@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from shoal.runs.paired import Gain, critical, interaction, paired, student
 
+from shoal.runs.paired import Gain, critical, interaction, paired, student
 from shoal.settings.groups import Tasks
 from shoal.settings.problem import problem
 from shoal.study import compare
