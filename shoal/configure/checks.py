@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
-from shoal.mail.lies import LIES
 from shoal.settings.groups import Network, Settings, Tasks
 from shoal.settings.part import Part
 from shoal.settings.safety import Fault
@@ -53,7 +52,9 @@ def known(raw: dict[str, Any], model: type[Part] = Settings, path: str = "") -> 
         if field is None:
             raise SettingsError(f"unknown setting `{path}{name}`{suggest(path, name, model)}")
         inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Part) and inner is not Learner:  # which is looked up by name
+        if (
+            isinstance(inner, type) and issubclass(inner, Part) and inner is not Part
+        ):  # a learner's are looked up by name
             if not isinstance(value, dict):
                 raise SettingsError(f"`{path}{name}` is a group of settings, got {value!r}; say {path}{name}.KEY=VALUE")
             if inner not in (Tasks, Network):  # of which scenario and graph have a say
@@ -117,7 +118,7 @@ def fields(model: type[Part] = Settings, path: str = "") -> Iterable[tuple[str, 
 
     for name, field in model.model_fields.items():
         inner = field.annotation
-        if inner is Learner:
+        if inner is Part:  # a learner's
             every: list[type[Part]] = [*(one for one in LEARNERS.entries.values() if not isinstance(one, str)), Learner]
             every_field = (part.model_fields.items() for part in every)
             yield from {f"{path}{name}.{own}": one for listed in every_field for own, one in listed}.items()
@@ -141,6 +142,8 @@ def scenes(path: str) -> Iterable[tuple[str, Any]]:
 
 def honest(faulty: Sequence[Fault], agents: int) -> None:
     """Raise if liars are none of the agents, or lie in several ways."""
+    from shoal.mail.lies import LIES
+
     for at, fault in enumerate(faulty):
         for agent in fault.agents:
             if agent >= agents:

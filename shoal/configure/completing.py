@@ -10,10 +10,11 @@ from shoal.configure.kinds import kinds_of, learners_of, possible, suitable
 from shoal.configure.learners import general, learner_of, told
 from shoal.configure.sites import numbered
 from shoal.errors import SettingsError
+from shoal.learners.table import LEARNERS, usual
 from shoal.models.table import MODELS
 from shoal.settings import policies
 from shoal.settings.conditions import Absence
-from shoal.settings.groups import REST, Change, Link, Network, Settings, Tasks
+from shoal.settings.groups import MODEL, REST, Change, Link, Network, Settings, Tasks
 from shoal.settings.part import Part, spoken
 from shoal.settings.policies import Policy
 from shoal.settings.protocols import completed
@@ -157,7 +158,8 @@ def alone(raw: dict[str, Any]) -> Settings:
     """Settings of which each has been checked for itself, and that nobody has completed."""
     settings = Settings.__new__(Settings)
     table, kind = tasks_of(raw.get("tasks", {}))
-    parts = {"tasks": made(kind, table, "tasks."), "network": network_of(raw.get("network", {}))}
+    parts: dict[str, Part] = {"tasks": made(kind, table, "tasks."), "network": network_of(raw.get("network", {}))}
+    parts["learner"] = LEARNERS[usual(MODEL)].model_validate({})  # until what is said of learners is made whole
     try:
         Part.__init__(settings, **{**raw, **parts})
     except ValidationError as error:
