@@ -119,7 +119,7 @@ def settings() -> str:
         name: field.annotation
         for name, field in Settings.model_fields.items()
         if isinstance(field.annotation, type) and issubclass(field.annotation, Part)
-    }
+    } | {"learner": Learner}
     lists: dict[str, tuple[type[Part], str]] = {"network.edges": (Link, "[[network.edges]]"),
                                                 "kinds": (Kind, "[[kinds]]")}  # fmt: skip
     plain = [(name, field) for name, field in Settings.model_fields.items() if name not in groups]
