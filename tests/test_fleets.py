@@ -160,7 +160,7 @@ def test_alone_is_the_same_fleet_that_shares_nothing() -> None:
     assert paper.alone().settings.tasks == paper.settings.tasks
     assert not paper.alone().settings.sharing
     table = shoal.compare(fleet.run(seeds=2), fleet.alone().run(seeds=2))
-    assert table["runs"].unique().to_list() == ["fedavg - vanilla"]
+    assert table["runs"].unique().to_list() == ["fedavg - shares nothing"]
     assert table["metric"].to_list() == ["final_accuracy", "auc_normalised", "auc"]
     low, difference, high, seeds = table.select("low", "difference", "high", "seeds").row(0)
     assert low <= difference <= high
@@ -445,7 +445,7 @@ def test_a_result_shows_itself_and_its_charts() -> None:
     assert "<table" in one._repr_html_()
     chart = one.curves(other).to_dict()
     (rows,) = chart["datasets"].values()
-    assert {row["run"] for row in rows} == {"fedavg", "vanilla"}
+    assert {row["run"] for row in rows} == {"fedavg", "shares nothing"}
     assert one.report() == Path("report.html")
     assert "<!DOCTYPE html>" in Path("report.html").read_text()
     kept = small().run(out="runs/mine")

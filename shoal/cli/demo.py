@@ -35,9 +35,9 @@ from shoal.units import carried, shown
 FLEET = EXPERIMENTS / "digits.toml"
 SEEDS = 4
 OUT = Path("runs/demo")
-BASE = "vanilla"
+BASE = "shares nothing"
 METHODS = {
-    BASE: "nothing: every agent is on its own",
+    BASE: "every agent is on its own",
     "data": "images: an agent asks the others for images like those it finds hard",
     "simp": "images too, but cheaper: an agent only names the classes it finds hard",
     "fedavg": "weights: the modules that all began with are averaged over the fleet",
@@ -99,7 +99,7 @@ def fleet(method: str, seeds: int, words: Sequence[str]) -> Settings:
 
 def place(out: Path, method: str, settings: Settings) -> Record:
     """A method's run directory, new or as it was left; other settings have another one."""
-    folder = out / f"{method}-{settings.identity()}"
+    folder = out / f"{method.replace(' ', '-')}-{settings.identity()}"
     return reopen(folder, own=settings) if (folder / "settings.toml").exists() else create(folder, settings)
 
 
@@ -207,14 +207,14 @@ def line(name: str, settings: Settings, stack: Stack) -> str:
 def status(name: str, settings: Settings, stack: Stack, share: float, left: float) -> Table:
     """What is happening now, how far the demo is, and how long it will take."""
     tasks, epochs = settings.tasks, settings.learner.epochs
-    at = f"task {stack.task + 1}, epoch {stack.epoch} of {epochs}"
+    at = f"task {stack.task + 1}, epoch {stack.epoch}/{epochs}"
     if stack.epoch == 0:
         at = f"task {stack.task} learned"
     elif stack.task < tasks.initial:
-        at = f"tasks 1 to {tasks.initial}, epoch {stack.epoch} of {epochs}"
+        at = f"tasks 1 to {tasks.initial}, epoch {stack.epoch}/{epochs}"
     time_left = f"{left:.0f} s left" if left < 90 else f"{left / 60:.0f} min left"
     row = Table.grid(padding=(0, 2, 0, 0))
-    row.add_row(ProgressBar(100, 100 * share, width=10), time_left, f"{name}: {at}")
+    row.add_row(ProgressBar(100, 100 * share, width=6), time_left, f"{name}: {at}")
     return row
 
 
@@ -290,7 +290,13 @@ def results(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> Table:
     """What each method came to and what it cost."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
-    for title in ("final\naccuracy", "gain over\nvanilla", "AUC", "gain over\nvanilla", "sent per link\nand task"):
+    for title in (
+        "final\naccuracy",
+        "gain over\nno sharing",
+        "AUC",
+        "gain over\nno sharing",
+        "sent per link\nand task",
+    ):
         table.add_column(title, justify="right", no_wrap=True)
     for name in METHODS:
         cells = []

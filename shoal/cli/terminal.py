@@ -30,7 +30,7 @@ def say(text: str, head: str = "") -> None:
 def show_summary(summary: dict[str, Any]) -> None:
     """A finished run as a table."""
 
-    table = Table("", "mean", "error (pooled)", "error (seeds)", box=None)
+    table = Table("", "mean", "error (agents)", "error (seeds)", box=None)
     titles = {
         "final_accuracy": "final accuracy, %",
         "auc_normalised": "AUC, % of its maximum",

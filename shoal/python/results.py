@@ -293,7 +293,7 @@ def compare(result: Result | str | Path, *others: Result | str | Path) -> pl.Dat
     >>> table.columns
     ['runs', 'metric', 'difference', 'error', 'low', 'high', 'p', 'seeds']
     >>> table["runs"][0], table["seeds"][0]
-    ('fedavg - vanilla', 2)
+    ('fedavg - shares nothing', 2)
     """
     from shoal.report.compare import labels
     from shoal.runs import read

@@ -19,7 +19,7 @@ from shoal.report.export import VERSION, export
 from shoal.report.figure import Figure
 from shoal.report.parts import left_out, section
 from shoal.report.style import DARK, FLAT, LIGHT, Style
-from shoal.runs.read import ALONE, Note
+from shoal.runs.read import Note
 from shoal.units import plural
 
 # Text has a contrast of 7 : 1 or more to the page, soft text and links of 4.5 : 1.
@@ -91,7 +91,7 @@ def page(
         "<header>",
         "<h1>shoal report</h1>",
         f"<p>{plural(runs, 'run')} {several} dataset, model and protocol. "
-        f"Tasks are counted from 1, agents from 0 (records count both from 0); “{ALONE}” agents share nothing.</p>",
+        "Tasks are counted from 1, agents from 0 (records count both from 0).</p>",
         '<button class="theme" type="button" hidden>Dark colours</button>',
         "</header>",
         f'<p class="going" role="status"><strong>Still learning:</strong> {escape(going)}. This page loads itself '
@@ -104,7 +104,7 @@ def page(
         *parts,
         "</main>",
         f"<footer><p>Made by <code>shoal report</code>, shoal {escape(shoal.__version__)}, from run directories alone. "
-        "Standard errors: “pooled” counts every agent of every seed, as the paper does; “over seeds” averages "
+        "Standard errors: “over agents” counts every agent of every seed, as the paper does; “over seeds” averages "
         "within a seed first, because agents of a seed are not independent.</p></footer>",
         f'<script type="application/json" id="charts">{embedded(content)}</script>',
         f"<script>{vega()}</script>",

@@ -13,7 +13,7 @@ from shoal.report.figure import Figure, Switch
 from shoal.report.style import Mark, Style
 from shoal.runs import metrics
 from shoal.runs.paired import Gain
-from shoal.runs.read import ALONE, Note
+from shoal.runs.read import Note
 from shoal.settings.part import flatten
 from shoal.units import carried, plural
 
@@ -244,12 +244,12 @@ def scores(group: Group, style: Style) -> str:
         body.append([run_name(entry, style), *cells, paper, DASH if isnan(sent) else carried(sent), lanes])
         more.append([run_name(entry, style), *(metric(entry, name) for name in METRICS), *(
             number(entry.run.summary.get(name)) for name in ("modules", "seconds"))])  # fmt: skip
-    head = ["run", "final accuracy, %", "± pooled", "± over seeds", "AUC, %", "± pooled", "± over seeds",
+    head = ["run", "final accuracy, %", "± over agents", "± over seeds", "AUC, %", "± over agents", "± over seeds",
             "AUC, paper's unit", PAID, f"seeds {TIMES} agents"]  # fmt: skip
     most = max(entry.run.epochs[-1] for entry in done)
     first = table(
         "Final accuracy and AUC",
-        "Mean over all agents of all seeds, with standard errors: pooled over agents and seeds, as in the paper, or "
+        "Mean over all agents of all seeds, with standard errors: over all agents of all seeds, as in the paper, or "
         "over seeds alone, as one should report them; the highest is bold. AUC, the area under the learning curve, "
         "says how well agents do while they learn: it is high for those that are good early. It is in % of its "
         f"maximum, which in the paper's unit is {most}. What was sent is the mean over links and tasks in which there "
@@ -306,7 +306,6 @@ def gains(group: Group, style: Style) -> str:
             "gain in AUC, points", *interval, "seeds"]  # fmt: skip
     caption = (
         ("" if several else f"The baseline is {escape(bases[0])}. ")
-        + f"“{ALONE}” agents share nothing. "
         + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "
         "standard error; the interval is Student's t. An interval that holds 0 shows no difference"
         + (f"; of the {len(entries)} here, one in twenty misses the true difference by chance." if many else ".")

@@ -205,7 +205,8 @@ def error(values: npt.ArrayLike, seeds: npt.ArrayLike | None = None) -> Array:
 
 
 def gain(value: float, base: float) -> float:
-    """Relative gain in percent, 100 (value - base) / base, over vanilla of the same kind of model; NaN for base 0."""
+    """Relative gain in percent, 100 (value - base) / base, over agents of the same kind that share nothing; NaN for
+    base 0."""
     return 100.0 * (value - base) / base if base else float("nan")
 
 

@@ -28,7 +28,7 @@ from shoal.settings.groups import FAIR
 from shoal.settings.problem import problem
 
 FORMAT = 4  # of a run directory: the newest that is known here; `shoal.runs.about.FORMAT` is what a run writes
-ALONE = "vanilla"  # the method of agents that share nothing
+ALONE = "shares nothing"  # the method of agents without a sharing mode
 
 Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]

@@ -50,10 +50,10 @@ def test_the_demo_shows_what_sharing_brings_and_costs_and_finds_its_runs_again()
     table = rows(first.out)
     assert list(table) == list(demo.METHODS)
     for name in demo.METHODS:
-        (folder,) = Path("runs/demo").glob(f"{name}-*")
+        (folder,) = Path("runs/demo").glob(f"{name.replace(' ', '-')}-*")
         summary = json.loads((folder / "summary.json").read_text())
         assert f"{summary['final_accuracy']:.1f} %" in table[name]
-        sent = shown(summary["bytes_per_link_task"]) if name != "vanilla" else "nothing"
+        sent = shown(summary["bytes_per_link_task"]) if name != demo.BASE else "nothing"
         assert table[name].endswith(sent)
         assert f"{summary['auc_normalised']:.1f} % ({summary['auc']:.1f})" in table[name]
     assert table["data"].count("±") == 2
@@ -62,7 +62,7 @@ def test_the_demo_shows_what_sharing_brings_and_costs_and_finds_its_runs_again()
     assert "modmod" in Path("runs/demo/report.html").read_text()
     again = call("demo", *QUICK, "--seeds", 2)
     assert again.code == 0
-    assert "Finished earlier and found again: vanilla, data, simp, fedavg, modmod, hybrid." in again.out
+    assert "Finished earlier and found again: shares nothing, data, simp, fedavg, modmod, hybrid." in again.out
     assert " of 6 learned," not in again.out
     assert rows(again.out) == table
     assert call("demo", *QUICK, "net.width=16", "--seeds", "0").code == 2
@@ -85,7 +85,7 @@ def test_a_demo_that_is_stopped_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
     stop_in = ""
     done = call("demo", *QUICK, "--seeds", 1, "--out", "here")
     assert done.code == 0
-    assert "Finished earlier and found again: vanilla, data, simp." in done.out
+    assert "Finished earlier and found again: shares nothing, data, simp." in done.out
     assert "one seed tells nothing" in done.out
     assert "±" not in "".join(rows(done.out).values())
 
@@ -99,12 +99,12 @@ def test_ctrl_c_while_a_run_is_finishing_stops_the_demo(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Record, "finish", interrupted)
     assert call("demo", *QUICK, "--seeds", 1).code == 130
-    assert [path.parent.name.partition("-")[0] for path in Path().glob("runs/demo/*/summary.json")] == ["vanilla"]
+    assert [path.parent.name.partition("-")[0] for path in Path().glob("runs/demo/*/summary.json")] == ["shares"]
 
 
 def test_without_the_packages_that_draw_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.report.find_spec", lambda name: None)
-    monkeypatch.setattr(demo, "METHODS", {name: demo.METHODS[name] for name in ("vanilla", "fedavg")})
+    monkeypatch.setattr(demo, "METHODS", {name: demo.METHODS[name] for name in (demo.BASE, "fedavg")})
     done = call("demo", *QUICK, "--seeds", 1)
     assert done.code == 0
     assert "There is no page with charts: `shoal report` needs altair and vl_convert" in done.out
@@ -122,14 +122,14 @@ class Everything(Live):
 def test_on_a_terminal_it_moves(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "Live", Everything)
     monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: 0.0))  # how long it takes changes the width
-    monkeypatch.setattr(demo, "METHODS", {name: demo.METHODS[name] for name in ("vanilla", "fedavg")})
+    monkeypatch.setattr(demo, "METHODS", {name: demo.METHODS[name] for name in (demo.BASE, "fedavg")})
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=width, color_system=None)
     demo.show(Path("runs"), 1, QUICK, console)
     shown = screen.getvalue()
     assert "left" in shown
-    for name in ("vanilla", "fedavg"):
-        for at in ("tasks 1 to 4, epoch 16 of 16", "task 5, epoch 1 of 16", "task 6 learned"):
+    for name in (demo.BASE, "fedavg"):
+        for at in ("tasks 1 to 4, epoch 16/16", "task 5, epoch 1/16", "task 6 learned"):
             assert f"{name}: {at}" in shown
     assert ("each as it is learned" in shown) == (width > demo.NARROW)
     lines = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", shown).splitlines()
@@ -139,7 +139,7 @@ def test_on_a_terminal_it_moves(width: int, monkeypatch: pytest.MonkeyPatch) -> 
 def test_all_methods_learn_the_same_tasks() -> None:
     streams = {name: prepare(demo.fleet(name, 2, QUICK))[0].streams for name in demo.METHODS}
     for name, one in streams.items():
-        for own, alone in zip(one, streams["vanilla"], strict=True):
+        for own, alone in zip(one, streams[demo.BASE], strict=True):
             for here, there in zip(own, alone, strict=True):
                 assert here.classes == there.classes, name
                 assert np.array_equal(here.train, there.train)
@@ -172,7 +172,7 @@ def test_only_what_seeds_show_is_said() -> None:
 def test_methods_share_what_they_say() -> None:
     shared = {name: [mode.mode for mode in demo.fleet(name, 1, ()).sharing] for name in demo.METHODS}
     assert shared == {
-        "vanilla": [],
+        demo.BASE: [],
         "data": ["recv"],
         "simp": ["simp"],
         "fedavg": ["fedavg"],

@@ -43,7 +43,7 @@ def test_the_rounds_of_a_race_are_one_run_each(race: Path) -> None:
     (group,) = compare.groups(answer.joined(runs))
     assert len(runs) > len(group.entries)
     labels = [entry.label for entry in group.entries]
-    assert labels[0] == "vanilla"
+    assert labels[0] == "shares nothing"
     assert not any("seed" in label for label in labels)
     assert len(set(group.entries[0].run.seeds.tolist())) == 4
     alone = [run for run in runs if not run.modes]

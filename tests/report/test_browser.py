@@ -116,7 +116,7 @@ def test_a_run_can_be_switched_off_and_on(opened: Any) -> None:
     wait(lambda: drawn(opened, ident) > before, "the switch")
     assert marks(opened, ident, "line") == 2
     plot = opened.find_element("css selector", f"#{ident} .plot")
-    assert plot.get_attribute("aria-label").startswith("Learning curves: vanilla, fedavg, all agents")
+    assert plot.get_attribute("aria-label").startswith("Learning curves: shares nothing, fedavg, all agents")
     box.send_keys(" ")  # by keyboard
     wait(lambda: marks(opened, ident, "line") == 3, "the switch")
     assert errors(opened) == []

@@ -88,7 +88,7 @@ def test_the_numbers_are_those_of_the_summaries(group: compare.Group, shown: Pat
 
 
 def test_gains_are_paired_over_seeds(group: compare.Group) -> None:
-    base, recv = entry(group, "vanilla"), entry(group, "recv")
+    base, recv = entry(group, "shares nothing"), entry(group, "recv")
     assert [one.base for one in group.entries] == [None, base, base]
     gain = recv.gain("final")
     assert gain is not None
@@ -115,12 +115,12 @@ def test_curves_are_those_of_the_metrics(group: compare.Group) -> None:
 
 
 def test_the_matrix_is_the_accuracy_at_the_ends_of_tasks(group: compare.Group) -> None:
-    run = entry(group, "vanilla").run
+    run = entry(group, "shares nothing").run
     rows = [row for row in numbers.matrices(group) if row["agent"] == "all"]
     assert len(rows) == 6 * 7 / 2 * 5  # three runs, and two gains over the first
     base = {}
     for row in rows:
-        if row["run"] == "vanilla":
+        if row["run"] == "shares nothing":
             value = 100 * run.accuracy[:, row["task"] - 1, -1, row["tested"] - 1].mean()
             base[row["task"], row["tested"]] = value
             assert row["show"] == numbers.LEVEL
@@ -163,7 +163,7 @@ def test_a_drawn_graph_has_a_picture_per_seed(tmp_path: Path) -> None:
 
 def test_modules_are_counted_by_task(group: compare.Group, shown: Path) -> None:
     trials = pl.read_parquet(shown / "vanilla" / "growth.parquet")
-    rows = [row for row in numbers.grown(group) if row["run"] == "vanilla" and row["agent"] == "all"]
+    rows = [row for row in numbers.grown(group) if row["run"] == "shares nothing" and row["agent"] == "all"]
     kept = sum(row["number"] for row in rows if row["outcome"] == numbers.HOME)
     assert kept == trials["kept"].sum() > 0
     assert sum(row["number"] for row in rows) == len(trials)
@@ -276,7 +276,7 @@ def test_points_of_a_cost_chart_stay_where_they_are_and_say_who_lies_on_whom(gro
     figure = charts.cost(group, Style(True, tuple(compare.method_order([group]))), "final")
     assert figure is not None
     assert "Offset" not in json.dumps(figure.spec)
-    places = {"vanilla": (0, 90.0), "recv": (20, 95.0), "fedavg": (50, 93.0), "fedprox": (50.5, 93.1)}
+    places = {"shares nothing": (0, 90.0), "recv": (20, 95.0), "fedavg": (50, 93.0), "fedprox": (50.5, 93.1)}
     rows = [{"run": name, "sent": sent, "mean": mean} for name, (sent, mean) in places.items()]
     assert numbers.together(rows) == [["fedavg", "fedprox"]]
     assert numbers.together(rows[:3]) == numbers.together([]) == []
@@ -327,7 +327,7 @@ def test_a_few_runs_are_named_and_many_counted() -> None:
 
 def test_the_words_on_top_name_one_baseline_only_if_there_is_one(copy: Path) -> None:
     (one,) = compare.groups(read.gather([copy])[0])
-    assert "Compared with vanilla over the same seeds: " in parts.headline(one)
+    assert "Compared with shares nothing over the same seeds: " in parts.headline(one)
     one.entries[2].base = one.entries[1]
     assert "Compared with its baseline over the same seeds: " in parts.headline(one)
 
@@ -371,7 +371,14 @@ def test_names_tell_runs_apart(copy: Path) -> None:
     rewrite(copy / "again" / "accuracy.parquet", lambda table: table.with_columns(pl.col("accuracy") / 2))
     (one,) = compare.groups(read.gather([copy])[0])
     names = {entry.label for entry in one.entries}
-    assert names == {"vanilla", "recv, every 2", "recv, every 3", "recv, every 5", "fedavg, again", "fedavg, fedavg"}
+    assert names == {
+        "shares nothing",
+        "recv, every 2",
+        "recv, every 3",
+        "recv, every 5",
+        "fedavg, again",
+        "fedavg, fedavg",
+    }
 
 
 def test_the_same_folder_twice_is_one_run(shown: Path) -> None:
@@ -445,7 +452,7 @@ def test_monolithic_nets_have_no_modules_to_show(tmp_path: Path) -> None:
     settings = read_settings(DIGITS, [*TINY, "model=mlp"])
     carry_out(prepare(settings), create(tmp_path / "mlp", settings))
     (one,) = compare.groups(read.gather([tmp_path])[0])
-    assert {figure.name for figure in charts.figures(one, Style(True, ("vanilla",)))} == {
+    assert {figure.name for figure in charts.figures(one, Style(True, ("shares nothing",)))} == {
         "learning-curves",
         "accuracy-matrix",
     }
@@ -478,7 +485,7 @@ def test_figures_are_written_in_three_formats(group: compare.Group, tmp_path: Pa
         assert b"var(--" not in content
     assert len(written) == len(names) * 3
     curves = (tmp_path / "figures" / "learning-curves.svg").read_text()
-    assert all(name in curves for name in ("vanilla", "recv", "fedavg"))
+    assert all(name in curves for name in ("shares nothing", "recv", "fedavg"))
     matrix = (tmp_path / "figures" / "accuracy-matrix.svg").read_text()
     assert len(re.findall('aria-roledescription="text mark"', matrix)) <= 3 * 21  # a panel has its own run's cells
 
@@ -654,7 +661,7 @@ def test_folders_that_are_no_runs_are_a_sentence(tmp_path: Path) -> None:
 def test_an_unfinished_run_has_curves_of_its_tasks_and_no_final_numbers(copy: Path) -> None:
     spoil(copy / "recv", "unfinished")
     (one,) = compare.groups(read.gather([copy])[0])
-    assert [entry.label for entry in one.complete] == ["vanilla", "fedavg"]
+    assert [entry.label for entry in one.complete] == ["shares nothing", "fedavg"]
     tasks = {row["task"] for row in numbers.curves(one) if row["run"] == "recv"}
     assert tasks == {"5"}
     assert max(row["task"] for row in numbers.matrices(one) if row["run"] == "recv") == 5
