@@ -52,7 +52,16 @@ def pages() -> Pages:
         **methods("learners", "Learners", "How an agent learns a task without forgetting the others.", LEARNERS,
                   "learner"),
     }  # fmt: skip
-    return {name: DOCS.sub(r"[\1](/\1)", text) for name, text in found.items()}
+    return {name: DOCS.sub(r"[\1](/\1)", text) for name, text in found.items()} | {"reproduced.md": reproduced()}
+
+
+def reproduced() -> str:
+    """Every row of the paper beside ours, from the CSVs."""
+    from shoal_paper.reproduced import written
+
+    docs = ROOT / "docs"
+    text = written(docs / "results", docs / "figures", docs / FOLDER / "reproduced.md")
+    return text.replace("# What was reproduced", "# Every row of the paper", 1).replace("](docs/", "](../")
 
 
 # What pages are made of

@@ -70,6 +70,7 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
+    short: Annotated[bool, typer.Option("--short", help="Write the page on two screens, not with every row.")] = False,
     only: Annotated[bool, typer.Option("--finished", help="Train nothing; take the runs that are finished.")] = False,
     data: Data = None,
     workers: Workers = None,
@@ -135,7 +136,7 @@ def reproduce(
     if drawn := [family for family in wanted if family in families.FIGURED]:
         draw_figures(place, pictures, drawn)
     if write or what == "report":
-        say(f"written to {reproduced.write(place, pictures, write or place / 'REPRODUCED.md')}")
+        say(f"written to {reproduced.write(place, pictures, write or place / 'REPRODUCED.md', short)}")
         beside = [write.parent / "README.md"] if write and (write.parent / "README.md").exists() else []
         for page in [*beside, *sorted({*place.glob("*.md"), *home.glob("*.md")})]:
             if inside.fill(page, place):

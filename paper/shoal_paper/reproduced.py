@@ -1,4 +1,4 @@
-"""REPRODUCED.md: every cell of the paper's tables and figures beside ours, from the committed CSVs."""
+"""Every cell of the paper's tables and figures beside ours, from the committed CSVs; `front` has it in short."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -32,9 +32,16 @@ Tables = dict[str, list[Row]]
 LATER = {("combined", "modular", "data"): {"final_accuracy": 90.172, "auc": 89.350}}
 
 
-def write(folder: Path, figures: Path, file: Path) -> Path:
+def write(folder: Path, figures: Path, file: Path, short: bool = False) -> Path:
     """Write the page from the CSVs in a folder and the list of differences in their home, if there; figures are linked
-    to."""
+    to. In short, it is the one of `front`."""
+    return save(file, written(folder, figures, file, short), "give --write another place")
+
+
+def written(folder: Path, figures: Path, file: Path, short: bool = False) -> str:
+    """The text of the page, for the place where it will be."""
+    from shoal_paper import front
+
     tables = {name: read_csv(folder / f"{name}.csv") for name in NEEDED}
     if not tables["table1"]:
         raise UserError(
@@ -45,10 +52,11 @@ def write(folder: Path, figures: Path, file: Path) -> Path:
         differs = notes.read_text(encoding="utf-8") if notes.exists() else ""
         here = Path(os.path.relpath(folder, file.parent)).as_posix()
         other = Path(os.path.relpath(notes, file.parent)).as_posix()
-        text = page(tables, differs, links(figures, file), "" if here == "." else here, other)
+        if short:
+            return front.page(tables)
+        return page(tables, differs, links(figures, file), "" if here == "." else here, other)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"cannot make sense of the CSVs in {folder} ({error}); restore them") from None
-    return save(file, text, "give --write another place")
 
 
 def home(folder: Path) -> Path:

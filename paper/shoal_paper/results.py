@@ -65,7 +65,7 @@ def near(rows: list[Row]) -> list[str]:
 
 def verdict(rows: list[Row]) -> list[str]:
     """How many numbers are near the paper's, and what the draws change."""
-    more = "[REPRODUCED.md](../REPRODUCED.md#table-1-with-both-draws) sets both draws side by side."
+    more = "[Both draws](reference/reproduced.md#table-1-with-both-draws) stand side by side."
     best = {key: row for key, row in fullest(rows).items() if key[0] == "paper"}
     old = any(former(row) for key, row in best.items() if key[1] in MLP)
     marked = "Rows with ° still have the tasks that shoal 0.1 drew." if old else ""
@@ -89,7 +89,7 @@ def ran(protocol: str) -> Made:
         return [
             f"Seeds 0 to {' or 0 to '.join(str(count - 1) for count in seeds)}; tasks as {' and '.join(words)} drew "
             f"them. Made by {' and '.join(commands)}: {hours:.1f} hours of processes with one thread each "
-            "([what it took](../REPRODUCED.md#what-it-took))."
+            "([what it took](reference/reproduced.md#what-it-took))."
         ]
 
     return made

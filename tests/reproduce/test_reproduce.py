@@ -2,7 +2,7 @@
 
 import json
 import math
-import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from shoal_paper import (
     budget,
     claims,
     families,
+    front,
     gaps,
     given,
     reduced,
@@ -543,10 +544,22 @@ def test_the_page_comes_from_the_tables_alone(tmp_path: Path) -> None:
 
 def test_the_committed_page_is_that_of_the_committed_tables() -> None:
     docs = ROOT / "docs"
-    page = reproduced.write(docs / "results", docs / "figures", Path("PAGE.md"))
-    # Links to figures depend on where the page is.
-    text = page.read_text().replace(os.path.relpath(docs, Path.cwd()), "docs")
-    assert text == (ROOT / "REPRODUCED.md").read_text(), "run `shoal reproduce report --tables docs/results`"
+    text = reproduced.written(docs / "results", docs / "figures", ROOT / "REPRODUCED.md", short=True)
+    assert text == (ROOT / "REPRODUCED.md").read_text(), "run `shoal reproduce report --short --tables docs/results`"
+    assert len(text.split()) < 1100, "it is two screens"
+
+
+def test_the_short_page_leads_to_parts_of_the_whole_one_and_says_what_becomes_of_every_claim() -> None:
+    docs = ROOT / "docs"
+    short, whole = (
+        reproduced.written(docs / "results", docs / "figures", docs / "reference" / "reproduced.md", one)
+        for one in (True, False)
+    )
+    heads = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^#+ (.+)$", whole, re.M)}
+    assert set(front.MORE.values()) <= heads
+    for claim in claims.CLAIMS:
+        assert re.search(rf"^\| {claim.words}, {claim.model} \| (holds|fails|undecided) \| (holds|fails|undecided) \|$",
+                         short, re.M), claim.words  # fmt: skip
 
 
 def test_slopes_of_the_notebooks_by_hand() -> None:
