@@ -25,6 +25,7 @@ PAPER = {
     ("monolithic", "federated"): (1.263, 1.65e-5),
     ("monolithic", "data"): (1.384, 1.13e-5),
 }
+ENOUGH = 4  # seeds, below which nothing is said of the error over them
 EPOCHS = 100  # of a task
 PERIODS = (5, 10, 20, 50, 100)  # of averaging
 MODULES = (1, 2, 3, 4)  # that a neighbour sends

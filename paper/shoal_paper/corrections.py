@@ -200,8 +200,8 @@ def denominators(tables: Tables) -> str:
 def slopes(tables: Tables) -> str:
     said = (
         "**Slopes without errors, and sentences on means.** Before: the slopes of the budget were means over datasets "
-        "without an error, and a sentence on the mean hid that the datasets disagree. Now each has its error over "
-        "seeds, each dataset stands beside the mean"
+        "without an error, and a sentence on the mean hid that the datasets disagree. Now each dataset stands beside "
+        "the mean, and each has its error where there are seeds enough for one"
     )
     rows = budget.conclude({"budget": list(tables["budget"]), "budget_seeds": list(tables.get("budget_seeds", ()))})
     here = [one for one in rows["slopes"] if (one["model"], one["mode"]) == ("monolithic", "data")]

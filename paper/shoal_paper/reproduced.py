@@ -281,7 +281,7 @@ def budgets(tables: Tables, pictures: Mapping[str, str]) -> list[str]:
         "",
         "Gain in % of what agents alone reach, against the natural log of B, in floats per directed edge and "
         "task: the slope of a least-squares line (marginal gain), and the mean of gain / B (value of budget), ± "
-        "standard error over seeds. B is "
+        f"standard error where there are {budget.ENOUGH} seeds: two say nothing of their own spread. B is "
         "what the settings allow, as in the paper, and, in the column so called, what was sent: neighbours often have "
         "fewer modules worth sending than they may send. The paper's slopes are over five datasets. "
         "CIFAR-100, with larger nets and images *and* larger gains, makes most of them: its points lie to the right "
@@ -317,14 +317,17 @@ def topologies(rows: list[Row], pictures: Mapping[str, str]) -> list[str]:
     lines = [
         "## Topology",
         "",
-        f"Gain in % of what agents alone reach, mean over datasets, ± standard error over seeds. {based(rows)}",
+        f"Gain in % of what agents alone reach, mean over datasets, ± standard error where there are {budget.ENOUGH} "
+        f"seeds. {based(rows)}",
         "",
         f"| protocol | model | mode | datasets | seeds | {' | '.join(graphs)} |",
         "| --- " * (5 + len(graphs)) + "|",
     ]
     for head, same in budget.grouped(found, ("protocol", "model", "mode", "datasets", "seeds")).items():
         cells = {
-            topology.word(one["graph"], one["p"]): f"{one['gain']:+.2f} ± {number(one['gain_se'])}" for one in same
+            topology.word(one["graph"], one["p"]): f"{one['gain']:+.2f}"
+            + (f" ± {number(one['gain_se'])}" if one["seeds"] >= budget.ENOUGH else "")
+            for one in same
         }
         lines.append(
             f"| {' | '.join(str(one) for one in head)} | {' | '.join(cells.get(one, '-') for one in graphs)} |"
@@ -418,7 +421,7 @@ def picture(name: str, words: str, pictures: Mapping[str, str]) -> list[str]:
 
 def both(shown: Callable[[float | None], str], row: Row, name: str) -> str:
     """A number with its standard error, if there is one."""
-    error = row[f"{name}_se"]
+    error = row[f"{name}_se"] if row["seeds"] >= budget.ENOUGH else None
     return shown(row[name]) if error is None else f"{shown(row[name])} ± {shown(error)}"
 
 

@@ -63,16 +63,6 @@ def near(rows: list[Row]) -> list[str]:
     return [f"{said[:1].upper()}{said[1:]}; {draws.near(found)} numbers are within {overview.CLOSE} of the paper's."]
 
 
-def verdict(rows: list[Row]) -> list[str]:
-    """How many numbers are near the paper's, and what the draws change."""
-    more = "[Both draws](reference/reproduced.md#table-1-with-both-draws) stand side by side."
-    best = {key: row for key, row in fullest(rows).items() if key[0] == "paper"}
-    old = any(former(row) for key, row in best.items() if key[1] in MLP)
-    marked = "Rows with ° still have the tasks that shoal 0.1 drew." if old else ""
-    effect = draws.effect(rows)
-    return [" ".join(filter(None, [draws.close(printed(best)), effect, more if effect else "", marked]))]
-
-
 def ran(protocol: str) -> Made:
     """What the rows of Table 1 are: seeds, draws, the command, and how long they took."""
 
@@ -238,7 +228,8 @@ def key(row: Row) -> tuple[str, str, str]:
 
 
 def slopes(rows: list[Row], each: list[Row]) -> list[str]:
-    """Marginal gain of every mode: the mean over datasets and each of them, with errors over seeds."""
+    """Marginal gain of every mode: the mean over datasets and each of them, with errors over seeds where these are
+    enough to have one."""
     found = budget.conclude({"budget": alike(rows), "budget_seeds": each})["slopes"]
     modes = [(model, mode) for model in ("monolithic", "modular") for mode in MODES if (model, mode) in budget.PAPER]
     kept = {(one["datasets"], one["model"], one["mode"]): one for one in found if one["protocol"] == "paper"}
@@ -257,7 +248,7 @@ def slopes(rows: list[Row], each: list[Row]) -> list[str]:
 def slope(row: Row | None) -> str:
     if row is None or row["marginal_gain"] is None:
         return "-"
-    error = row["marginal_gain_se"]
+    error = row["marginal_gain_se"] if row["seeds"] >= budget.ENOUGH else None
     return f"{row['marginal_gain']:.3f}" + ("" if error is None else f" ± {error:.3f}")
 
 

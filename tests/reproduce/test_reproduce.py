@@ -592,10 +592,10 @@ def test_figures_and_their_tables_come_from_the_csvs(tiny: None) -> None:
     page = Path("PAGE.md").read_text()
     assert "![Gain over agents alone on eight graphs.](drawn/topology-fair.svg)" in page
     (slope,) = read_csv(Path("out/slopes.csv"))
-    line = f"{slope['marginal_gain']:.3f} ± {slope['marginal_gain_se']:.3f}"
-    assert f"| fair | monolithic | federated | mnist | 2 | {line} | 0.2" in page
+    assert slope["marginal_gain_se"] > 0  # which two seeds do not know
+    assert f"| fair | monolithic | federated | mnist | 2 | {slope['marginal_gain']:.3f} | 0.2" in page
     rows = {(row["graph"], row["p"]): row["gain"] for row in read_csv(Path("out/topology_mean.csv"))}
-    assert f"| fair | monolithic | federated | mnist | 2 | {rows['complete', 1.0]:+.2f} ± " in page
+    assert f"| fair | monolithic | federated | mnist | 2 | {rows['complete', 1.0]:+.2f} | " in page
     for name in ("topology", "curves"):
         text = Path(f"out/{name}.csv").read_text()
         Path(f"out/{name}.csv").write_text(text.replace("protocol", "protcol", 1))
