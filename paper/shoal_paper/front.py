@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from shoal.runs.paired import Scores
 from shoal.study.cells import Row
-from shoal.study.paired import Scores
 from shoal_paper import claims, draws, overview
 from shoal_paper.best import by_cell, fullest, printed
 from shoal_paper.claims import FIVE, TOGETHER, Key
