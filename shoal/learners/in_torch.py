@@ -3,12 +3,13 @@ do between a gradient and Adam."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from shoal.agents.engine import each
+from shoal.agents.engine import parted
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners.adam import adam, sgd
@@ -199,7 +200,23 @@ def autograd(
     cuts: Mapping[str, Part],
 ) -> Tensors:
     """Every lane's gradients of a one-agent `function(free, fixed, *arguments)` with respect to the `parts`."""
+    if world.engine == "loop":
+        return one_by_one(function, (read_parts(stack, parts), read(stack, cuts), *arguments))
     free = {name: one.detach().requires_grad_() for name, one in read_parts(stack, parts).items()}
-    losses = each(function, world.engine)(free, read(stack, cuts), *arguments)
+    losses = torch.func.vmap(function, randomness="error")(free, read(stack, cuts), *arguments)
     found = torch.autograd.grad(losses.sum(), list(free.values()), allow_unused=True, materialize_grads=True)
     return dict(zip(parts, found, strict=True))
+
+
+def one_by_one(function: Callable[..., Tensor], stacked: tuple[Any, ...]) -> Tensors:
+    """Every lane's gradients of a one-agent function of `stacked` arguments with respect to the first of them. A lane
+    goes forth and back before the next begins, so that what it remembers of its way is still in the cache."""
+    lanes = len(next(iter(stacked[0].values())))
+    found = {name: torch.empty(one.shape, device=one.device) for name, one in stacked[0].items()}
+    for lane, (own, *others) in enumerate(parted(stacked, [1] * lanes, single=True)):
+        free = {name: one.detach().requires_grad_() for name, one in own.items()}
+        loss = function(free, *others)
+        known = torch.autograd.grad(loss, list(free.values()), allow_unused=True) if loss.requires_grad else ()
+        for name, slope in zip_longest(found, known):
+            found[name][lane] = 0 if slope is None else slope
+    return found

@@ -17,7 +17,19 @@ from shoal.errors import CodeError, SettingsError
 from shoal.models import by_hand, heads
 from shoal.models.base import Headed
 from shoal.models.contract import ByHand, Usage
-from shoal.models.foreign import ROWS, Dropped, complains, made, masked, repeatable, suited, without_chance, words
+from shoal.models.foreign import (
+    ROWS,
+    Dropped,
+    by_channels,
+    channels_pay,
+    complains,
+    made,
+    masked,
+    repeatable,
+    suited,
+    without_chance,
+    words,
+)
 from shoal.models.params import Params, whole
 from shoal.models.table import Entry
 from shoal.own_code import failed, running
@@ -72,6 +84,8 @@ class Wrapped(Headed):
         self.kept = {name: tensor.clone() for name, tensor in self.first.named_buffers()}
         self.kept |= {name: one.detach().clone() for name, one in weights.items() if not one.requires_grad}
         self.engine, self.why, self.bound = suited(self.first, x)
+        # `vmap` knows no such images, nor need what is exported.
+        self.last = self.engine == "loop" and channels_pay(self.first, x)
         self.layers = layers_of(self.first, prod(self.shape))
 
     def dropped(self, layer: Dropped) -> tuple[int, ...]:
@@ -203,8 +217,10 @@ class Wrapped(Headed):
         layers = drops_of(module) if self.drops else []
         for layer, mask in zip(layers, masks[1:] if masks else [None] * len(layers), strict=True):
             layer.mask = mask
+        rows = x.float() / self.peak
         with running(self.make, self.what):
-            h: Tensor = torch.func.functional_call(module, given | dict(buffers or {}), (x.float() / self.peak,))
+            rows = by_channels(rows) if self.last and not torch.compiler.is_compiling() else rows
+            h: Tensor = torch.func.functional_call(module, given | dict(buffers or {}), (rows,))
             if not isinstance(h, Tensor) or not h.is_floating_point() or h.flatten(1).shape != (x.shape[0], self.read):
                 got = f"shape {list(h.shape)} of {h.dtype}" if isinstance(h, Tensor) else repr(h)
                 raise TypeError(f"it returns {got:.200}, and {self.read} floats for each of {len(x)} rows are needed")
@@ -250,6 +266,7 @@ def wrapped(make: Callable[..., nn.Module], own: bool = False) -> Entry:
         last = own or settings.net.replace_last
         model = Wrapped(make, bank, *heads.sizes(settings, bank), last, settings.model)
         mappable(model, settings, model.what)
+        model.last = model.last and settings.machine.engine != "vmap" and settings.machine.device == "cpu"
         return model
 
     return Entry(build, about=line(make))

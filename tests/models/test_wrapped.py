@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from shoal import data
+from shoal.agents.stack import start
 from shoal.agents.world import World, world
 from shoal.configure.reading import resolve
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.models.table import MODELS
 from shoal.models.wrapped import wrapped
-from tests.fleets import colours
+from tests.fleets import colours, exchange
 
 
 class Convolutions(nn.Module):
@@ -157,6 +158,23 @@ def test_running_statistics_are_every_lanes_own(threads: int) -> None:
     one = simulate(small("normalised", machine={"threads": 1}))
     for name, tensor in one.tensors.items():
         torch.testing.assert_close(tensor, stack.tensors[name], rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize("mode", ["fedavg", "fedprox", "fedcurv"])
+def test_running_statistics_are_still_ones_own_after_an_exchange(mode: str) -> None:
+    """What is learned is averaged; what a net has seen of its own rows is neither sent nor overwritten."""
+    made = small("normalised", sharing=[{"mode": mode, "every": 1}])
+    stack = start(made)
+    stack.task = made.settings.tasks.initial
+    for row in range(3):
+        for name in ("norm.running_mean", "norm.running_var"):
+            stack.of("model")[name][row] = row + 1
+        stack.params["net.norm.weight"][row] = row
+    exchange(made, stack)
+    assert set(stack.params["net.norm.weight"].flatten().tolist()) == {1.0}, "nothing was averaged"
+    for row in range(3):
+        assert (stack.of("model")["norm.running_mean"][row] == row + 1).all()
+        assert (stack.of("model")["norm.running_var"][row] == row + 1).all()
 
 
 def test_a_net_with_running_statistics_is_not_for_vmap() -> None:
