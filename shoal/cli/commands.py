@@ -30,6 +30,7 @@ from shoal.cli.choices import show_data, show_entries, show_entry, show_experime
 from shoal.cli.door import COMMANDS, bring
 from shoal.cli.examples import EXAMPLES, name_of, teach
 from shoal.cli.keep import From, export, go_on, predict
+from shoal.cli.live import app as live_app
 from shoal.cli.plain import Stream, visible
 from shoal.cli.plans import show_plan
 from shoal.cli.progress import downloads
@@ -55,6 +56,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Datasets: what is there, and how to get the rest.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.add_typer(live_app, name="live")
 
 
 def complete_list(incomplete: str) -> list[str]:

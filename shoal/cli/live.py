@@ -1,0 +1,83 @@
+"""Commands of the live fleet: agents on hosts of their own."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.cli.arguments import File, Trust, Words
+from shoal.cli.terminal import console, say
+from shoal.trust import give
+
+app = typer.Typer(help="The live fleet: agents on hosts of their own, without a server.", no_args_is_help=True)
+Fleet = Annotated[Path, typer.Argument(help="The folder of a live fleet, as `init` makes it.", metavar="DIR")]
+Home = Annotated[Path, typer.Argument(help="The folder of one agent, such as fleet/agent-3.", metavar="DIR/agent-N")]
+Number = Annotated[int, typer.Argument(help="The number of an agent, counted from 0.", min=0)]
+Days = Annotated[float, typer.Option(help="For how many days certificates hold.", min=0.01)]
+
+
+@app.command()
+def init(
+    file: File,
+    words: Words = None,
+    out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("fleet"),
+    trust: Trust = False,
+) -> None:
+    """Make a folder for each agent of a settings file: settings, key, certificate, and whom it may speak with.
+
+    The file has a table `[live]` with addresses = ["host:port", ...] or base = "127.0.0.1:7500", from which ports are
+    counted. Carry each agent's folder to its host; the folder `authority` stays.
+    """
+    from shoal.live.fleets import make
+
+    give(trust)
+    plan, left_out = make(file, out, words or [], trust)
+    for name in left_out:
+        say(f"{name} is left out: on hosts it is as it is")
+    console.print(f"{len(plan.addresses)} agents in {out}; `shoal live run {out}/agent-0` starts one", highlight=False)
+
+
+@app.command()
+def run(
+    folder: Home,
+    leave: Annotated[bool, typer.Option("--leave", help="End when all neighbours have learned their streams.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(help="Answer over HTTP at this port of 127.0.0.1 too.", min=1, max=65535, show_default=False),
+    ] = None,
+) -> None:
+    """Let one agent live: it learns, exchanges letters, answers, and goes on where it was after Ctrl-C or kill -9."""
+    from shoal.live.life import live
+
+    live(folder, leave, tell=say)
+
+
+@app.command()
+def renew(folder: Fleet, agents: Annotated[list[int], typer.Argument(help="Agents.", min=0)], days: Days = 90) -> None:
+    """Give agents new keys and certificates; they are used when the agents are started again."""
+    from shoal.live import fleets
+
+    for made in fleets.renew(folder, agents, days):
+        console.print(f"{made} is renewed", highlight=False)
+
+
+@app.command()
+def drop(folder: Fleet, agent: Number) -> None:
+    """Let an agent leave: its neighbours speak with it no more once they are started again."""
+    from shoal.live import fleets
+
+    for changed in fleets.drop(folder, agent):
+        console.print(f"{changed} has changed: carry it to its host and start that agent again", highlight=False)
+
+
+@app.command()
+def add(
+    folder: Fleet,
+    agent: Number,
+    address: Annotated[str | None, typer.Option(help="HOST:PORT, if it is another one.", show_default=False)] = None,
+) -> None:
+    """Take an agent back that had left, with a new certificate."""
+    from shoal.live import fleets
+
+    for changed in fleets.add(folder, agent, address):
+        console.print(f"{changed} has changed: carry it to its host and start that agent again", highlight=False)

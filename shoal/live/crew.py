@@ -1,0 +1,322 @@
+"""The seam between live agents and the simulator: a crew of one agent whose mail goes over a network.
+
+It is the only file here that knows stacks, posts and exchanges. The loop of the simulator (`shoal.fleet.run`) drives
+it as any other crew, so what an agent does is written once: in lock-step all letters of a turn are waited for, and with
+clocks of their own what has come is taken, and questions of others are answered whenever they come.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, nextafter
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+
+from shoal.agents.events import BEFORE
+from shoal.agents.stack import Stack
+from shoal.agents.world import World, lanes_of, worlds
+from shoal.data.bank import Bank
+from shoal.data.tasks import Lane
+from shoal.fleet.delivery import checked
+from shoal.fleet.here import Here, Posted
+from shoal.fleet.members import Crew, joint
+from shoal.live.office import Draft, Office
+from shoal.live.store import EACH, NEWEST, QUESTION, Come
+from shoal.live.wire import Terms, Turn
+from shoal.mail.filters import Way, stopped
+from shoal.mail.mail import ACCEPTED, OVER_BUDGET, Envelope, Mail, pack, unpack, weight
+from shoal.mail.post import Observe
+from shoal.mail.quote import Room
+from shoal.settings.groups import Settings
+
+# What a receiver says of mail that its link may not carry, or that is dated before what came earlier.
+BEYOND = {OVER_BUDGET: "beyond its budget"}
+TOO_OFTEN = "too often"
+BACKWARDS = "dated backwards"
+BROKEN = "unreadable letter"
+
+
+def world_of(settings: Settings, bank: Bank, agent: int) -> World:
+    """The world of one agent among all of its fleet."""
+    peers = lanes_of(settings)
+    (found,) = worlds(settings, bank, [Lane(settings.seed, agent)], peers)
+    return found
+
+
+def by_itself(world: World) -> World:
+    """The world of an agent as if nobody else were there: of others nothing is known here but their letters."""
+    return replace(world, peers=world.lanes)
+
+
+def terms_of(world: World, run: str, identity: str) -> Terms:
+    """What an agent takes from the network."""
+    settings, (lane,) = world.settings, world.lanes
+    delayed = any(edge.delay for edge in world.edges.values())
+    counts = settings.tasks.count, settings.learner.epochs
+    return Terms(run, identity, lane.seed, lane.agent, *counts, caps_of(world), bool(delayed))
+
+
+def caps_of(world: World) -> dict[tuple[str, str], int]:
+    """The bytes of the largest letter of each mode and kind that any neighbour can send."""
+    (lane,) = world.lanes
+    senders = [sender for sender, receiver in world.edges if receiver == lane]
+    found: dict[tuple[str, str], int] = {}
+    for mode in world.settings.sharing:
+        for quote in mode.quote(world, Room()):
+            for sender in senders:
+                most = weight(mode.expects(world, quote.kind, sender), quote.items)
+                found[mode.mode, quote.kind] = max(most, found.get((mode.mode, quote.kind), 0))
+    return found
+
+
+class Arrived(NamedTuple):
+    """A letter that has come: from whom, its address, the question that it replies to, and its mail, if it is any
+    good."""
+
+    peer: int
+    envelope: Envelope | None
+    reply: str
+    mail: Mail | None
+
+
+@dataclass
+class LiveCrew(Crew):
+    """A crew of one agent, whose neighbours are elsewhere."""
+
+    office: Office | None = None
+    leg: int = 0  # of the exchange that is open: 0 while it asks, 1 while it answers
+    at: tuple[int, float | None] = (0, None)  # its mode, and its moment where agents have clocks of their own
+    asked: dict[str, int] = field(default_factory=dict)  # questions without an answer so far, and whom they went to
+    visits: int = 0
+    moment: float = 0.0  # the last at which the agent acted
+    aside: Here | None = None  # who answers others while the agent is at an exchange of its own
+    refused: list[tuple[int, str]] = field(default_factory=list)  # what was refused here: of whom, and why
+
+    @property
+    def here(self) -> Here:
+        """The one member."""
+        (member,) = self.members
+        assert isinstance(member, Here)
+        return member
+
+    @property
+    def desk(self) -> Office:
+        assert self.office is not None
+        return self.office
+
+    @property
+    def lane(self) -> Lane:
+        return self.whole[0].lanes[0]
+
+    @property
+    def free(self) -> bool:
+        """Has every agent a clock of its own?"""
+        return self.whole[0].fleet.clock.own
+
+    def every(self, verb: str, *arguments: Any) -> list[Any]:
+        """What the agent makes of a verb; of those of an exchange it is noted which is open."""
+        if verb == "ask":
+            self.leg, self.at = 0, (arguments[0], arguments[1] if len(arguments) > 1 else None)
+            self.asked = {}
+        elif verb == "answer":
+            self.leg = 1
+        elif verb == "close":
+            self.part()
+        found = super().every(verb, *arguments)
+        if verb == "soonest" and found[0] < inf:
+            self.moment = found[0]
+        return found
+
+    def deliver(self, here: World, sent: Sequence[Sequence[Posted]], observe: Observe | None) -> dict[int, float]:
+        """Send what the agent has to say in this leg, and take what its neighbours have sent."""
+        posted = list(checked(here, self.here.lanes, sent[0]))
+        self.ledger.write(posted)
+        if observe:
+            for mail, verdict in posted:
+                observe(mail, verdict)
+        going = [mail for mail, verdict in posted if verdict == ACCEPTED]
+        mode, now = self.at
+        if now is None:
+            self.in_step(here, mode, going, observe)
+        else:
+            self.freely(mode, going, observe)
+        return {}
+
+    # In lock-step
+
+    def in_step(self, here: World, mode: int, going: Sequence[Mail], observe: Observe | None) -> None:
+        """Send what there is, or that there is nothing, to all neighbours, and wait until all have done so."""
+        (_, stack) = self.here.fleet[0]
+        turn = Turn(stack.task, stack.epoch, mode, self.leg)
+        receivers = list(here.receivers.get(self.lane, ()))
+        drafts = {
+            lane.agent: [draft(mail) for mail in going if mail.receiver == lane] or [Draft(None)] for lane in receivers
+        }
+        self.desk.post(turn, drafts)
+        senders = sorted(sender.agent for sender, receiver in here.edges if receiver == self.lane)
+        self.take(self.here, self.screened(self.desk.whole_turn(turn, senders)), observe)
+
+    # By clocks of their own
+
+    def freely(self, mode: int, going: Sequence[Mail], observe: Observe | None) -> None:
+        """Send what there is, answer whoever has asked, and wait for answers with patience."""
+        (_, stack) = self.here.fleet[0]
+        kind = self.whole[0].settings.sharing[mode]
+        turn = Turn(stack.task, stack.epoch, mode, self.leg)
+        self.send(turn, going)
+        if self.leg == 0:
+            self.asked = {mail.id: mail.receiver.agent for mail in going} if kind.both_ways else {}
+            self.visit(observe)
+            return
+        patience = self.whole[0].fleet.clock.patience
+        until, answers = 3600.0 if patience == "unlimited" else float(patience), list[Arrived]()
+        place = f"wait {self.visits}"
+        while self.asked:
+            found = self.desk.come(place, self.still_waiting, until)
+            if found is None:
+                break
+            seen = self.screened(found)
+            mine = [one for one in seen if self.is_answer(one, kind.mode)]
+            for one in mine:
+                self.asked.pop(one.reply, None)
+            answers += mine
+            self.others([one for one in seen if one not in mine], observe)
+        self.visits += 1
+        self.take(self.here, answers, observe)
+        self.asked = {}
+
+    def still_waiting(self) -> bool:
+        """Is there a question without an answer to a neighbour who can be reached?"""
+        return any(not self.desk.unreached(peer) for peer in self.asked.values())
+
+    def is_answer(self, letter: "Arrived", mode: str) -> bool:
+        """Does a letter reply to a question of the open exchange, by whom it was sent to?"""
+        return self.asked.get(letter.reply) == letter.peer and (not letter.envelope or letter.envelope.mode == mode)
+
+    def send(self, turn: Turn, mails: Sequence[Mail], blank: Mapping[str, int] | None = None) -> None:
+        """Let letters go; `blank` are questions that have no answer, and who asked."""
+        drafts: dict[int, list[Draft]] = {}
+        for mail in mails:
+            drafts.setdefault(mail.receiver.agent, []).append(draft(mail, self.keeps(mail)))
+        for question, peer in (blank or {}).items():
+            drafts.setdefault(peer, []).append(Draft(None, reply=question))
+        self.desk.post(turn, drafts)
+
+    def keeps(self, mail: Mail) -> str:
+        """What is kept of such letters while they wait."""
+        mode = next(one for one in self.whole[0].settings.sharing if one.mode == mail.mode)
+        if mail.kind in mode.asking:
+            return QUESTION
+        return EACH if mail.reply or mode.late.get(mail.kind, "newest") == "all" else NEWEST
+
+    def visit(self, observe: Observe | None = None, afterwards: bool = False) -> None:
+        """Look what has come, and answer questions; `afterwards` all is learned, and only others are still at work."""
+        if self.joint:  # joint agents learn without others; who asks waits
+            return
+        self.visits += not afterwards
+        found = self.desk.come("afterwards" if afterwards else f"visit {self.visits}")
+        if found:
+            self.others(self.screened(found), observe)
+
+    def part(self) -> None:
+        """The stream is learned: say so to all neighbours, and answer those who are still learning."""
+        (_, stack) = self.here.fleet[0]
+        turn = Turn(stack.task, stack.epoch, 0, 1)
+        self.desk.post(turn, {peer: [Draft(None, done=True)] for peer in self.desk.links})
+        while (found := self.desk.come("end", lambda: not self.all_done(), inf)) is not None:
+            self.others(self.screened(found), None)
+
+    def all_done(self) -> bool:
+        """Have all neighbours learned their streams? In lock-step nobody is ahead."""
+        return not self.free or self.desk.links.keys() <= self.desk.store.done()
+
+    def others(self, letters: Sequence["Arrived"], observe: Observe | None) -> None:
+        """Letters that are for no open exchange: questions are answered, all else lies in the inbox until its mode is
+        due."""
+        stacks = [stack for _, stack in self.here.fleet]
+        if self.aside is None or self.aside.fleet[0][1] is not stacks[0]:
+            self.aside = Here(self.whole, stacks)
+        aside, modes = self.aside, self.whole[0].settings.sharing
+        for at, mode in enumerate(modes):
+            mine = [one for one in letters if one.envelope and one.envelope.mode == mode.mode]
+            if not mine:
+                continue
+            aside.ask(at, nextafter(self.moment, inf), BEFORE)
+            self.take(aside, mine, observe)
+            posted = list(checked(self.whole[0], aside.lanes, aside.answer()))
+            self.ledger.write(posted)
+            for mail, verdict in posted if observe else ():
+                assert observe
+                observe(mail, verdict)
+            going = [mail for mail, verdict in posted if verdict == ACCEPTED]
+            questions = {one.envelope.id: one.peer for one in mine if one.envelope and one.envelope.kind in mode.asking}
+            for mail in going:
+                questions.pop(mail.reply, None)
+            stack = stacks[0]
+            self.send(Turn(stack.task, stack.epoch, at, 1), going, questions)
+            self.ledger.seen(aside.absorb())
+
+    # What comes
+
+    def screened(self, letters: Sequence[Come]) -> list["Arrived"]:
+        """Letters as they came, each with its mail if it can be read and its link may have carried it."""
+        found = []
+        for one in letters:
+            envelope = Envelope(*one.slip["envelope"]) if one.slip["envelope"] else None
+            reply = envelope.reply if envelope else one.slip["reply"]
+            mail, why = None, ""
+            if envelope:
+                try:
+                    mail = unpack(envelope, one.body)
+                except (SafetensorError, ValueError, RuntimeError, OverflowError):
+                    why = BROKEN
+            if mail and (why := self.beyond(mail)):
+                mail = None
+            if why:
+                self.refused.append((one.peer, why))
+            found.append(Arrived(one.peer, envelope, reply, mail))
+        return found
+
+    def take(self, member: Here, letters: Sequence["Arrived"], observe: Observe | None) -> None:
+        """Let a member judge letters that have come, and write in the ledger what it says."""
+        mails = [one.mail for one in letters if one.mail is not None]
+        rows = list(zip(mails, self.received(member, mails), strict=True))
+        self.ledger.write(rows)
+        for mail, verdict in rows if observe else ():
+            assert observe
+            observe(mail, verdict)
+
+    def received(self, member: Here, mails: Sequence[Mail]) -> Sequence[str]:
+        """What receivers say of mail that has come."""
+        return (member.receive(mails) or [ACCEPTED] * len(mails)) if mails else []
+
+    def beyond(self, mail: Mail) -> str:
+        """Why a link may not have carried a mail, by the receiver's own count; empty: it may. Clocks of a sender do not
+        go backwards, so that nobody has a task's budget twice."""
+        world, mode = self.whole[0], next(one for one in self.whole[0].settings.sharing if one.mode == mail.mode)
+        ends = mail.sender, mail.receiver
+        edges = world.at(mail.task, mail.epoch).edges
+        if ends not in edges:
+            return BEYOND[OVER_BUDGET]
+        now = mail.task * world.settings.learner.epochs + mail.epoch
+        use, own = self.ledger.use(*ends), self.ledger.share(*ends, mail.mode)
+        if now < use.last:
+            return BACKWARDS
+        way = Way(edges[ends]._replace(loss=0, delay=0, down=()), mode, now, mail.task, use, own, mail.sender.seed)
+        why = stopped(way, mail)
+        if why:
+            return BEYOND.get(why, TOO_OFTEN)
+        self.ledger.carry(mail, now)
+        return ""
+
+
+def draft(mail: Mail, keep: str = "") -> Draft:
+    """A mail as it goes over a wire."""
+    envelope, body = pack(mail)
+    return Draft(envelope, body, keep)
+
+
+def crewed(world: World, office: Office, stacks: Sequence[Stack] | None) -> LiveCrew:
+    """The crew of one agent, from the start or on from some stacks."""
+    here = Here([world], stacks)
+    return LiveCrew((world,), [here], here.ledger, joint((world,), stacks), office=office)

@@ -1,0 +1,181 @@
+"""The life of one agent on a host of its own: it learns its stream, exchanges letters, and goes on where it was,
+whatever ended it.
+
+What it was is the last checkpoint and the journal after it: from there everything is done again as it was done, with
+the same letters at the same turns, before anything new is.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shoal.agents.engine import kept_memory
+from shoal.agents.stack import Stack
+from shoal.agents.world import World
+from shoal.backbones import bank_of
+from shoal.errors import Stopped, UserError
+from shoal.fleet.health import DivergedError
+from shoal.fleet.run import Moment, learn_all, one_thread
+from shoal.live.authority import guarded
+from shoal.live.crew import LiveCrew, by_itself, crewed, terms_of, world_of
+from shoal.live.fleets import Home, lines_of
+from shoal.live.office import Office
+from shoal.live.store import Store
+from shoal.live.transport import Transport
+from shoal.own_code import told_apart
+from shoal.runs import kept as portable
+from shoal.runs.execute import interrupts
+from shoal.runs.material import note
+from shoal.runs.record import Record, create, reopen
+
+
+@dataclass
+class Life:
+    """An agent that learns, and all that others may look at meanwhile."""
+
+    home: Home
+    world: World
+    record: Record
+    store: Store
+    office: Office
+    crew: LiveCrew
+    stop: Callable[[], bool]
+    watch: Callable[["Life"], None] = lambda life: None  # is called after every epoch
+    begun: float = field(default_factory=time.time)
+    saved: float = field(default_factory=time.monotonic)
+    finished: bool = False
+
+    @property
+    def stack(self) -> Stack:
+        """The state of the agent."""
+        (one,) = self.crew.here.fleet
+        return one[1]
+
+    def learn(self) -> dict[str, Any]:
+        """Learn all of the stream that is still to be learned, and return the summary."""
+        stack = self.stack
+        try:
+            with told_apart():
+                ends = learn_all(self.crew, (stack.task, stack.epoch), self.after, None)
+        except DivergedError as end:
+            self.record.save(end.stacks)
+            self.record.tables(end.stacks)
+            raise
+        self.mark(ends)
+        summary = self.record.finish([by_itself(self.world)], ends)
+        self.finished = True
+        self.watch(self)
+        return summary
+
+    def after(self, moment: Moment) -> None:
+        """After an epoch: answer who has asked, tell who watches, save now and then, and stop if that is asked."""
+        if self.crew.free and not self.crew.joint:
+            self.crew.visit()
+        self.note_refusals()
+        self.watch(self)
+        stacks = moment.stacks
+        asked = self.stop()
+        every = self.world.settings.machine.checkpoint
+        if moment.epoch == 0 or asked or time.monotonic() - self.saved > every:
+            self.save(stacks)
+        if moment.epoch == 0:
+            self.record.tables(stacks)
+        if asked:
+            raise Stopped(f"stopped and saved; `shoal live run {self.home.folder}` goes on")
+
+    def mark(self, stacks: Sequence[Stack]) -> None:
+        """Note what is counted beside the checkpoint that comes."""
+        crew = {"visits": self.crew.visits, "moment": self.crew.moment}
+        self.store.mark(stacks[0].task, stacks[0].epoch, {**self.office.state, **crew})
+
+    def save(self, stacks: Sequence[Stack]) -> None:
+        self.mark(stacks)
+        self.record.save(stacks)
+        self.saved = time.monotonic()
+
+    def note_refusals(self) -> None:
+        """Write down what was refused here."""
+        for peer, why in self.crew.refused:
+            if not self.office.replaying:
+                self.store.refuse(peer, why, time.time())
+        self.crew.refused.clear()
+
+    def linger(self, until: Callable[[], bool]) -> None:
+        """Stay there for others when all is learned: letters that wait are carried, questions answered."""
+        while not until():
+            self.office.idle(0.2)
+            if self.crew.free:
+                self.crew.visit(afterwards=True)
+            self.note_refusals()
+            self.watch(self)
+
+
+def awake(
+    home: Home,
+    transport: Callable[[Home, Any], Transport | None] = lines_of,
+    stop: Callable[[], bool] = lambda: False,
+    watch: Callable[[Life], None] = lambda life: None,
+    safe: bool = True,
+) -> Life:
+    """An agent as it was when it was last there, or at its beginning, that nobody has let learn yet."""
+    settings = home.settings()
+    world = world_of(settings, bank_of(settings), home.agent)
+    terms = terms_of(world, home.run, home.identity)
+    fresh = not (home.record / "settings.toml").exists()
+    record = create(home.record, world.settings) if fresh else reopen(home.record, own=world.settings)
+    portable.note(record, [world])
+    note(record, [world])
+    stacks = record.load([world])
+    store = Store(home.letters, safe=safe)
+    office = Office(store, terms, transport(home, terms), home.neighbours, stop)
+    crew = crewed(world, office, stacks)
+    if stacks is not None:
+        state = store.marked(stacks[0].task, stacks[0].epoch)
+        if state is None:
+            raise UserError(
+                f"{home.letters} knows nothing of the checkpoint in {home.record}; restore it, or let the agent begin "
+                f"anew: remove both"
+            )
+        office.restore(state)
+        crew.visits, crew.moment = state["visits"], state["moment"]
+    record.note(models=[world.about], kernel=world.kernel)
+    return Life(home, world, record, store, office, crew, stop, watch)
+
+
+def live(
+    folder: Path,
+    leave: bool = False,
+    watch: Callable[[Life], None] = lambda life: None,
+    tell: Callable[[str], None] = lambda sentence: None,
+    around: Callable[[Life], Any] | None = None,
+) -> dict[str, Any] | None:
+    """Let the agent in a folder learn until its stream is learned, and then be there for others until it is stopped or,
+    with `leave`, until all letters are carried and all neighbours are done."""
+    home = Home.read(folder)
+    until = guarded(folder)
+    tell(f"{home.name}: certificate holds until {until:%Y-%m-%d}, listens at {home.address}")
+    summary = None
+    with kept_memory(), interrupts() as heard, one_thread(), ExitStack() as held:
+        life = awake(home, stop=heard, watch=watch)
+        held.enter_context(life.record.alone())
+        life.record.tell = tell
+        try:
+            life.office.open()
+            closing = around(life) if around else None
+            try:
+                if life.record.finished:
+                    life.finished = True
+                else:
+                    summary = life.learn()
+                tell(f"{home.name}: all is learned" + ("" if leave else "; it stays for others, Ctrl-C ends it"))
+                life.linger(lambda: heard() or (leave and life.crew.all_done() and not life.store.waiting()))
+            finally:
+                if closing is not None:
+                    closing()
+        finally:
+            life.office.close()
+            life.store.close()
+    return summary

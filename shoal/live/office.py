@@ -1,0 +1,284 @@
+"""The office of one agent: letters go into the outbox, from where couriers carry them, and what comes is handed out
+turn by turn, as the journal says or, at its end, as it comes.
+"""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.errors import Stopped
+from shoal.live.store import EACH, Come, Store, Waiting
+from shoal.live.transport import KEPT, KNOWN, LATER, REFUSED, Transport
+from shoal.live.wire import REPEATED, RefusedError, Slip, Terms, Turn, opened, sealed
+from shoal.mail.mail import Envelope
+
+AGAIN = (0.05, 30.0)  # seconds after which a letter that nobody has acknowledged is sent again: at first, and at most
+HELD = 64 * 2**20  # bytes of a neighbour's letters that wait to be looked at, at most
+MANY = 2000  # refusals of one neighbour in a row after which it rests
+REST = 5.0  # seconds
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A letter that is to leave: an envelope and a body, or a word without either."""
+
+    envelope: Envelope | None
+    body: bytes = b""
+    keep: str = ""  # what is kept of such while they wait (`Store.put`); empty: all of them
+    reply: str = ""
+    done: bool = False
+
+
+@dataclass
+class Link:
+    """What is known of the line to a neighbour."""
+
+    reached: float = 0.0  # when it last acknowledged something
+    heard: float = 0.0  # when it last sent something
+    silent: int = 0  # tries in a row without an answer
+    refusals: int = 0  # in a row
+    rests: float = 0.0  # until when nothing of it is taken
+
+
+class Office:
+    """Letters of one agent, in and out."""
+
+    def __init__(
+        self,
+        store: Store,
+        terms: Terms,
+        transport: Transport | None,
+        neighbours: Collection[int],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.store, self.terms, self.transport, self.stop = store, terms, transport, stop
+        self.links = {peer: Link() for peer in neighbours}
+        self.sent: dict[int, int] = {}  # how many letters have been written to each neighbour,
+        self.lamport = self.n = 0  # the clock of letters, and the next line of the journal
+        self.closed = False
+        self.news = threading.Condition()
+        self.wake = {peer: threading.Event() for peer in neighbours}
+        self.couriers: list[threading.Thread] = []
+
+    # Beginning and end
+
+    def open(self) -> None:
+        """Begin to carry letters."""
+        if self.transport is None:
+            return
+        self.transport.open(self.deliver)
+        for peer in self.links:
+            courier = threading.Thread(target=self.carry, args=(peer,), daemon=True, name=f"courier to {peer}")
+            self.couriers.append(courier)
+            courier.start()
+
+    def close(self) -> None:
+        """Carry no more."""
+        self.closed = True
+        for event in self.wake.values():
+            event.set()
+        if self.transport is not None:
+            self.transport.close()
+        for courier in self.couriers:
+            courier.join(5)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What is counted, for the note beside a checkpoint."""
+        return {"sent": self.sent, "lamport": self.lamport, "n": self.n}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what was counted."""
+        self.sent = {int(peer): count for peer, count in state["sent"].items()}
+        self.lamport, self.n = state["lamport"], state["n"]
+
+    @property
+    def replaying(self) -> bool:
+        """Does the journal still say what comes?"""
+        return self.store.entry(self.n) is not None
+
+    # Out
+
+    def post(self, turn: Turn, drafts: Mapping[int, Sequence[Draft]]) -> None:
+        """Let letters leave; those to one neighbour are numbered, and say how many of the turn there are."""
+        rows = []
+        for peer, mine in drafts.items():
+            if peer not in self.links:  # it has left
+                continue
+            of = sum(one.envelope is not None for one in mine)
+            for part, draft in enumerate(mine):
+                self.lamport += 1
+                self.sent[peer] = number = self.sent.get(peer, 0) + 1
+                slip = Slip(
+                    *(self.terms.run, self.terms.settings, self.terms.me, peer, number, self.lamport, turn),
+                    *(part, of, draft.envelope, draft.reply, draft.done),
+                )
+                what = f"{draft.envelope.mode}/{draft.envelope.kind}" if draft.envelope else ""
+                rows.append((peer, number, what, draft.keep, sealed(slip, draft.body)))
+        if rows:
+            self.store.put(rows)
+            for peer in drafts:
+                if peer in self.wake:
+                    self.wake[peer].set()
+
+    def carry(self, peer: int) -> None:
+        """What the courier to a neighbour does: the first letter that waits, again and again until it has come."""
+        assert self.transport is not None
+        link, wait = self.links[peer], AGAIN[0]
+        while not self.closed:
+            letter = self.store.next(peer)
+            if letter is None:
+                self.wake[peer].wait(1.0)
+                self.wake[peer].clear()
+                continue
+            answer = self.transport.send(peer, letter.frame)
+            if self.closed:
+                return
+            if answer is None or answer == LATER:
+                link.silent += 1
+                self.wake[peer].wait(wait * random.uniform(0.5, 1.0))
+                self.wake[peer].clear()
+                wait = min(2 * wait, AGAIN[1])
+                continue
+            wait, link.silent, link.reached = AGAIN[0], 0, time.monotonic()
+            self.acknowledged(letter, answer)
+
+    def acknowledged(self, letter: Waiting, answer: bytes) -> None:
+        refused = answer.removeprefix(REFUSED).decode("ascii", "replace")[:100] if answer.startswith(REFUSED) else ""
+        self.store.acknowledged(letter, refused)
+        if refused:
+            self.store.refuse(letter.peer, f"refused by it: {refused}", time.time())
+        with self.news:
+            self.news.notify_all()
+
+    # In
+
+    def deliver(self, peer: int, frame: bytes) -> bytes:
+        """Take a frame that has come over the line of a neighbour: it is safe in the inbox before this returns."""
+        link = self.links.get(peer)
+        if link is None or self.closed:
+            return LATER
+        now = time.monotonic()
+        if now < link.rests:
+            return LATER
+        try:
+            slip, body = opened(frame, peer, self.terms)
+            if self.store.held(peer) + len(frame) > HELD:
+                return LATER
+            written = json.dumps({"turn": slip.turn, "envelope": slip.envelope, **about(slip)})
+            fresh = self.store.keep(peer, slip.number, written, body, slip.done)
+        except RefusedError as error:
+            link.refusals += 1
+            if link.refusals % MANY == 0:  # a sick neighbour rests and is not banned
+                link.rests = now + REST
+            self.store.refuse(peer, str(error), time.time())
+            return REFUSED + str(error).encode()
+        link.refusals, link.heard, link.silent = 0, now, 0
+        if self.wake[peer].is_set() is False:
+            self.wake[peer].set()  # it is there: what waits for it may go
+        if not fresh:
+            self.store.refuse(peer, REPEATED, time.time())
+            return KNOWN
+        with self.news:
+            self.news.notify_all()
+        return KEPT
+
+    def whole_turn(self, turn: Turn, senders: Sequence[int]) -> list[Come]:
+        """All letters that some neighbours have written at a turn, when all of them have come: lock-step."""
+        if self.replaying:
+            return self.taken(str(tuple(turn)), "all")
+        senders = [peer for peer in senders if peer in self.links]
+        while True:
+            mine = [one for one in self.store.untaken() if Turn(*one.slip["turn"]) == turn]
+            there: dict[int, list[Come]] = {peer: [] for peer in senders}
+            for one in mine:
+                there.setdefault(one.peer, []).append(one)
+            if all(there[peer] and len(there[peer]) >= max(1, there[peer][0].slip["of"]) for peer in senders):
+                ordered = [one for peer in senders for one in there[peer]]
+                return self.take(str(tuple(turn)), "all", ordered)
+            self.wait(1.0)
+
+    def come(self, turn: str, wanted: Callable[[], bool] | None = None, patience: float = 0.0) -> list[Come] | None:
+        """What has come since it was last asked; with `wanted`, what comes until that is no longer true or patience is
+        over. None: nothing has, and there is nothing to wait for."""
+        entry = self.store.entry(self.n)
+        if entry is not None:
+            if (entry.turn, entry.what) == (turn, "some"):
+                return self.taken(turn, "some")
+            self.over(turn, wanted)
+            return None
+        until = time.monotonic() + patience
+        while True:
+            if found := self.store.untaken():
+                return self.take(turn, "some", found)
+            if wanted is None:
+                return None
+            if not wanted() or time.monotonic() >= until:
+                self.over(turn, wanted)
+                return None
+            self.wait(min(0.2, max(0.01, until - time.monotonic())))
+
+    def over(self, turn: str, wanted: Callable[[], bool] | None) -> None:
+        """Nothing more comes at a turn; where it was waited for, the journal says so."""
+        if wanted is None:
+            return
+        entry = self.store.entry(self.n)
+        if entry is None:
+            self.store.write(self.n, turn, "over", ())
+        elif (entry.turn, entry.what) != (turn, "over"):
+            raise ReplayError(entry.turn, turn)
+        self.n += 1
+
+    def take(self, turn: str, what: str, letters: Sequence[Come]) -> list[Come]:
+        """Write in the journal what is taken, and take it."""
+        self.store.write(self.n, turn, what, [one.at for one in letters])
+        return self.taken(turn, what)
+
+    def taken(self, turn: str, what: str) -> list[Come]:
+        """The letters of the next line of the journal."""
+        entry = self.store.entry(self.n)
+        if entry is None or (entry.turn, entry.what) != (turn, what):
+            raise ReplayError(entry.turn if entry else "its end", turn)
+        self.n += 1
+        found = self.store.letters(entry.letters)
+        for one in found:
+            self.lamport = max(self.lamport, one.slip["lamport"]) + 1
+        return found
+
+    def wait(self, seconds: float) -> None:
+        """Wait for news; raise if the agent is to stop."""
+        with self.news:
+            self.news.wait(seconds)
+        if self.stop():
+            raise Stopped("stopped while it waited for letters; what was saved and the journal are whole")
+
+    def idle(self, seconds: float) -> None:
+        """Wait for news, if there are none."""
+        with self.news:
+            self.news.wait(seconds)
+
+    def unreached(self, peer: int) -> bool:
+        """Has a neighbour not answered for some tries?"""
+        return self.links[peer].silent >= 3
+
+
+class ReplayError(Exception):
+    """The journal does not belong to what is being done again."""
+
+    def __init__(self, there: str, here: str) -> None:
+        super().__init__(
+            f"the journal goes on at {there}, and the agent is at {here}: data, settings or shoal itself are not those "
+            "of the time when it was written"
+        )
+
+
+def about(slip: Slip) -> dict[str, Any]:
+    """What of a slip is kept beside its turn and its envelope."""
+    return {"number": slip.number, "lamport": slip.lamport, "of": slip.of, "reply": slip.reply, "done": slip.done}
+
+
+__all__ = ["EACH", "Draft", "Link", "Office", "ReplayError"]

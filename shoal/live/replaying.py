@@ -1,0 +1,100 @@
+"""Replay: an agent learns again by its journal alone, which shows what it has learned from whom."""
+
+import shutil
+import sqlite3
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal.agents.engine import kept_memory
+from shoal.agents.stack import Stack
+from shoal.backbones import bank_of
+from shoal.errors import Stopped, UserError
+from shoal.fleet.run import one_thread
+from shoal.live.crew import world_of
+from shoal.live.fleets import Home
+from shoal.live.life import Life, awake
+from shoal.live.store import Store
+from shoal.runs.record import reopen
+
+
+class ReachedError(Stopped):
+    """What is done again has come to where it was to come to."""
+
+
+class Replayed(NamedTuple):
+    """An agent that has come to the same again: up to which point of its stream, and with how many letters of whom."""
+
+    task: int
+    epoch: int
+    letters: dict[int, int]
+
+
+def replay(folder: Path) -> Replayed:
+    """Let an agent learn again from its beginning, without a network, up to its last checkpoint; raise if it does not
+    come to the same, bit for bit."""
+    home = Home.read(folder)
+    settings = home.settings()
+    world = world_of(settings, bank_of(settings), home.agent)
+    saved = reopen(home.record, own=world.settings).load([world]) if (home.record / "settings.toml").exists() else None
+    if saved is None:
+        raise UserError(f"{home.record} has no checkpoint yet to compare with; let the agent run for a while")
+    goal = saved[0].task, saved[0].epoch
+    with tempfile.TemporaryDirectory() as place, kept_memory(), one_thread():
+        there = replace(home, folder=Path(place))
+        copied(home.letters, there.letters)
+        shutil.copy(home.folder / "settings.toml", place)
+
+        def watch(life: Life) -> None:
+            if (life.stack.task, life.stack.epoch) == goal:
+                raise ReachedError
+
+        life = awake(there, lambda home, terms: None, watch=watch, safe=False)
+        try:
+            life.learn()
+        except ReachedError:
+            pass
+        finally:
+            life.store.close()
+        if name := differing(life.stack, saved[0]):
+            raise UserError(
+                f"by its journal {home.name} does not come to what it has learned: `{name}` differs; its data, or what "
+                "takes the steps (about.json), may be other than it was"
+            )
+        return Replayed(*goal, counted(there.letters, life.office.n))
+
+
+def copied(file: Path, to: Path) -> None:
+    """Copy a store, whoever writes to it at the moment."""
+    if not file.exists():
+        raise UserError(f"{file} is missing: without the journal nothing can be done again")
+    source, target = sqlite3.connect(file), sqlite3.connect(to)
+    with target:
+        source.backup(target)
+    source.close()
+    target.close()
+
+
+def counted(file: Path, until: int) -> dict[int, int]:
+    """How many letters of each neighbour the first lines of a journal name."""
+    store, found = Store(file, safe=False), dict[int, int]()
+    for n in range(until):
+        entry = store.entry(n)
+        for one in store.letters(entry.letters) if entry else ():
+            found[one.peer] = found.get(one.peer, 0) + 1
+    store.close()
+    return found
+
+
+def differing(one: Stack, other: Stack) -> str:
+    """The first tensor in which two stacks differ in any bit; empty: none does."""
+    for name in sorted(one.tensors.keys() | other.tensors.keys()):
+        first, second = one.tensors.get(name), other.tensors.get(name)
+        if first is None or second is None:
+            there = second if first is None else first
+            if there is not None and there.any():
+                return name
+        elif first.shape != second.shape or first.numpy().tobytes() != second.numpy().tobytes():
+            return name
+    return ""
