@@ -446,3 +446,4 @@ for name, brought in bring(app, own).items():
 teach(app.registered_commands)
 teach(app.registered_groups)
 teach(data_app.registered_commands, "data ")
+teach(live_app.registered_commands, "live ")

@@ -3,8 +3,8 @@ example as a user's words; the site's page of commands shows them too."""
 
 from typer.models import CommandInfo, TyperInfo
 
-START, RUN, STUDY, SHOW, KEEP, CHOOSE = ("Begin here", "Train", "What should agents share?", "Look at runs",
-    "Keep what was learned",
+START, RUN, STUDY, SHOW, KEEP, LIVE, CHOOSE = ("Begin here", "Train", "What should agents share?", "Look at runs",
+    "Keep what was learned", "On hosts of their own",
                                    "What there is to choose from")  # fmt: skip
 EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "demo": (START, ("shoal demo",)),
@@ -26,6 +26,12 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "predict": (KEEP, ("shoal predict agent-0.safetensors rows.csv",)),
     "network": (CHOOSE, ("shoal network ring --agents 6", "shoal network server --agents 6 --out server.svg")),
     "list": (CHOOSE, ("shoal list settings", "shoal list sharing", "shoal list sharing recv")),
+    "live": (LIVE, ()),
+    "live init": (LIVE, ("shoal live init fleet.toml --out fleet",)),
+    "live run": (LIVE, ("shoal live run fleet/agent-3",)),
+    "live renew": (LIVE, ("shoal live renew fleet 3 --days 30",)),
+    "live drop": (LIVE, ("shoal live drop fleet 3",)),
+    "live add": (LIVE, ("shoal live add fleet 3 --address 10.0.0.7:7503",)),
     "data": (CHOOSE, ()),
     "data list": (CHOOSE, ("shoal data list",)),
     "data get": (CHOOSE, ("shoal data get mnist",)),

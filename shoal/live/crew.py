@@ -85,7 +85,7 @@ class LiveCrew(Crew):
 
     office: Office | None = None
     leg: int = 0  # of the exchange that is open: 0 while it asks, 1 while it answers
-    at: tuple[int, float | None] = (0, None)  # its mode, and its moment where agents have clocks of their own
+    mode: int = 0  # that acts, by its place in the settings
     asked: dict[str, int] = field(default_factory=dict)  # questions without an answer so far, and whom they went to
     visits: int = 0
     moment: float = 0.0  # the last at which the agent acted
@@ -116,16 +116,14 @@ class LiveCrew(Crew):
     def every(self, verb: str, *arguments: Any) -> list[Any]:
         """What the agent makes of a verb; of those of an exchange it is noted which is open."""
         if verb == "ask":
-            self.leg, self.at = 0, (arguments[0], arguments[1] if len(arguments) > 1 else None)
-            self.asked = {}
+            self.leg, self.mode, self.asked = 0, arguments[0], {}
         elif verb == "answer":
             self.leg = 1
         elif verb == "close":
             self.part()
-        found = super().every(verb, *arguments)
-        if verb == "soonest" and found[0] < inf:
-            self.moment = found[0]
-        return found
+        elif verb in ("end", "turn", "learn"):
+            self.moment = arguments[0]
+        return super().every(verb, *arguments)
 
     def deliver(self, here: World, sent: Sequence[Sequence[Posted]], observe: Observe | None) -> dict[int, float]:
         """Send what the agent has to say in this leg, and take what its neighbours have sent."""
@@ -135,11 +133,10 @@ class LiveCrew(Crew):
             for mail, verdict in posted:
                 observe(mail, verdict)
         going = [mail for mail, verdict in posted if verdict == ACCEPTED]
-        mode, now = self.at
-        if now is None:
-            self.in_step(here, mode, going, observe)
+        if self.free:
+            self.freely(self.mode, going, observe)
         else:
-            self.freely(mode, going, observe)
+            self.in_step(here, self.mode, going, observe)
         return {}
 
     # In lock-step

@@ -56,10 +56,9 @@ class Life:
 
     def learn(self) -> dict[str, Any]:
         """Learn all of the stream that is still to be learned, and return the summary."""
-        stack = self.stack
         try:
             with told_apart():
-                ends = learn_all(self.crew, (stack.task, stack.epoch), self.after, None)
+                ends = learn_all(self.crew, self.after, None)
         except DivergedError as end:
             self.record.save(end.stacks)
             self.record.tables(end.stacks)
