@@ -49,7 +49,7 @@ def run(
     """Let one agent live: it learns, exchanges letters, answers, and goes on where it was after Ctrl-C or kill -9."""
     from shoal.live.life import live
 
-    live(folder, leave, tell=say)
+    live(folder, leave, port, say)
 
 
 @app.command()

@@ -23,6 +23,7 @@ from shoal.live.authority import guarded
 from shoal.live.crew import LiveCrew, by_itself, crewed, terms_of, world_of
 from shoal.live.fleets import Home, lines_of
 from shoal.live.office import Office
+from shoal.live.serving import Desk, opened
 from shoal.live.store import Store
 from shoal.live.transport import Transport
 from shoal.own_code import told_apart
@@ -109,7 +110,6 @@ class Life:
             if self.crew.free:
                 self.crew.visit(afterwards=True)
             self.note_refusals()
-            self.watch(self)
 
 
 def awake(
@@ -147,9 +147,8 @@ def awake(
 def live(
     folder: Path,
     leave: bool = False,
-    watch: Callable[[Life], None] = lambda life: None,
+    port: int | None = None,
     tell: Callable[[str], None] = lambda sentence: None,
-    around: Callable[[Life], Any] | None = None,
 ) -> dict[str, Any] | None:
     """Let the agent in a folder learn until its stream is learned, and then be there for others until it is stopped or,
     with `leave`, until all letters are carried and all neighbours are done."""
@@ -158,12 +157,14 @@ def live(
     tell(f"{home.name}: certificate holds until {until:%Y-%m-%d}, listens at {home.address}")
     summary = None
     with kept_memory(), interrupts() as heard, one_thread(), ExitStack() as held:
-        life = awake(home, stop=heard, watch=watch)
+        life = awake(home, stop=heard)
         held.enter_context(life.record.alone())
         life.record.tell = tell
         try:
             life.office.open()
-            closing = around(life) if around else None
+            desk = Desk(life)
+            closing = opened(desk, home.socket, port)
+            life.watch = desk.update
             try:
                 if life.record.finished:
                     life.finished = True
@@ -172,8 +173,7 @@ def live(
                 tell(f"{home.name}: all is learned" + ("" if leave else "; it stays for others, Ctrl-C ends it"))
                 life.linger(lambda: heard() or (leave and life.crew.all_done() and not life.store.waiting()))
             finally:
-                if closing is not None:
-                    closing()
+                closing()
         finally:
             life.office.close()
             life.store.close()
