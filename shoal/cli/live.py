@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.arguments import File, Trust, Words
+from shoal.cli.arguments import File, Json, Trust, Words
+from shoal.cli.keep import Task
 from shoal.cli.terminal import console, say
 from shoal.trust import give
 
@@ -41,6 +42,7 @@ def init(
 def run(
     folder: Home,
     leave: Annotated[bool, typer.Option("--leave", help="End when all neighbours have learned their streams.")] = False,
+    slow: Annotated[float, typer.Option(help="Rest so many seconds after each epoch.", min=0)] = 0,
     port: Annotated[
         int | None,
         typer.Option(help="Answer over HTTP at this port of 127.0.0.1 too.", min=1, max=65535, show_default=False),
@@ -49,7 +51,7 @@ def run(
     """Let one agent live: it learns, exchanges letters, answers, and goes on where it was after Ctrl-C or kill -9."""
     from shoal.live.life import live
 
-    live(folder, leave, port, say)
+    live(folder, leave, port, slow, say)
 
 
 @app.command()
@@ -81,3 +83,73 @@ def add(
 
     for changed in fleets.add(folder, agent, address):
         console.print(f"{changed} has changed: carry it to its host and start that agent again", highlight=False)
+
+
+@app.command()
+def status(
+    folder: Annotated[Path, typer.Argument(help="A fleet's folder, or one agent's.", metavar="DIR")],
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    json: Json = False,
+) -> None:
+    """Show how agents are: task, accuracy on held-out rows, letters, refusals, links. Those on other hosts are asked
+    there."""
+    import json as json_
+    import time
+
+    from rich.live import Live
+
+    from shoal.cli.live_view import details, homes_of, statuses, table
+
+    homes = homes_of(folder)
+    found = statuses(homes)
+    if json:
+        typer.echo(json_.dumps(found))
+        return
+    if not watch:
+        console.print(table(found))
+        for line in details(found[0]) if len(homes) == 1 else ():
+            console.print(line, highlight=False)
+        return
+    with Live(table(found), console=console, auto_refresh=False) as view:
+        while True:
+            time.sleep(1)
+            view.update(table(statuses(homes)), refresh=True)
+
+
+@app.command()
+def predict(
+    folder: Home,
+    rows: Annotated[Path, typer.Argument(help="A CSV or Parquet file with the columns that the agent reads.")],
+    task: Task = None,
+) -> None:
+    """Ask an agent that is at work what it predicts for the rows of a table, as CSV."""
+    import polars as pl
+
+    from shoal.data.sources.table import frame_of
+    from shoal.live.serving import Running
+
+    said = Running(folder).predict(frame_of(rows), task)
+    typer.echo(pl.DataFrame({"predicted": said}).write_csv(), nl=False)
+
+
+@app.command()
+def replay(folder: Home) -> None:
+    """Let an agent learn again from its journal alone, and compare it with what it has learned, bit for bit."""
+    from shoal.live.replaying import replay as again
+
+    done = again(folder)
+    count = (
+        ", ".join(f"{count} letters of agent {peer}" for peer, count in sorted(done.letters.items())) or "no letters"
+    )
+    console.print(f"the same, bit for bit, at task {done.task}, epoch {done.epoch}: from its data and {count}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the fleet and its page go.")] = Path("runs/live"),
+    port: Annotated[int, typer.Option(help="The first of the ports of this host that agents listen at.")] = 7500,
+) -> None:
+    """Watch six agents live on this host for two minutes: one is killed, one link is cut, and a stranger knocks."""
+    from shoal.cli.live_demo import show
+
+    show(out, port, console)

@@ -148,10 +148,12 @@ def live(
     folder: Path,
     leave: bool = False,
     port: int | None = None,
+    slow: float = 0,
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> dict[str, Any] | None:
     """Let the agent in a folder learn until its stream is learned, and then be there for others until it is stopped or,
-    with `leave`, until all letters are carried and all neighbours are done."""
+    with `leave`, until all letters are carried and all neighbours are done. It rests `slow` seconds after each
+    epoch, to leave the host to others."""
     home = Home.read(folder)
     until = guarded(folder)
     tell(f"{home.name}: certificate holds until {until:%Y-%m-%d}, listens at {home.address}")
@@ -164,7 +166,13 @@ def live(
             life.office.open()
             desk = Desk(life)
             closing = opened(desk, home.socket, port)
-            life.watch = desk.update
+
+            def watch(life: Life) -> None:
+                desk.update(life)
+                if slow and not life.finished and not life.office.replaying:
+                    life.office.idle_until(time.monotonic() + slow)
+
+            life.watch = watch
             try:
                 if life.record.finished:
                     life.finished = True

@@ -261,6 +261,11 @@ class Office:
         with self.news:
             self.news.wait(seconds)
 
+    def idle_until(self, moment: float) -> None:
+        """Wait until a moment, or until the agent is to stop."""
+        while not self.stop() and (left := moment - time.monotonic()) > 0:
+            self.idle(min(left, 0.2))
+
     def unreached(self, peer: int) -> bool:
         """Has a neighbour not answered for some tries?"""
         return self.links[peer].silent >= 3

@@ -7,7 +7,6 @@ certificate that is no neighbour reaches nothing, and a neighbour its own line a
 
 import json
 import logging
-import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from shoal.live.transport import LATER, Deliver
 
 PATIENCE = 10.0  # seconds for an acknowledgement
 CONNECT = 5.0  # seconds between tries to connect, at most
-MESSAGES = ("query", "reply", "declare_queryable")
 
 
 def line(run: str, sender: int, receiver: int) -> str:
@@ -129,21 +127,13 @@ class Zenoh:
 
         return take
 
-    def send(self, peer: int, frame: bytes) -> bytes | None:
+    def send(self, peer: int, frame: bytes, patience: float = PATIENCE) -> bytes | None:
         import zenoh
 
         if self.session is None or peer not in self.receivers:
             return None
-        came = threading.Event()
-        answers: list[bytes] = []
-
-        def hear(reply: Any) -> None:
-            if reply.ok is not None:
-                answers.append(bytes(reply.ok.payload))
-            came.set()
-
         try:
-            replies = self.session.get(line(self.run, self.me, peer), payload=frame, timeout=PATIENCE)
+            replies = self.session.get(line(self.run, self.me, peer), payload=frame, timeout=patience)
             for reply in replies:
                 if reply.ok is not None:
                     return bytes(reply.ok.payload)

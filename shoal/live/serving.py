@@ -28,7 +28,7 @@ from shoal.runs.kept import told_by
 from shoal.settings.groups import REST
 
 if TYPE_CHECKING:
-    from shoal.agents.taken import Agent
+    from shoal.keep.agent import Agent
     from shoal.live.life import Life
 
 LARGEST = 64 * 2**20  # bytes of a question
@@ -56,7 +56,7 @@ class Desk:
 
     def update(self, life: "Life") -> None:
         """Copy what is asked for: the agent as it is now, and how it is."""
-        from shoal.agents.taken import Agent
+        from shoal.keep.agent import Agent
 
         stack, home = life.stack, life.home
         agent = None

@@ -197,6 +197,10 @@ class Store:
             found.append(Come(at, peer, number, json.loads(slip), body))
         return found
 
+    def slips(self) -> list[dict[str, Any]]:
+        """What all letters say that have come, in their order."""
+        return [json.loads(slip) for (slip,) in self.rows("SELECT slip FROM inbox ORDER BY at")]
+
     def done(self) -> set[int]:
         """The neighbours who have said that their streams are learned."""
         return {peer for (peer,) in self.rows("SELECT peer FROM links WHERE done = 1")}
