@@ -20,13 +20,13 @@ from shoal.data.tasks import Lane
 from shoal.fleet.delivery import checked
 from shoal.fleet.here import Here, Posted
 from shoal.fleet.members import Crew, joint
+from shoal.letters.mail import ACCEPTED, OVER_BUDGET, Envelope, Mail, pack, unpack, weight
+from shoal.letters.quote import Room
 from shoal.live.office import Draft, Office
 from shoal.live.store import EACH, NEWEST, QUESTION, Come
 from shoal.live.wire import Terms, Turn
 from shoal.mail.filters import Way, stopped
-from shoal.mail.mail import ACCEPTED, OVER_BUDGET, Envelope, Mail, pack, unpack, weight
 from shoal.mail.post import Observe
-from shoal.mail.quote import Room
 from shoal.settings.groups import Settings
 
 # What a receiver says of mail that its link may not carry, or that is dated before what came earlier.

@@ -15,11 +15,11 @@ import numpy as np
 from shoal.agents.stack import Stack, joined, start
 from shoal.agents.world import World, worlds
 from shoal.errors import UserError
+from shoal.letters.ledger import COLUMNS, LATE, VERDICT, WORDS, Ledger
+from shoal.letters.mail import UNDER_WAY, UNSENT
 from shoal.live.crew import world_of
 from shoal.live.fleets import Home, agents_of, fleet_of
 from shoal.live.store import Store
-from shoal.mail.ledger import COLUMNS, LATE, VERDICT, WORDS, Ledger
-from shoal.mail.mail import UNDER_WAY, UNSENT
 from shoal.runs.record import Record, create, reopen
 
 SENDER, RECEIVER = COLUMNS.index("sender"), COLUMNS.index("receiver")

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.errors import Stopped
+from shoal.letters.mail import Envelope
 from shoal.live.store import EACH, Come, Store, Waiting
 from shoal.live.transport import KEPT, KNOWN, LATER, REFUSED, Transport
 from shoal.live.wire import REPEATED, RefusedError, Slip, Terms, Turn, opened, sealed
-from shoal.mail.mail import Envelope
 
 AGAIN = (0.05, 30.0)  # seconds after which a letter that nobody has acknowledged is sent again: at first, and at most
 HELD = 64 * 2**20  # bytes of a neighbour's letters that wait to be looked at, at most

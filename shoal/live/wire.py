@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shoal.data.tasks import Lane
-from shoal.mail.mail import Envelope, identify
+from shoal.letters.mail import Envelope, identify
 
 MAGIC, VERSION = b"shoal", 1
 HEAD = struct.Struct("!5sBHI")  # magic, version, bytes of the slip, bytes of the body
