@@ -216,16 +216,16 @@ class LiveCrew(Crew):
             self.others(self.screened(found), observe)
 
     def part(self) -> None:
-        """The stream is learned: say so to all neighbours, and answer those who are still learning."""
+        """The stream is learned: say so to those who hear of this agent, and answer whoever still learns."""
         (_, stack) = self.here.fleet[0]
         turn = Turn(stack.task, stack.epoch, 0, 1)
-        self.desk.post(turn, {peer: [Draft(None, done=True)] for peer in self.desk.links})
+        self.desk.post(turn, {peer: [Draft(None, done=True)] for peer in self.desk.receivers})
         while (found := self.desk.come("end", lambda: not self.all_done(), inf)) is not None:
             self.others(self.screened(found), None)
 
     def all_done(self) -> bool:
         """Have all neighbours learned their streams? In lock-step nobody is ahead."""
-        return not self.free or self.desk.links.keys() <= self.desk.store.done()
+        return not self.free or self.desk.senders <= self.desk.store.done()
 
     def others(self, letters: Sequence["Arrived"], observe: Observe | None) -> None:
         """Letters that are for no open exchange: questions are answered, all else lies in the inbox until its mode is

@@ -129,7 +129,7 @@ def awake(
     note(record, [world])
     stacks = record.load([world])
     store = Store(home.letters, safe=safe)
-    office = Office(store, terms, transport(home, terms), home.neighbours, stop)
+    office = Office(store, terms, transport(home, terms), home.senders, home.receivers, stop)
     crew = crewed(world, office, stacks)
     if stacks is not None:
         state = store.marked(stacks[0].task, stacks[0].epoch)

@@ -14,7 +14,7 @@ from shoal.errors import Stopped
 from shoal.letters.mail import Envelope
 from shoal.live.store import EACH, Come, Store, Waiting
 from shoal.live.transport import KEPT, KNOWN, LATER, REFUSED, Transport
-from shoal.live.wire import REPEATED, RefusedError, Slip, Terms, Turn, opened, sealed
+from shoal.live.wire import FALSE_NAME, REPEATED, RefusedError, Slip, Terms, Turn, opened, sealed
 
 AGAIN = (0.05, 30.0)  # seconds after which a letter that nobody has acknowledged is sent again: at first, and at most
 HELD = 64 * 2**20  # bytes of a neighbour's letters that wait to be looked at, at most
@@ -52,16 +52,18 @@ class Office:
         store: Store,
         terms: Terms,
         transport: Transport | None,
-        neighbours: Collection[int],
+        senders: Collection[int],
+        receivers: Collection[int],
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.store, self.terms, self.transport, self.stop = store, terms, transport, stop
-        self.links = {peer: Link() for peer in neighbours}
+        self.senders, self.receivers = frozenset(senders), frozenset(receivers)
+        self.links = {peer: Link() for peer in sorted(self.senders | self.receivers)}
         self.sent: dict[int, int] = {}  # how many letters have been written to each neighbour,
         self.lamport = self.n = 0  # the clock of letters, and the next line of the journal
         self.closed = False
         self.news = threading.Condition()
-        self.wake = {peer: threading.Event() for peer in neighbours}
+        self.wake = {peer: threading.Event() for peer in self.links}
         self.couriers: list[threading.Thread] = []
 
     # Beginning and end
@@ -71,7 +73,7 @@ class Office:
         if self.transport is None:
             return
         self.transport.open(self.deliver)
-        for peer in self.links:
+        for peer in self.receivers:
             courier = threading.Thread(target=self.carry, args=(peer,), daemon=True, name=f"courier to {peer}")
             self.couriers.append(courier)
             courier.start()
@@ -107,7 +109,7 @@ class Office:
         """Let letters leave; those to one neighbour are numbered, and say how many of the turn there are."""
         rows = []
         for peer, mine in drafts.items():
-            if peer not in self.links:  # it has left
+            if peer not in self.receivers:  # it has left
                 continue
             of = sum(one.envelope is not None for one in mine)
             for part, draft in enumerate(mine):
@@ -159,8 +161,10 @@ class Office:
 
     def deliver(self, peer: int, frame: bytes) -> bytes:
         """Take a frame that has come over the line of a neighbour: it is safe in the inbox before this returns."""
-        link = self.links.get(peer)
-        if link is None or self.closed:
+        if peer not in self.senders:
+            return REFUSED + FALSE_NAME.encode()
+        link = self.links[peer]
+        if self.closed:
             return LATER
         now = time.monotonic()
         if now < link.rests:
@@ -191,7 +195,7 @@ class Office:
         """All letters that some neighbours have written at a turn, when all of them have come: lock-step."""
         if self.replaying:
             return self.taken(str(tuple(turn)), "all")
-        senders = [peer for peer in senders if peer in self.links]
+        senders = [peer for peer in senders if peer in self.senders]
         while True:
             mine = [one for one in self.store.untaken() if Turn(*one.slip["turn"]) == turn]
             there: dict[int, list[Come]] = {peer: [] for peer in senders}

@@ -24,6 +24,7 @@ Range = tuple[float, float]
 MANY = 2.0**53  # beyond what anything is counted to
 NEEDED = (*CORE, MODEL, memory.OWNER)  # owners without whose tensors no stack can go on
 FREE = ("busy",)  # tensors whose shape the whole fleet decides
+OWN = ("moment", "rests")  # of clocks: joint agents, who learn in lock-step, have none
 LATER = ("ended", "training", "steps", "spent")  # of records: earlier versions had none
 HEALED = (PARAMS, MEAN)  # what is no finite number there ends its lane, and is said (shoal/fleet/health.py)
 
@@ -53,7 +54,8 @@ def of_one(world: World, stack: Stack) -> None:
     for name, tensor in wanted.items():
         owner, _, inner = name.partition("/")
         if name not in there:
-            if owner in NEEDED and inner not in LATER:
+            later = (*LATER, *OWN) if stack.lanes == joint else LATER
+            if owner in NEEDED and inner not in later:
                 raise DamagedError(f"`{name}` is missing")
             continue
         known = tensor.shape[1:] if owner in exact and inner not in FREE else [None] * (tensor.ndim - 1)
@@ -160,7 +162,7 @@ def written(fleet: Sequence[World], stack: Stack) -> None:
     if not all(isinstance(word, str) for word in ledger.words):
         raise DamagedError("its ledger has words that are none")
     modes = {mode.mode for mode in settings.sharing}
-    lanes = {lane for world in fleet for lane in world.lanes}
+    lanes = {lane for world in fleet for lane in (*world.lanes, *world.peers)}  # a live agent has mail of its peers
     for mail in stack.inbox:
         if mail.mode not in modes or not {mail.sender, mail.receiver} <= lanes:
             raise DamagedError("it has mail of agents or modes that the run does not have")

@@ -1,0 +1,97 @@
+"""Agents that wait for nobody: what is lost, cut or killed ends nobody, and no letter counts twice."""
+
+import json
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from shoal.contracts.mode_case import rows
+from shoal.live.fleets import Home
+from shoal.live.gathered import merged, rows_of
+from shoal.live.life import Life
+from shoal.live.replaying import replay
+from shoal.live.store import Store
+from shoal.live.transport import Lines
+from tests.live.houses import FREE, built, lived, small
+
+
+def taken_once(homes: list[Home]) -> int:
+    """How many letters agents have taken, all in all: none twice, and all that were acknowledged."""
+    count = 0
+    for home in homes:
+        store = Store(home.letters)
+        taken = [at for (letters,) in store.rows("SELECT letters FROM journal") for at in json.loads(letters)]
+        assert len(taken) == len(set(taken))
+        there = store.rows("SELECT peer, number FROM inbox WHERE taken = 1")
+        assert len(there) == len(set(there)) == len(taken)
+        known = {peer: {number for other, number in there if other == peer} for peer in home.senders}
+        waiting = {(peer, number) for peer, number in store.rows("SELECT peer, number FROM inbox WHERE taken = 0")}
+        for other in homes:
+            if other.agent not in known:
+                continue
+            far = Store(other.letters)
+            (sent,) = far.rows("SELECT acknowledged FROM links WHERE peer = ?", home.agent)
+            gone = {number for (number,) in far.rows("SELECT number FROM given_up WHERE peer = ?", home.agent)}
+            far.close()
+            acknowledged = set(range(1, sent[0] + 1)) - gone
+            assert acknowledged <= known[other.agent] | {number for peer, number in waiting if peer == other.agent}
+        store.close()
+        count += len(taken)
+    return count
+
+
+def test_agents_by_their_own_clocks_ask_answer_and_end(tmp_path: Path) -> None:
+    settings = small("recv", "fedavg", clock=FREE, tasks={"initial": 2, "common": True})
+    homes = built(settings, tmp_path)
+    found = lived(homes)
+    assert taken_once(homes) > 20
+    kinds = Counter((row[6], row[10]) for stack in found.values() for row in rows(stack) if row[4] != row[3])
+    assert kinds["question", "accepted"] > 0
+    assert kinds["answer", "accepted"] > 0
+    for home in homes:
+        assert replay(home.folder).letters.keys() == set(home.senders)
+
+
+def test_crashes_and_cuts_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    settings, lines = small("recv", "modmod", clock={**FREE, "patience": 0.3}), Lines()
+    homes, crashed, over = built(settings, tmp_path), Counter[int](), threading.Event()
+
+    def crash(life: Life) -> bool:
+        """Once in a task, in the middle of it."""
+        now = life.home.agent * 100 + life.stack.task
+        crashed[now] += life.stack.epoch == 2
+        return life.stack.epoch == 2 and crashed[now] == 1
+
+    def weather() -> None:
+        for at in range(200):
+            lines.cut = {[(0, 1), (1, 2), (2, 1)][at % 3]}
+            lines.deaf = {[(1, 0), (0, 2)][at % 2]}
+            if over.wait(0.1):
+                break
+        lines.cut, lines.deaf = set(), set()
+
+    thread = threading.Thread(target=weather, daemon=True)
+    thread.start()
+    timer = threading.Timer(4, over.set)
+    timer.start()
+    found = lived(homes, lines, crash)
+    over.set()
+    assert sum(count > 1 for count in crashed.values()) >= 6
+    assert taken_once(homes) > 20
+    every, disagreements = merged({agent: rows_of(stack.ledger) for agent, stack in found.items()}, {})
+    assert every
+    assert disagreements == []
+    for home in homes:
+        replay(home.folder)
+
+
+def test_nobody_waits_longer_than_patience_for_one_who_is_not_there(tmp_path: Path) -> None:
+    settings, lines = small("recv", clock={**FREE, "patience": 0.2}), Lines()
+    lines.cut = {(a, b) for a in range(3) for b in range(3)}
+    homes = built(settings, tmp_path)
+    threading.Timer(3, lines.cut.clear).start()
+    began = time.monotonic()
+    found = lived(homes, lines)
+    assert time.monotonic() - began < 40
+    assert len(found) == 3
