@@ -198,7 +198,7 @@ def follow(
                     f"{homes[failed[0] if failed else 0].folder / 'log.txt'} says why"
                 )
             last = [
-                new if new["there"] or not old else {**old, "there": False}
+                new if new["there"] or not old else {**old, "there": old.get("finished", False)}
                 for new, old in paired(statuses(homes), last)
             ]
             if begun is None and all(one["there"] for one in last):

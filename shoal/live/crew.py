@@ -34,6 +34,8 @@ BEYOND = {OVER_BUDGET: "beyond its budget"}
 TOO_OFTEN = "too often"
 BACKWARDS = "dated backwards"
 BROKEN = "unreadable letter"
+UNASKED = "not asked for"
+OPEN = 1000  # questions without an answer that are remembered
 
 
 def world_of(settings: Settings, bank: Bank, agent: int) -> World:
@@ -87,6 +89,7 @@ class LiveCrew(Crew):
     leg: int = 0  # of the exchange that is open: 0 while it asks, 1 while it answers
     mode: int = 0  # that acts, by its place in the settings
     asked: dict[str, int] = field(default_factory=dict)  # questions without an answer so far, and whom they went to
+    pending: dict[str, int] = field(default_factory=dict)  # all questions without an answer, of earlier exchanges too
     visits: int = 0
     moment: float = 0.0  # the last at which the agent acted
     aside: Here | None = None  # who answers others while the agent is at an exchange of its own
@@ -133,6 +136,10 @@ class LiveCrew(Crew):
             for mail, verdict in posted:
                 observe(mail, verdict)
         going = [mail for mail, verdict in posted if verdict == ACCEPTED]
+        if self.leg == 0:
+            self.pending |= {mail.id: mail.receiver.agent for mail in going}
+            for name in list(self.pending)[:-OPEN]:
+                del self.pending[name]
         if self.free:
             self.freely(self.mode, going, observe)
         else:
@@ -267,7 +274,7 @@ class LiveCrew(Crew):
                     mail = unpack(envelope, one.body)
                 except (SafetensorError, ValueError, RuntimeError, OverflowError):
                     why = BROKEN
-            if mail and (why := self.beyond(mail)):
+            if mail and (why := self.unasked(mail) or self.beyond(mail)):
                 mail = None
             if why:
                 self.refused.append((one.peer, why))
@@ -286,6 +293,16 @@ class LiveCrew(Crew):
     def received(self, member: Here, mails: Sequence[Mail]) -> Sequence[str]:
         """What receivers say of mail that has come."""
         return (member.receive(mails) or [ACCEPTED] * len(mails)) if mails else []
+
+    def unasked(self, mail: Mail) -> str:
+        """Why a mail is no answer to a question of this agent, where it must be one; empty: it is, or need not be."""
+        mode = next(one for one in self.whole[0].settings.sharing if one.mode == mail.mode)
+        if not mode.both_ways or mail.kind in mode.asking:
+            return ""
+        if self.pending.get(mail.reply) != mail.sender.agent:
+            return UNASKED
+        del self.pending[mail.reply]
+        return ""
 
     def beyond(self, mail: Mail) -> str:
         """Why a link may not have carried a mail, by the receiver's own count; empty: it may. Clocks of a sender do not

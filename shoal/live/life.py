@@ -88,7 +88,7 @@ class Life:
 
     def mark(self, stacks: Sequence[Stack]) -> None:
         """Note what is counted beside the checkpoint that comes."""
-        crew = {"visits": self.crew.visits, "moment": self.crew.moment}
+        crew = {"visits": self.crew.visits, "moment": self.crew.moment, "pending": self.crew.pending}
         self.store.mark(stacks[0].task, stacks[0].epoch, {**self.office.state, **crew})
 
     def save(self, stacks: Sequence[Stack]) -> None:
@@ -139,7 +139,7 @@ def awake(
                 f"anew: remove both"
             )
         office.restore(state)
-        crew.visits, crew.moment = state["visits"], state["moment"]
+        crew.visits, crew.moment, crew.pending = state["visits"], state["moment"], state["pending"]
     record.note(models=[world.about], kernel=world.kernel)
     return Life(home, world, record, store, office, crew, stop, watch)
 

@@ -40,6 +40,7 @@ class Lines:
     cut: set[tuple[int, int]] = field(default_factory=set)  # lines over which nothing goes
     deaf: set[tuple[int, int]] = field(default_factory=set)  # lines over which no acknowledgement comes back
     delay: float = 0.0  # seconds that a frame takes
+    copies: list[tuple[int, int, bytes]] | None = None  # of all frames, if they are wanted
 
     def line(self, me: int) -> "Line":
         """The lines of one agent."""
@@ -62,6 +63,8 @@ class Line:
         if home is None or (self.me, peer) in self.lines.cut:
             time.sleep(0.01)
             return None
+        if self.lines.copies is not None:
+            self.lines.copies.append((self.me, peer, bytes(frame)))
         if self.lines.delay:
             time.sleep(self.lines.delay)
         said = home(self.me, bytes(frame))
