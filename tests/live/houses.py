@@ -66,6 +66,7 @@ def lived(
     lines: Lines | None = None,
     crash: Callable[[Life], bool] = lambda life: False,
     seconds: float = 60,
+    transport: Callable[[Home, Any], Any] | None = None,
 ) -> dict[int, Stack]:
     """Let agents learn their streams side by side, and return what has become of them. One for whom `crash` says so
     ends then, unsaved, and begins again from its folder."""
@@ -81,7 +82,9 @@ def lived(
 
         try:
             while home.agent not in found and not over.is_set():
-                life = awake(home, lambda home, terms: lines.line(home.agent), over.is_set, watch, safe=False)
+                life = awake(
+                    home, transport or (lambda home, terms: lines.line(home.agent)), over.is_set, watch, safe=False
+                )
                 life.office.open()
                 try:
                     life.learn()
