@@ -19,16 +19,19 @@ CORE := $(VENV)/.installed-core
 DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 
-.PHONY: help demo test data check format docs package fuzz bench clean
+.PHONY: help demo live test data check format docs package fuzz bench clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
-	@echo "  (demo, test, data, check, format, docs, package, fuzz and bench first make $(VENV) and install into it, once;"
+	@echo "  (demo, live, test, data, check, format, docs, package, fuzz and bench first make $(VENV) and install into it, once;"
 	@echo "   another Python: make PYTHON=python3.12 test)"
 
 demo: $(CORE)  ## see what sharing gains and costs: a small fleet on real images, in one to three minutes
 	$(BIN)/shoal demo
+
+live: $(DEV)  ## see six agents live on this host: one is killed, one link is cut, a stranger knocks; three minutes
+	$(BIN)/shoal live demo
 
 test: $(DEV)  ## run the tests (those on real datasets skip, with a reason, where the data is not)
 	$(BIN)/python -m pytest -n auto --dist loadgroup

@@ -45,6 +45,11 @@ UNTRIED = {  # what no test can run like this, and where it is tested
     "export": "needs the run of a program; tests/cli/test_keep.py has one",
     "predict": "needs an agent of that run; tests/cli/test_keep.py has one",
     "run --from": "needs the run of a program; tests/cli/test_keep.py has one",
+    **dict.fromkeys(
+        ("live init", "live run", "live status", "live predict", "live replay", "live renew", "live drop", "live add"),
+        "needs a fleet of processes; tests/live/test_guide.py follows the guide",
+    ),
+    "live demo": "takes three minutes; `make live` is it",
     "reproduce": "trains for hours; tests/reproduce runs each, small",
     "run --address": "needs the machines of a cluster; tests/fleet/test_actors.py joins one that it starts",
 }

@@ -37,7 +37,7 @@ from shoal.cli.progress import downloads
 from shoal.cli.sentences import sentences
 from shoal.cli.studies import advise, compare, sweep
 from shoal.cli.terminal import console, say, show_network
-from shoal.cli.work import report, save_page, train
+from shoal.cli.work import one_run, report, save_page, train
 from shoal.errors import UserError
 from shoal.files import replaceable, save
 from shoal.trust import give, within_command
@@ -243,6 +243,7 @@ def report_(
     from shoal.report import needs
 
     needs()
+    folders = [one_run(folder) for folder in folders]
     if watch:
         from shoal.report import page
         from shoal.report.watch import watch as follow_runs

@@ -43,6 +43,18 @@ def train(fleet: Sequence["World"], record: "Record", trackers: Sequence[str] = 
         return summary
 
 
+def one_run(folder: Path) -> Path:
+    """A folder of runs; of a live fleet, the run directory that its agents' records come to."""
+    if not (folder / "live.json").is_file():
+        return folder
+    from shoal.live.gathered import gather
+
+    found = gather(folder)
+    for sentence in found.disagreements:
+        say(f"{folder}: {sentence}")
+    return found.folder
+
+
 def save_page(folders: Iterable[Path], out: Path, figures: Path | None = None) -> None:
     """Write runs as one page, and its charts as figures."""
     from shoal.report import answer, compare, page
