@@ -42,7 +42,8 @@ def test_the_guide_leads_from_a_settings_file_to_a_fleet_and_back(tmp_path: Path
                 for number in range(3):
                     there = line.replace("agent-0", f"agent-{number}").split()[1:]
                     words = [sys.executable, "-m", "shoal", *there, "--slow", "0.3"]
-                    agents.append(subprocess.Popen(words, cwd=tmp_path, stderr=(tmp_path / "log.txt").open("ab")))
+                    with (tmp_path / "log.txt").open("ab") as log:
+                        agents.append(subprocess.Popen(words, cwd=tmp_path, stderr=log))
                 answers(tmp_path / "fleet" / "agent-0")
             elif line.startswith("shoal live predict"):
                 assert Running(tmp_path / "fleet" / "agent-0").status()["tasks"] == 3

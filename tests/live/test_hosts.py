@@ -94,7 +94,7 @@ def test_over_tls_lock_step_is_the_simulator(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("modes", ['"modmod"', '"fedavg"', '"push"', f'{RECV}, "fedavg"'])
+@pytest.mark.parametrize("modes", ['"modmod"', '"fedavg"', '{ mode = "push", every = 2 }', f'{RECV}, "fedavg"'])
 def test_over_tls_other_modes_are_the_same_too(tmp_path: Path, modes: str) -> None:
     model = 'net.depth = 2\nmodel = "modular-mlp"' if "modmod" in modes else ""
     file = tmp_path / "fleet.toml"
@@ -215,7 +215,8 @@ def test_processes_that_are_killed_come_back_answer_and_can_be_replayed(tmp_path
 
     def start(home: Home) -> "subprocess.Popen[bytes]":
         words = [sys.executable, "-m", "shoal", "live", "run", str(home.folder), "--leave", "--slow", "0.3"]
-        return subprocess.Popen(words, stderr=(home.folder / "log.txt").open("ab"))
+        with (home.folder / "log.txt").open("ab") as log:
+            return subprocess.Popen(words, stderr=log)
 
     agents = [start(home) for home in homes]
     try:
