@@ -17,6 +17,7 @@ from typing import Any
 
 from shoal.agents.world import World
 from shoal.backbones import bank_of
+from shoal.configure.reading import override, parsed, resolve
 from shoal.data.bank import Bank
 from shoal.data.sites import called
 from shoal.errors import SettingsError, UserError
@@ -26,7 +27,6 @@ from shoal.live.crew import world_of
 from shoal.live.wire import Terms
 from shoal.settings.conditions import Presence
 from shoal.settings.groups import Clock, Settings
-from shoal.settings.reading import override, parsed, resolve
 from shoal.settings.writing import toml
 from shoal.trust import allow
 
