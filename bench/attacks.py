@@ -90,8 +90,8 @@ class HostileFedAvg(FedAvg):
     mode: Literal["hostile-fedavg"] = "hostile-fedavg"  # type: ignore[assignment]
     attack: str = HONEST
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        mails = list(super().answer(post, questions))
+    def answers_of(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        mails = list(super().answers_of(post, questions))
         if self.attack == HONEST:
             return mails
         lie, copies = LIES[self.attack]

@@ -229,7 +229,7 @@ def averaging() -> dict[str, dict[str, Any]]:
 
     for mode, rule in zip(AVERAGING, rules, strict=True):
         run(f"{mode} by {rule} among liars", mode, {"combine": rule, "tolerates": 1}, faulty=liars)
-        if mode not in ("tracking", "fedcurv", "fedagem"):
+        if mode not in ("tracking", "fedcurv"):
             run(f"{mode} in copies", mode, {"compress": "topk", "ratio": 0.3}, network=bad)
             run(f"{mode} in power", mode, {"compress": "power"}, network=bad)
         if mode != "tracking":

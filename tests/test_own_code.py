@@ -38,7 +38,7 @@ PLACES = {
         from shoal.sharing.fedavg import FedAvg
         class mine(FedAvg):
             mode: str = "mine"
-            def answer(self, post, questions):
+            def answer(self, agent, question, to):
                 {body}
         """,
     "judge": """
@@ -122,9 +122,9 @@ CASES = [
     Case("sender", "raise KeyError('page')", THEIRS, "KeyError: 'page'"),
     Case("sender", "return None", SENTENCE, "must be a dictionary of tensors"),
     Case("long mode", "raise KeyError('page')", THEIRS, "`answer` of the mode `mine`"),
-    Case("long mode", "return None", SENTENCE, "`answer` of the mode `mine`"),
+    Case("long mode", "return 7", SENTENCE, "`answer` of the mode `mine`"),
     Case("long mode", "return ['a letter']", SENTENCE, "no mail"),
-    Case("long mode", "post.stack.params.clear()", SENTENCE, "mine"),
+    Case("long mode", "agent._stack.params.clear()", SENTENCE, "mine"),
     Case("judge", "raise IndexError('too short')", THEIRS, "`objects` of the mode `mine` fails for agent"),
     Case("judge", "return 7", SENTENCE, "a word or nothing"),
     Case("learner", "raise KeyError('page')", THEIRS, "`epoch` of the learner `mine`"),
@@ -305,7 +305,7 @@ def test_who_stops_code_that_hangs_is_told_where_it_was(mine: Any, tmp_path: Pat
 
 
 def test_a_mistake_of_shoals_own_is_still_one(mine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.sharing.fedavg.FedAvg.absorb", lambda self, *mails: shoal.nothing_such)
+    monkeypatch.setattr("shoal.sharing.batched.averaging.absorb", lambda self, *mails: shoal.nothing_such)
     monkeypatch.setattr("shoal.own_code.is_theirs", lambda frame: False)  # else this test's lambda is the user's
     (tmp_path / "settings.toml").write_text(
         worded("metric").replace("sharing = []", 'sharing = [{mode = "fedavg", every = 1}]')

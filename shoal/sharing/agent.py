@@ -16,6 +16,7 @@ from shoal.data.tasks import Task
 from shoal.errors import SettingsError
 from shoal.learners import memory
 from shoal.learners.batches import filled
+from shoal.models.contract import Model
 from shoal.rng import key
 from shoal.settings.groups import Settings
 
@@ -59,6 +60,11 @@ class Agent:
     def settings(self) -> Settings:
         """The settings of agents of its kind."""
         return self._world.settings
+
+    @property
+    def model(self) -> Model:
+        """The functions of its net."""
+        return self._world.model
 
     @property
     def device(self) -> torch.device:
@@ -157,6 +163,12 @@ class Agent:
     def rng(self, *words: str | int) -> np.random.Generator:
         """Its own random numbers, the same in every run."""
         return key(*self._lane, self._owner, self.task, self.epoch, *words)
+
+    @property
+    def heard(self) -> bool:
+        """Has anything ever come to it that it notes by `keep(on=...)`?"""
+        state = self._stack.of(self._owner)
+        return ON in state and bool(state[ON][self._row] > 0)
 
     @property
     def kept(self) -> dict[str, Tensor]:

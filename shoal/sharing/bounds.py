@@ -11,6 +11,7 @@ from shoal.letters.bundle import Bundle
 from shoal.letters.mail import Mail, noted
 from shoal.mail.post import Post
 from shoal.models.contract import Model
+from shoal.sharing.present import Present, agent_of
 from shoal.weakly import weakly
 
 LARGEST = 8.0  # weights may be so many times as large as the receiver's own, by their root mean square
@@ -46,10 +47,15 @@ def largest(post: Post) -> Tensor:
     return post.once(("largest",), post, find)
 
 
+def far_larger(agent: Present, tensors: Mapping[str, Tensor], names: Iterable[str]) -> bool:
+    """Are weights, tensors [n, ...] by name, far larger than an agent's own?"""
+    found = agent._post.once(("size",), tensors, lambda: float(size({name: tensors[name] for name in names}).max()))
+    return found > float(largest(agent._post)[agent._row])
+
+
 def too_large(post: Post, mail: Mail, names: Iterable[str]) -> bool:
     """Are the weights in a mail, tensors [n, ...] by name, far larger than its receiver's own?"""
-    found = post.once(("size",), mail.payload, lambda: float(size({name: mail.payload[name] for name in names}).max()))
-    return found > float(largest(post)[post.world.row[mail.receiver]])
+    return far_larger(agent_of(post, mail.receiver), mail.payload, names)
 
 
 def sizes_of(bundle: Bundle, names: tuple[str, ...], count: int) -> Tensor:

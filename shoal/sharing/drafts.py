@@ -59,6 +59,8 @@ def posted(
     cut to the most that such a letter has and to what the link still carries when what goes `before` has gone."""
     form = form_of(post, kind)
     letter, mails = form.letter, []
+    if not isinstance(draft, Mapping) or not form.look.keys() <= draft.keys():
+        raise TypeError(f"what it writes is no mail of kind `{kind}`, which has {', '.join(form.look)}: {draft!r:.200}")
     if letter.alike:
         draft = kept_back(post, lane, kind, form, draft, post.out(lane))
         post.notes[lane] = draft

@@ -6,28 +6,18 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
-from torch.utils import _pytree as tree
 
-from shoal.agents.engine import parted
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.learners.additions import Addition, bending, trains_body
-from shoal.learners.batches import generators, remembered
-from shoal.learners.fisher import snapshot
-from shoal.learners.in_torch import objective
-from shoal.learners.step import Part, Step, Tensors
-from shoal.learners.usual import usage_of
-from shoal.letters.mail import ACCEPTED, Expected, Mail
-from shoal.letters.quote import Quote, Room, numbers
-from shoal.mail.post import Post
+from shoal.learners.step import Part, Tensors
+from shoal.letters.letter import Letter
+from shoal.letters.mail import Expected
 from shoal.models.contract import body_shapes
 from shoal.settings.groups import Settings
-from shoal.settings.policies import Carries
-from shoal.sharing.arrived import combined
-from shoal.sharing.body import write_all
-from shoal.sharing.federated import Federated, models
+from shoal.sharing.federated import Federated
+from shoal.sharing.mode import Draft, Present, Received
 
 STEEPEST = 1e6  # no slope that is sent is larger
 
@@ -54,45 +44,35 @@ class FedAGEM(Federated):
     def init(self, world: World) -> dict[str, Tensor]:
         """The gradient on one's own memories, and the sum of it and those that came; zero until there are some."""
         lanes, body, shapes = len(world.lanes), world.model.body, body_shapes(world.model)
-        return {
+        return super().init(world) | {
             f"{word}.{name}": torch.zeros(lanes, units, *shapes[name], device=world.device)
             for word in ("own", "sum")
             for name, units in body.items()
         }
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        """Everybody's modules, and the gradient on its memories as it was after the last averaging."""
-        world, state = post.world, post.stack.of(self.owner)
-        mails = list(models(post, questions, snapshot(world, post.stack)))
-        for row, lane in enumerate(world.lanes):
-            slope = {name: state[f"own.{name}"][row].cpu() for name in world.model.body}
-            if any(bool(one.any()) for one in slope.values()):
-                slope = {name: one.clamp(-STEEPEST, STEEPEST) for name, one in slope.items()}
-                mails += [post.mail(lane, other, "slope", slope, 1) for other in post.out(lane)]
-        return mails
+    @property
+    def letters(self) -> Mapping[str, Letter]:
+        return {**super().letters, "slope": Letter(slopes, 1, ("gradients",))}
 
-    def carries(self, kind: str) -> Carries | None:
-        return Carries(("gradients",)) if kind == "slope" else super().carries(kind)
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+        """Its weights, and the gradient on its memories as it was after the last averaging."""
+        kept = agent.kept
+        slope = {name: kept[f"own.{name}"].cpu().clamp(-STEEPEST, STEEPEST) for name in agent.model.body}
+        some = any(bool(one.any()) for one in slope.values())
+        return {"model": super().answer(agent, question, to), "slope": slope if some else None}
 
-    def objects(self, post: Post, mail: Mail) -> str:
-        return ACCEPTED if mail.kind == "slope" else super().objects(post, mail)
-
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """The mean over oneself and what has arrived; then the gradient there, and the sum of those that came."""
-        world, stack, state = post.world, post.stack, post.stack.of(self.owner)
-        letters, slopes = ([mail for mail in answers if (mail.kind == "slope") == one] for one in (False, True))
-        write_all(stack, *combined(post, questions, letters))
-        heard = sorted({world.row[mail.receiver] for mail in answers})
-        if not heard:
+        agent.become(self.combined(agent, [letter for letter in letters if letter.kind == "model"]))
+        if not letters:
             return
-        found = remembered_slopes(world, stack, self.samples)
-        for name in world.model.body:
-            own, total = state[f"own.{name}"], state[f"sum.{name}"]
-            # The gradient that was sent is the one that is summed; the new one goes with the next exchange.
-            total[heard] = own[heard]
-            for mail in sorted(slopes, key=lambda one: one.sender):
-                total[world.row[mail.receiver]] += mail.payload[name].to(world.device)
-            own[heard] = found[name][heard]
+        # The gradient that was sent is the one that is summed; the new one goes with the next exchange.
+        total = {name: agent.kept[f"own.{name}"].clone() for name in agent.model.body}
+        for letter in sorted(letters, key=lambda one: one.sender):
+            for name in total if letter.kind == "slope" else ():
+                total[name] += letter[name].to(agent.device)
+        agent.keep(**{f"sum.{name}": one for name, one in total.items()})
+        agent.keep(**{f"own.{name}": one for name, one in agent.remembered_slope(self.samples).items()})
 
     def additions(self) -> tuple[Addition, ...]:
         return (bending(self.bends),)
@@ -102,23 +82,18 @@ class FedAGEM(Federated):
         if not trains_body(world, parts):
             return found
         body, state = world.model.body, stack.of(self.owner)
-        wanted = {name: state[f"sum.{name}"] for name in body}
+        wanted = {name: state[f"sum.{name}"] for name in body if f"sum.{name}" in state}
         if not any(bool(one.any()) for one in wanted.values()):
             return found
         return found | projected({name: found[name] for name in body}, wanted)
 
-    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        if kind != "slope":
-            return super().expects(world, kind, sender)
-        shapes = body_shapes(world.model)
-        return {
-            name: Expected(torch.float32, (units, *shapes[name]), least=-STEEPEST, most=STEEPEST)
-            for name, units in world.model.body.items()
-        }
 
-    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        slope = numbers(self.expects(world, "slope", world.lanes[0]), 1)
-        return [*super().quote(world, room, other), Quote("slope", 1, slope)]
+def slopes(world: World) -> dict[str, Expected]:
+    """What a gradient looks like."""
+    shapes, body = body_shapes(world.model), world.model.body.items()
+    return {
+        name: Expected(torch.float32, (units, *shapes[name]), least=-STEEPEST, most=STEEPEST) for name, units in body
+    }
 
 
 def projected(found: Tensors, wanted: Tensors) -> Tensors:
@@ -136,24 +111,3 @@ def projected(found: Tensors, wanted: Tensors) -> Tensors:
             for name, one in wanted.items():
                 changed[name][row, : one.shape[1]] -= both / length * one[row]
     return changed
-
-
-def remembered_slopes(world: World, stack: Stack, samples: int) -> Tensors:
-    """Every lane's gradient of its loss on some of its memories of earlier tasks; zero where there are none. Lane after
-    lane, so that none depends on how many there are."""
-    past = remembered(stack, samples, generators(stack, "fedagem", stack.task, stack.epoch))
-    usage, single = usage_of(world, stack), [1] * len(stack.lanes)
-    own = zip(parted(past, single, single=True), parted(usage, single, single=True), strict=True)
-    parts: dict[str, Part] = {name: (slice(0, units),) for name, units in world.model.body.items()}
-    found: dict[str, list[Tensor]] = {name: [] for name in parts}
-    for row, (batch, used) in enumerate(own):
-        # Copies, because how a product is summed depends on where in memory it begins.
-        fixed = {name: tensor[row].clone() for name, tensor in stack.params.items()}
-        free = {name: fixed[name][part].clone().requires_grad_() for name, part in parts.items()}
-        batch, used = tree.tree_map(torch.clone, (batch, used))  # running statistics are not to be written
-        step = Step(batch, parts, None, used)
-        loss = objective(world.model, step, True, True, free, fixed, batch, used, [])
-        slopes = torch.autograd.grad(loss, list(free.values()), allow_unused=True, materialize_grads=True)
-        for name, slope in zip(free, slopes, strict=True):
-            found[name].append(slope)
-    return {name: torch.stack(one) for name, one in found.items()}

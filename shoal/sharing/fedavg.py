@@ -1,21 +1,18 @@
 """FedAvg without a server: everybody averages with its neighbours."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
-from shoal.letters.mail import Mail
-from shoal.mail.post import Post
-from shoal.sharing.arrived import combined
-from shoal.sharing.body import write_all
 from shoal.sharing.federated import Federated
+from shoal.sharing.mode import Present, Received
 
 
 class FedAvg(Federated):
     """Averaging with neighbours (McMahan et al. 2017, without the server)."""
 
+    companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     mode: Literal["fedavg"] = "fedavg"
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """The mean over oneself and what has arrived."""
-        rows, mean = combined(post, questions, answers)
-        write_all(post.stack, rows, mean)
+        agent.become(self.combined(agent, letters))

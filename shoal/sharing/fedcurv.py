@@ -3,35 +3,28 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from shoal.agents.stack import Stack
-from shoal.agents.state import State
 from shoal.agents.world import World
 from shoal.errors import SettingsError
 from shoal.learners.additions import Addition, penalised, tangent, trains_body
-from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Frame, Part, Tensors
-from shoal.letters.bundle import Bundle
-from shoal.letters.mail import Mail, by_receiver
-from shoal.mail.post import Post
-from shoal.models.contract import body_units
 from shoal.settings.groups import Settings
-from shoal.sharing.arrived import combined
-from shoal.sharing.body import write_all
 from shoal.sharing.codecs import NONE
 from shoal.sharing.compress import COPIES, DIFFERENCE, opened
-from shoal.sharing.federated import Federated, models
-from shoal.sharing.penalty import remembered, scale
+from shoal.sharing.federated import Federated
+from shoal.sharing.mode import Draft, Present, Received
+from shoal.sharing.penalty import remember, scale
 
 
 class FedCurv(Federated):
     """Averaging, and a pull to each neighbour's weights where they matter to it (Shoham et al. 2019)."""
 
-    copies: ClassVar[int] = 2
+    companion: ClassVar[str] = "shoal.sharing.batched.averaging"
+    beside: ClassVar[str] = "fisher"
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "samples": 8}
     mode: Literal["fedcurv"] = "fedcurv"
     mu: NonNegativeFloat = Field(1.0, description="strength of the pull")
@@ -53,47 +46,26 @@ class FedCurv(Federated):
             )
         super().suits(settings)
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
-        """Everybody's modules, and how much each weight matters to it, to everybody's neighbours."""
-        matters = fisher(post.world, post.stack, self.fisher, self.samples)
-        return models(post, questions, snapshot(post.world, post.stack), matters)
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+        """Its weights, and how much each matters to it."""
+        return self.modules_of(agent, to, agent.weights, agent.matters(self.fisher, self.samples))
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """The mean over oneself and what has arrived; and sum_j F_j and sum_j F_j w_j, which is all that the sum over
         neighbours of F_j (w - w_j)^2 needs for its gradient. What came earlier is forgotten."""
-        state = remembered(post, ("sum", "moment"))
-        write_all(post.stack, *combined(post, questions, answers))
-        if isinstance(answers, Bundle):
-            self.remember_all(post, answers, state)
+        agent.become(self.combined(agent, letters))
+        if not letters:
             return
-        if self.way == DIFFERENCE:
-            answers = opened(post, self, answers)
-        for lane, mails in by_receiver(answers).items():
-            row = post.world.row[lane]
-            state["on"][row] = 1
-            for name in post.world.model.body:
-                total, moment = state[f"sum.{name}"][row].zero_(), state[f"moment.{name}"][row].zero_()
-                for mail in mails:
-                    at = mail.payload["modules"].long()
-                    matters, value = mail.payload[f"fisher.{name}"], mail.payload[name]
-                    total[at] += matters
-                    moment[at] += matters * value
-
-    def remember_all(self, post: Post, bundle: Bundle, state: State) -> None:
-        """The same of a bundle: of every receiver the first mail, then the second, and so on."""
-        count = body_units(post.world.model)
-        senders, receivers = torch.from_numpy(bundle.first // count), post.rows(bundle.links.receivers)
-        turns = [torch.from_numpy(turn) for turn in in_turn(receivers)]
-        rows = torch.from_numpy(receivers)
-        state["on"][rows] = 1
-        for name in post.world.model.body:
-            value, matters = (bundle.content[key].unflatten(0, (-1, count)) for key in (name, f"fisher.{name}"))
-            weighed = matters * value
-            for word, what in (("sum", matters), ("moment", weighed)):
-                total = state[f"{word}.{name}"]
-                total[rows] = 0
-                for turn in turns:
-                    total[rows[turn]] += what[senders[turn]]
+        total = {name: torch.zeros_like(own) for name, own in agent.weights.items()}
+        moment = {name: torch.zeros_like(own) for name, own in agent.weights.items()}
+        for letter in letters:
+            whole = opened(self, agent, letter) if self.way == DIFFERENCE else letter.tensors
+            at = whole["modules"].long()
+            for name in total:
+                matters = whole[f"fisher.{name}"]
+                total[name][at] += matters
+                moment[name][at] += matters * whole[name]
+        remember(agent, sum=total, moment=moment)
 
     def additions(self) -> tuple[Addition, ...]:
         return (penalised(self.owner, self.acts, self.penalty, self.pull),)
@@ -112,11 +84,3 @@ class FedCurv(Federated):
             matters, moment = frame.state[f"sum.{name}"], frame.state[f"moment.{name}"]
             found[name] = factor * (matters * frame.free[name][: len(matters)] - moment)
         return found
-
-
-def in_turn(receivers: np.ndarray) -> list[np.ndarray]:
-    """Places of the first mail of every receiver, of the second, and so on."""
-    order = np.argsort(receivers, kind="stable")
-    sorted_ = receivers[order]
-    turn = np.arange(len(order)) - np.searchsorted(sorted_, sorted_)
-    return [order[turn == at] for at in range(int(turn.max(initial=-1)) + 1)]

@@ -5,10 +5,8 @@ Shared are the layers of a monolithic net and the basis of a modular one, never 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
@@ -17,41 +15,25 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.learners.fisher import snapshot
 from shoal.learners.step import Tensors
-from shoal.letters.bundle import Bundle
-from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected, Mail, noted
-from shoal.letters.quote import Quote, Room, fitting, numbers
-from shoal.mail.post import Post
-from shoal.models.contract import body_shapes, body_units
+from shoal.letters.letter import Letter
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
+from shoal.letters.quote import Quote, Room
+from shoal.models.contract import body_units
 from shoal.models.families import is_frozen
 from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
-from shoal.settings.policies import Carries
+from shoal.sharing.arrived import combined
 from shoal.sharing.body import net_of
-from shoal.sharing.bounds import LARGEST, WEIGHTIEST, fresh, largest, sizes_of, too_large
+from shoal.sharing.bounds import WEIGHTIEST, far_larger
 from shoal.sharing.codecs import NONE, POWER
 from shoal.sharing.combine import RULES
-from shoal.sharing.compress import (
-    COPIES,
-    DIFFERENCE,
-    MANY,
-    Compressing,
-    coded_now,
-    degrees,
-    known_then,
-    layout,
-    opened,
-    possible,
-    receipts_of,
-    start_of,
-    suited,
-    there_and_back,
-    updates,
-)
-from shoal.sharing.mixing import MEAN, METROPOLIS, PUSH_SUM, offered
-from shoal.sharing.power import lengths, low_layout, products
-from shoal.sharing.turns import receipts_owed, turned
+from shoal.sharing.compress import COPIES, DIFFERENCE, MANY, Compressing, coded_now, layout, opened, possible, suited
+from shoal.sharing.copies import alike_from_the_start, copies, known_then, receipts, update
+from shoal.sharing.mixing import MEAN, METROPOLIS, PUSH_SUM, degrees, offered
+from shoal.sharing.mode import Draft, Present, Received
+from shoal.sharing.power import directions, lengths, low_layout, product_for
+from shoal.sharing.turns import receipts_owed, turn_of
 
 
 class Federated(Compressing):
@@ -61,7 +43,8 @@ class Federated(Compressing):
     asking: ClassVar[tuple[str, ...]] = ("receipt",)
     example: ClassVar[Mapping[str, Any]] = {"every": 2}
     bounds_weights: ClassVar[bool] = True
-    copies: ClassVar[int] = 1  # numbers sent for each weight
+    beside: ClassVar[str] = ""  # what is sent of every weight beside it
+    least: ClassVar[float] = 0.0  # and how small that may be
     every: PositiveInt = Field(5, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
     receipts: bool = Field(
@@ -117,81 +100,55 @@ class Federated(Compressing):
                 "come by itself; drop it"
             )
 
+    @property
+    def whole(self) -> bool:
+        """Does it send whole models as they are, which all weigh the same?"""
+        return self.way == NONE and self.weights == MEAN
+
+    def init(self, world: World) -> dict[str, Tensor]:
+        if self.way == COPIES:
+            return copies(self, world)
+        if self.way == POWER:
+            return directions(self, world)
+        units = body_units(world.model)
+        return {"mass": torch.ones(len(world.lanes), units).double()} if self.weights == PUSH_SUM else {}
+
     def begins(self, world: World, stack: Stack) -> dict[str, Tensor]:
-        return start_of(self, world, stack)
+        return alike_from_the_start(self, world, stack)
 
     def uses(self, world: World, sender: Lane, receiver: Lane) -> bool:
         """Where both ends keep something of each other, an edge must lead back."""
-        back = self.way not in (COPIES, POWER) or there_and_back(world, sender, receiver)
+        back = self.way not in (COPIES, POWER) or (receiver, sender) in world.edges
         return back and super().uses(world, sender, receiver)
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         """Only modules of the same shape in the same place can be averaged."""
         return super().fits(sender, receiver) and net_of(sender) == net_of(receiver)
 
-    def carries(self, kind: str) -> Carries | None:
-        what = ("models", "gradients") if self.copies == 2 else ("models",)
-        return {"receipt": Carries(("questions",)), "model": Carries(what)}.get(kind)
+    @property
+    def letters(self) -> Mapping[str, Letter]:
+        """Modules, the next ones first; and receipts for what has come, if they are wanted."""
+        last = {"last": lambda world: Expected(torch.int32, (1,), body_units(world.model))}
+        version = {"version": Expected(torch.int32, (1,), MANY)}
+        receipt = Letter(version if self.way == COPIES else last, 1, ("questions",))
+        holds = ("models", "gradients") if self.beside else ("models",)
+        model = Letter(self.look, self.most, holds, cut=self.way not in (COPIES, POWER))
+        return ({"receipt": receipt} if self.receipts or self.way == COPIES else {}) | {"model": model}
 
-    def ask(self, post: Post) -> list[Mail]:
-        """Receipts for what has come at earlier exchanges, if they are wanted."""
-        return receipts_of(post, self) if self.way == COPIES else receipts_owed(post)
+    def most(self, world: World) -> int:
+        """How many modules, or of products how many numbers, a letter has at most."""
+        return max(lengths(self, world.model)) if self.way == POWER else body_units(world.model)
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
-        return models(post, questions, snapshot(post.world, post.stack))
-
-    def objects(self, post: Post, mail: Mail) -> str:
-        """Nobody sends a module twice, or none, or weights far larger than the receiver's own."""
-        if mail.kind == "receipt":
-            return ACCEPTED
-        model = post.world.model
-        if self.way == POWER:
-            return OUT_OF_RANGE if len(mail.payload["low"]) not in lengths(self, model) else ACCEPTED
-        modules = mail.payload["modules"]
-        if not 0 < len(modules) == len(modules.unique()):
-            return OUT_OF_RANGE
-        if self.weights == PUSH_SUM and not (mail.payload["mass"] > 0).all():
-            return OUT_OF_RANGE
-        if self.way == COPIES:
-            mail = replace(mail, payload=known_then(post, self, mail))
-        elif self.way == DIFFERENCE:
-            (mail,) = opened(post, self, [mail])
-            if any(float(one.min()) < 0 for name, one in mail.payload.items() if name.startswith("fisher.")):
-                return OUT_OF_RANGE
-        return TOO_LARGE if too_large(post, mail, model.body) else ACCEPTED
-
-    def welcomes(self, post: Post, bundle: Bundle) -> bool:
-        """Bundles are of whole models."""
-        plain = self.way == NONE and self.weights == MEAN
-        if type(self).objects is not Federated.objects or bundle.kind != "model" or not plain:
-            return False
-        if not whole_models(post, bundle):
-            return False
-        count = body_units(post.world.model)
-        largest_module = sizes_of(bundle, tuple(post.world.model.body), count)[torch.from_numpy(bundle.first // count)]
-        if bool((largest_module <= LARGEST * fresh(post.world.model)).all()):  # whatever the receivers' own are like
-            return True
-        rows = torch.from_numpy(post.rows(bundle.links.receivers))
-        return bool((largest_module <= largest(post)[rows]).all())
-
-    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        count, agents = body_units(world.model), world.fleet.agents
-        if kind == "receipt":
-            version = {"version": Expected(torch.int32, (1,), MANY)}
-            return version if self.way == COPIES else {"last": Expected(torch.int32, (1,), count)}
+    def look(self, world: World) -> dict[str, Expected]:
+        """What modules look like."""
+        model, agents = world.model, world.fleet.agents
         degree = {"degree": Expected(torch.int32, (1,), agents)} if self.weights == METROPOLIS else {}
         if self.way == POWER:
-            return low_layout(self, world.model) | degree
-        if self.way == NONE:
-            found = {name: Expected(torch.float32, (None, *shape)) for name, shape in body_shapes(world.model).items()}
-            matter = {f"fisher.{name}": one._replace(least=0.0, most=WEIGHTIEST) for name, one in found.items()}
-        else:
-            found, matter = layout(self, world.model), {}
-            for name, one in layout(self, world.model, "fisher.").items():
-                whole = not one.dtype.is_floating_point
-                matter[name] = one if whole else one._replace(least=0.0, most=WEIGHTIEST)
-        found |= matter if self.copies == 2 else {}
-        found["modules"] = Expected(torch.int32, (None,), count)
+            return low_layout(self, model) | degree
+        found = layout(self, model)
+        for name, one in layout(self, model, f"{self.beside}.").items() if self.beside else ():
+            found[name] = one._replace(least=self.least, most=WEIGHTIEST) if one.dtype.is_floating_point else one
+        found["modules"] = Expected(torch.int32, (None,), body_units(model))
         if self.way == COPIES:
             found["version"] = Expected(torch.int32, (1,), MANY)
         if self.weights == PUSH_SUM:
@@ -199,63 +156,59 @@ class Federated(Compressing):
         return found | degree
 
     def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
+        """Products go whole, or not at all."""
         suited(world.model, self)
-        look = self.expects(world, "model", world.lanes[0])
+        return super().quote(world, Room() if self.way == POWER else room, other)
+
+    def ask(self, agent: Present) -> Mapping[int, Draft]:  # type: ignore[override]
+        """Receipts for what has come at earlier exchanges, if they are wanted."""
+        return receipts(agent) if self.way == COPIES else receipts_owed(agent)
+
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+        """Its weights."""
+        return self.modules_of(agent, to, agent.weights)
+
+    def modules_of(self, agent: Present, to: int, weights: Tensors, beside: Tensors | None = None) -> Draft:
+        """Weights, and what else there is of each, as they are sent to a neighbour. Where not all fit, some go; others
+        at the next exchange, so that in turn all are averaged."""
+        if self.way == COPIES:
+            return update(self, agent, to, weights)
         if self.way == POWER:
-            most = max(lengths(self, world.model))
-            return [Quote("model", most, numbers(look, most))]
-        count = fitting(body_units(world.model), look, room)
-        receipts = [Quote("receipt", 1, 1)] if self.receipts or self.way == COPIES else []
-        return [*receipts, Quote("model", count, numbers(look, count))]
+            return product_for(self, agent, to, weights)
+        count, first = body_units(agent.model), turn_of(agent, to)
+        if first and agent.fits("model", to) == count:
+            first = 0
 
+        def find() -> Draft:
+            content = weights | {f"{self.beside}.{name}": tensor for name, tensor in (beside or {}).items()}
+            if self.way == DIFFERENCE:
+                content = coded_now(self, agent, content)
+            if self.weights == PUSH_SUM:
+                content = content | {"mass": offered(agent)}
+            at = torch.arange(first, first + count) % count
+            return {name: one.cpu()[at] for name, one in content.items()} | {"modules": at} | degrees(self, agent)
 
-def models(
-    post: Post, receipts: Sequence[Mail], values: Tensors, matters: Tensors | None = None, word: str = "fisher"
-) -> Sequence[Mail]:
-    """Everybody's modules to all its neighbours.
+        return agent.once(f"modules from {first}", find)
 
-    If not all fit the budget, some go; others at the next exchange, so that in turn all are averaged.
-    """
-    world, count, mails, mode = post.world, body_units(post.world.model), [], post.mode
-    assert isinstance(mode, Federated)
-    if mode.way == COPIES:
-        return updates(post, mode, receipts, values)
-    if mode.way == POWER:
-        return products(post, mode)
-    content = values | {f"{word}.{name}": tensor for name, tensor in (matters or {}).items()}
-    if mode.way == DIFFERENCE:
-        content = coded_now(post, mode, content)
-    if post.free and not mode.receipts and mode.way == NONE and mode.weights == MEAN:
-        flat = {name: tensor.flatten(0, 1) for name, tensor in content.items()}
-        flat["modules"] = torch.arange(count, dtype=torch.int32).repeat(len(world.lanes))
-        begin = post.rows(post.links.senders) * count
-        return post.bundle("model", flat, begin, np.full(len(begin), count))
-    layout = post.mode.expects(world, "model", world.lanes[0])
-    turns = turned(post, receipts, mode.receipts)
-    for row, lane in enumerate(world.lanes):
-        letters: dict[tuple[int, int], Tensors] = {}
-        for other in post.out(lane):
-            fits = fitting(count, layout, post.left(lane, other))
-            first = 0 if turns is None or fits == count else int(turns[row, other.agent])
-            if (first, fits) not in letters:
-                at = torch.arange(first, first + fits) % count
-                chosen = {name: tensor[row, at].cpu() for name, tensor in content.items()}
-                if mode.weights == PUSH_SUM:
-                    chosen["mass"] = offered(post, row, lane)[at]
-                letters[first, fits] = chosen | {"modules": at.int()} | degrees(post, mode, lane)
-            mails.append(post.mail(lane, other, "model", letters[first, fits], fits))
-    return mails
+    def judge(self, agent: Present, letter: Received) -> str:
+        """Nobody sends a module twice, or none, or weights far larger than the receiver's own."""
+        if letter.kind != "model":
+            return ACCEPTED
+        if self.way == POWER:
+            return OUT_OF_RANGE if len(letter["low"]) not in lengths(self, agent.model) else ACCEPTED
+        modules, weights = letter["modules"], letter.tensors
+        if not 0 < len(modules) == len(modules.unique()):
+            return OUT_OF_RANGE
+        if self.weights == PUSH_SUM and not (letter["mass"] > 0).all():
+            return OUT_OF_RANGE
+        if self.way == COPIES:
+            weights = known_then(self, agent, letter)
+        elif self.way == DIFFERENCE:
+            weights = opened(self, agent, letter)
+            if any(float(one.min()) < 0 for name, one in weights.items() if name.startswith("fisher.")):
+                return OUT_OF_RANGE
+        return TOO_LARGE if far_larger(agent, weights, agent.model.body) else ACCEPTED
 
-
-def whole_models(post: Post, bundle: Bundle) -> bool:
-    """Does a bundle hold nothing but whole models, all modules in their order?"""
-    count = body_units(post.world.model)
-    if (bundle.items != count).any() or (bundle.first % count).any():
-        return False
-
-    def find(modules: Tensor) -> bool:
-        every = torch.arange(count, dtype=torch.int32).repeat(len(modules) // count)
-        return torch.equal(modules, every)
-
-    whole = (noted(one, ("whole", count), lambda one=one: find(one["modules"])) for one in bundle.contents)  # type: ignore[misc]
-    return all(whole)
+    def combined(self, agent: Present, letters: Sequence[Received], own: Tensors | None = None) -> Tensors:
+        """What its rule makes of an agent's own weights and those that have come; nothing, if none have."""
+        return combined(self, agent, letters, agent.weights if own is None else own)

@@ -8,20 +8,15 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.step import Tensors
-from shoal.letters.mail import Mail
-from shoal.mail.post import Post
-from shoal.sharing.arrived import combined
-from shoal.sharing.body import write_all
 from shoal.sharing.federated import Federated
-
-AT_ONCE = 256  # lanes whose weights are mixed at once
+from shoal.sharing.mode import Present, Received
 
 
 class FedFish(Federated):
     """Averaging that spares what matters to oneself (Le et al. 2024): w <- F w + (1 - F) mean. F stays one's own."""
 
+    companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "samples": 8}
     mode: Literal["fedfish"] = "fedfish"
     fisher: Literal["sample", "batch", "frozen"] = Field(
@@ -34,19 +29,19 @@ class FedFish(Federated):
     )
     temperature: PositiveFloat = Field(0.01, description="of the softmax")
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """Between one's own weights and the mean over oneself and what has arrived."""
-        matters = fisher(post.world, post.stack, self.fisher, self.samples) if answers else {}
-        own = snapshot(post.world, post.stack)
-        every, means_ = combined(post, questions, answers)
-        for some in torch.arange(len(every)).split(AT_ONCE):
-            rows, values = every[some], {}
-            kept = normalised({name: one[rows] for name, one in matters.items()}, self.norm, self.temperature)
-            for name, share in kept.items():
-                mine, mean = own[name][rows], means_[name][some]
-                # Where both are the same, so is what lies between them: rounding must not move it.
-                values[name] = torch.where(mine == mean, mean, share * mine + (1 - share) * mean)
-            write_all(post.stack, rows, values)
+        mean = self.combined(agent, letters)
+        if mean:
+            matters = {name: one[None] for name, one in agent.matters(self.fisher, self.samples).items()}
+            kept = normalised(matters, self.norm, self.temperature)
+            agent.become({name: between(share[0], agent.weights[name], mean[name]) for name, share in kept.items()})
+
+
+def between(share: Tensor, own: Tensor, mean: Tensor) -> Tensor:
+    """A share of one's own weights and the rest of the mean. Where both are the same, so is what lies between them:
+    rounding must not move it."""
+    return torch.where(own == mean, mean, share * own + (1 - share) * mean)
 
 
 def normalised(matters: Tensors, rule: str, temperature: float) -> Tensors:

@@ -1,7 +1,7 @@
 """FedProx without a server: averaging, and a pull back to the average."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat
@@ -11,17 +11,15 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.step import Frame, Part, Tensors
-from shoal.letters.mail import Mail
-from shoal.mail.post import Post
-from shoal.sharing.arrived import combined
-from shoal.sharing.body import write_all
 from shoal.sharing.federated import Federated
-from shoal.sharing.penalty import remembered, scale
+from shoal.sharing.mode import Present, Received
+from shoal.sharing.penalty import remember, scale
 
 
 class FedProx(Federated):
     """Averaging, and a pull back to the average while learning (Li et al. 2020)."""
 
+    companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     mode: Literal["fedprox"] = "fedprox"
     mu: NonNegativeFloat = Field(0.01, description="strength of the pull")
     squared: bool = Field(True, description="mu/2 times the squared distance, as published, or the plain one")
@@ -29,14 +27,11 @@ class FedProx(Federated):
         "once", description="added to the mean loss once, or once per task in the batch and divided by its images"
     )
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """The mean over oneself and what has arrived; it is the anchor until the next exchange."""
-        state = remembered(post, ("anchor",))
-        rows, mean = combined(post, questions, answers)
-        write_all(post.stack, rows, mean)
-        state["on"][rows] = 1
-        for name, value in mean.items():
-            state[f"anchor.{name}"][rows] = value
+        mean = self.combined(agent, letters)
+        agent.become(mean)
+        remember(agent, anchor=mean)
 
     def additions(self) -> tuple[Addition, ...]:
         return (penalised(self.owner, self.acts, self.penalty, self.pull),)

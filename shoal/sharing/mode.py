@@ -85,6 +85,8 @@ class Mode(Sharing):
         return self.judge(agent_of(post, mail.receiver), received(post, mail))
 
     def welcomes(self, post: Post, bundle: Bundle) -> bool:
+        if type(self).objects is not Mode.objects:
+            return False
         beside = companion_of(self, post)
         return beside.welcomes(self, post, bundle) if beside else type(self).judge is Mode.judge
 
@@ -109,8 +111,8 @@ class Mode(Sharing):
 
     def answers_of(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         beside = companion_of(self, post)
-        if beside:
-            answers: Sequence[Mail] = beside.answer(self, post, questions)
+        answers: Sequence[Mail] | None = beside.answer(self, post, questions) if beside else None
+        if answers is not None:
             return answers
         letters = self.letters
         kinds = [one for one in letters if one not in self.asking]

@@ -1,27 +1,20 @@
 """Penalties that modes add to the loss of agents to which something has come: what they are made of, and how much they
 count."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from shoal.agents.state import State
 from shoal.learners.batches import Batch
-from shoal.mail.post import Post
+from shoal.learners.step import Tensors
+from shoal.sharing.agent import ON
+from shoal.sharing.mode import Present
 
 
-def remembered(post: Post, words: Sequence[str]) -> State:
-    """A mode's own state, for each word tensors shaped as what agents have in common; zero until something has
-    arrived."""
-    world, stack = post.world, post.stack
-    state = stack.of(post.mode.mode)
-    if "on" not in state:
-        state["on"] = torch.zeros(len(stack.lanes), device=world.device)
-        for word in words:
-            for name, units in world.model.body.items():
-                state[f"{word}.{name}"] = torch.zeros_like(stack.params[name][:, :units])
-    return state
+def remember(agent: Present, **what: Tensors) -> None:
+    """Keep tensors of what agents have in common, by a word for each, and that something has come."""
+    tensors = {f"{word}.{name}": tensor for word, some in what.items() for name, tensor in some.items()}
+    if tensors:
+        agent.keep(**{ON: torch.ones((), device=agent.device)}, **tensors)
 
 
 def scale(rule: str, batch: Batch) -> Tensor | float:

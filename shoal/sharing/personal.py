@@ -1,27 +1,24 @@
 """Averaging that leaves agents something of their own: Ditto and FedRep."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
+import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from shoal.agents.stack import PARAMS, Stack
-from shoal.agents.state import State
+from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.errors import SettingsError
 from shoal.learners.additions import Addition, penalised, resting, trains_body
-from shoal.learners.fisher import snapshot
 from shoal.learners.step import Frame, Part, Tensors
-from shoal.letters.mail import Mail
-from shoal.mail.post import Post
 from shoal.models.families import is_modular
 from shoal.settings.groups import Settings
-from shoal.sharing.arrived import combined
+from shoal.sharing.agent import ON
 from shoal.sharing.fedavg import FedAvg
-from shoal.sharing.federated import Federated, models
-from shoal.sharing.penalty import remembered
+from shoal.sharing.federated import Federated
+from shoal.sharing.mode import Draft, Present, Received
+from shoal.sharing.penalty import remember
 
 
 def in_one_piece(mode: Federated, settings: Settings) -> None:
@@ -36,6 +33,7 @@ def in_one_piece(mode: Federated, settings: Settings) -> None:
 class FedRep(FedAvg):
     """Averaging, and in every round the head learns alone, then the rest alone (Collins et al. 2021)."""
 
+    companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "head": 1}
     mode: Literal["fedrep"] = "fedrep"  # type: ignore[assignment]
     head: PositiveInt = Field(1, description="epochs of a round in which only heads learn; less than every")
@@ -49,11 +47,11 @@ class FedRep(FedAvg):
                 f"epochs to the rest of the net; use less than {self.every}"
             )
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """The mean; whoever has got one learns in turns from then on."""
-        super().absorb(post, questions, answers)
-        rows = [post.world.row[lane] for lane in {mail.receiver for mail in answers}]
-        remembered(post, ())["on"][rows] = 1
+        super().absorb(agent, letters)
+        if letters:
+            agent.keep(**{ON: torch.ones((), device=agent.device)})
 
     def additions(self) -> tuple[Addition, ...]:
         return (resting(self.rests),)
@@ -72,6 +70,7 @@ class FedRep(FedAvg):
 class Ditto(Federated):
     """Averaging of a second net, to which each agent's own is pulled while it learns (Li et al. 2021)."""
 
+    companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     mode: Literal["ditto"] = "ditto"
     mu: NonNegativeFloat = Field(0.1, description="strength of the pull")
 
@@ -79,50 +78,16 @@ class Ditto(Federated):
         super().suits(settings)
         in_one_piece(self, settings)
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
-        """The second nets; as long as nothing has come, they are the agents' own."""
-        second = self.beside(post)
-        return models(second, questions, snapshot(post.world, second.stack))
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+        """Its second net; as long as nothing has come, that is its own."""
+        return self.modules_of(agent, to, second(agent))
 
-    def beside(self, post: Post) -> Post:
-        """The post as it would be if agents had their second nets."""
-        stack, state = post.stack, post.stack.of(self.owner)
-        params = {name: tensor.clone() for name, tensor in stack.params.items()}
-        if "on" in state:
-            on = state["on"] > 0
-            for name, units in post.world.model.body.items():
-                params[name][on, :units] = state[f"shared.{name}"][on]
-        states = {**stack.states, PARAMS: State(len(stack.lanes), params)}
-        return replace(post, stack=Stack(stack.lanes, states, stack.ledger, stack.inbox))
-
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        """The mean of second nets, which then learn as the first ones will until the next exchange; what they learn
-        with, their heads and Adam's moments, begins anew each time."""
-        second = self.beside(post)
-        state = remembered(post, ("shared",))
-        rows, mean = combined(second, questions, answers)
-        if not len(rows):
-            return
-        for name, value in mean.items():
-            second.stack.params[name][rows, : value.shape[1]] = value
-        learned = self.learned(post.world, second.stack)
-        state["on"][rows] = 1
-        for name, tensor in learned.items():
-            state[f"shared.{name}"][rows] = tensor[rows]
-
-    def learned(self, world: World, stack: Stack) -> Tensors:
-        """What second nets have in common after the epochs of a round."""
-        learner, epochs = world.settings.learner, world.settings.learner.epochs
-        made = stack.take(range(len(stack.lanes)), stack.lanes)
-        for mode in world.settings.sharing:  # what pulls the first nets does not pull these
-            made.states.pop(mode.owner, None)
-        made.forget_moments()
-        if stack.epoch == 0:
-            learner.begin(world, made)
-        for epoch in range(stack.epoch, min(stack.epoch + self.every, epochs)):
-            made.epoch = epoch
-            learner.epoch(world, made, epoch)
-        return snapshot(world, made)
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+        """The mean of second nets, which then learns as the first one will until the next exchange; what it learns
+        with, its head and Adam's moments, begins anew each time."""
+        mean = self.combined(agent, letters, second(agent))
+        if mean:
+            remember(agent, shared=agent.learned(mean, self.every))
 
     def additions(self) -> tuple[Addition, ...]:
         return (penalised(self.owner, self.acts, self.penalty),)
@@ -137,3 +102,8 @@ class Ditto(Federated):
             shared = frame.state[f"shared.{name}"]
             total = total + (frame.free[name][: len(shared)] - shared).square().sum()
         return self.mu / 2 * frame.state["on"] * total
+
+
+def second(agent: Present) -> Tensors:
+    """An agent's second net."""
+    return {name: agent.kept[f"shared.{name}"].clone() if agent.heard else own for name, own in agent.weights.items()}

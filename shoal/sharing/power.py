@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from shoal.data.tasks import Lane
+from shoal.agents.slots import slots
+from shoal.agents.world import World
 from shoal.learners.step import Tensors
-from shoal.letters.mail import Expected, Mail
-from shoal.mail.post import Post
+from shoal.letters.mail import Expected
 from shoal.models.contract import Model, body_shapes, body_units
 from shoal.rng import key
-from shoal.sharing.compress import MANY, Compressing, degrees, slots, suited
-from shoal.sharing.mixing import Gap, told
+from shoal.sharing.compress import MANY, Compressing, suited
+from shoal.sharing.mixing import Gap, degrees, told
+from shoal.sharing.mode import Draft, Present, Received
 
 KEPT = ("step", "lags", "left", "now", "before", "way.")  # what directions are kept under
 LEAST = 1e-12  # a direction that is shorter is none
@@ -51,13 +52,12 @@ def orthonormal(matrix: Tensor) -> Tensor:
 
 
 class Pair:
-    """One lane and one of its neighbours, and what the lane keeps for it."""
+    """An agent and one of its neighbours, and what it keeps for it."""
 
-    def __init__(self, post: Post, mode: Compressing, kept: Mapping[str, Tensor], lane: Lane, other: Lane) -> None:
-        self.post, self.mode, self.lane, self.other = post, mode, lane, other
-        at = post.world.row[lane], slots(post.world, mode)[0][lane][other]
-        self.kept = {name: tensor[at] for name, tensor in kept.items() if name.startswith(KEPT)}
-        self.matrix = suited(post.world.model, mode)
+    def __init__(self, mode: Compressing, agent: Present, kept: Mapping[str, Tensor], other: int) -> None:
+        self.mode, self.agent, self.other, self.model = mode, agent, other, agent.model
+        self.kept = {name: tensor[agent.slot(other)] for name, tensor in kept.items() if name.startswith(KEPT)}
+        self.matrix = suited(agent.model, mode)
 
     @property
     def step(self) -> int:
@@ -66,9 +66,9 @@ class Pair:
 
     def fresh(self, name: str, step: int) -> Tensor:
         """A random direction, the same at both ends."""
-        ends = sorted((self.lane, self.other))
-        units, side = body_units(self.post.world.model), self.matrix[name][1 - step % 2]
-        rng = key(ends[0].seed, ends[0].agent, ends[1].agent, self.mode.mode, "direction", step, name)
+        ends = sorted((self.agent.number, self.other))
+        units, side = body_units(self.model), self.matrix[name][1 - step % 2]
+        rng = key(self.agent.seed, *ends, self.mode.mode, "direction", step, name)
         return orthonormal(torch.from_numpy(rng.standard_normal((units, side, self.mode.rank))))
 
     def direction(self, name: str) -> Tensor:
@@ -77,31 +77,26 @@ class Pair:
             return self.fresh(name, 0)
         return self.kept[f"way.{name}"][:, : self.matrix[name][1 - self.step % 2]].clone()
 
-    def weights(self, name: str) -> Tensor:
-        """The lane's own: [U, rows, columns], or vectors. A copy, because how a product is summed depends on where its
-        numbers begin."""
-        count = body_units(self.post.world.model)
-        found = self.post.stack.params[name][self.post.world.row[self.lane], :count].cpu().clone()
-        return found.flatten(2) if name in self.matrix else found
-
-    def product(self) -> Tensor:
+    def product(self, weights: Tensors) -> Tensor:
         """What is sent for the step that comes next."""
         parts = []
-        for name in self.post.world.model.body:
-            own = self.weights(name)
+        for name, own in weights.items():
+            # A copy, because how a product is summed depends on where its numbers begin.
+            own = own.cpu().clone()
             if name in self.matrix:
+                own = own.flatten(2)
                 own = (own if self.step % 2 == 0 else own.mT.contiguous()) @ self.direction(name)
             parts.append(own.flatten())
         return torch.cat(parts)
 
-    def letter(self) -> dict[str, Tensor]:
+    def letter(self, weights: Tensors) -> dict[str, Tensor]:
         """What is sent now: what the other lacks of the step before, or what the next one needs."""
         step = self.step
         if self.kept["lags"]:
             low, which = self.kept["before"], step - 1
         else:
-            low, which = (self.kept["now"] if self.kept["left"] else self.product()), step
-        size = lengths(self.mode, self.post.world.model)[which % 2]
+            low, which = (self.kept["now"] if self.kept["left"] else self.product(weights)), step
+        size = lengths(self.mode, self.model)[which % 2]
         return {"low": low[:size].clone(), "step": torch.tensor([which, step], dtype=torch.int32)}
 
     def gone(self, payload: Mapping[str, Tensor]) -> bool:
@@ -120,10 +115,10 @@ class Pair:
         self.kept["lags"].fill_(new and theirs < self.step)
         if which != self.step or not self.kept["left"]:
             return None
-        model, low, mine = self.post.world.model, payload["low"], self.kept["now"]
+        model, low, mine = self.model, payload["low"], self.kept["now"]
         if len(low) != lengths(self.mode, model)[which % 2]:
             return None
-        sign = 1 if self.lane < self.other else -1
+        sign = 1 if self.agent.number < self.other else -1
         found, ways, first = {}, {}, 0
         for name, units in model.body.items():
             shape = body_shapes(model)[name]
@@ -156,13 +151,10 @@ class Pair:
         self.kept["step"].fill_(step)
 
 
-def directions(post: Post, mode: Compressing) -> dict[str, Tensor]:
+def directions(mode: Compressing, world: World) -> dict[str, Tensor]:
     """What lanes keep for each neighbour, [L, slots, ...]: the `step` that comes next, whether the neighbour `lags`
     behind, what was sent for this step (`now`; has it `left`?) and the one `before`, and directions."""
-    state, model = post.stack.of(mode.owner), post.world.model
-    if "step" in state:
-        return dict(state)
-    lanes, most, most_numbers = len(post.world.lanes), slots(post.world, mode)[1], max(lengths(mode, model))
+    lanes, most, most_numbers = len(world.lanes), slots(world).most, max(lengths(mode, world.model))
     found = {
         "step": torch.zeros(lanes, most, dtype=torch.int64),
         "lags": torch.zeros(lanes, most, dtype=torch.bool),
@@ -170,35 +162,23 @@ def directions(post: Post, mode: Compressing) -> dict[str, Tensor]:
         "now": torch.zeros(lanes, most, most_numbers),
         "before": torch.zeros(lanes, most, most_numbers),
     }
-    for name, shape in suited(model, mode).items():
-        found[f"way.{name}"] = torch.zeros(lanes, most, body_units(model), max(shape), mode.rank)
+    for name, shape in suited(world.model, mode).items():
+        found[f"way.{name}"] = torch.zeros(lanes, most, body_units(world.model), max(shape), mode.rank)
     return found
 
 
-def products(post: Post, mode: Compressing) -> list[Mail]:
-    """To every neighbour what the step that comes next for the two of them needs."""
-    kept, mails = directions(post, mode), []
-    for lane in post.world.lanes:
-        for other in post.out(lane):
-            letter = Pair(post, mode, kept, lane, other).letter() | degrees(post, mode, lane)
-            mails.append(post.mail(lane, other, "model", letter, len(letter["low"])))
-    return mails
+def product_for(mode: Compressing, agent: Present, to: int, weights: Tensors) -> Draft:
+    """What the step that comes next for an agent and a neighbour needs."""
+    return Pair(mode, agent, agent.kept, to).letter(weights) | degrees(mode, agent)
 
 
-def low_gaps(post: Post, mode: Compressing, answers: Sequence[Mail]) -> dict[Lane, list[Gap]]:
+def low_gaps(mode: Compressing, agent: Present, letters: Sequence[Received]) -> list[Gap]:
     """Write down what has left and come, and give the gaps of steps that are complete."""
-    state, count = post.stack.of(mode.owner), body_units(post.world.model)
-    state.update({name: one for name, one in directions(post, mode).items() if name not in state})
-    new = {
-        (mail.sender, mail.receiver)
-        for mail in post.sent.values()
-        if Pair(post, mode, state, mail.sender, mail.receiver).gone(mail.payload)
-    }
-    found: dict[Lane, list[Gap]] = {}
-    for mail in sorted(answers, key=lambda one: (one.receiver, one.sender, one.task, one.epoch)):
-        pair = Pair(post, mode, state, mail.receiver, mail.sender)
-        values = pair.came(mail.payload, (mail.receiver, mail.sender) in new)
+    kept, count = agent.kept, body_units(agent.model)
+    gone = {other: Pair(mode, agent, kept, other).gone(sent.tensors) for other, sent in agent.sent("model").items()}
+    found = []
+    for letter in sorted(letters, key=lambda one: (one.sender, one.clock)):
+        values = Pair(mode, agent, kept, letter.sender).came(letter.tensors, gone.get(letter.sender, False))
         if values is not None:
-            gap = Gap(mail.sender, torch.arange(count), values, told(mail))
-            found.setdefault(mail.receiver, []).append(gap)
+            found.append(Gap(letter.sender, torch.arange(count), values, told(letter.tensors)))
     return found

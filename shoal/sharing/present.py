@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,7 +15,11 @@ from shoal.agents.evaluate import Trained, accuracy, nets
 from shoal.agents.slots import slots
 from shoal.agents.stack import MEAN, STEPS, VAR
 from shoal.data.tasks import Lane
+from shoal.learners.fisher import fisher
 from shoal.learners.received import Arrived
+from shoal.learners.second import second_learned
+from shoal.learners.slopes import memories, slope, slope_on
+from shoal.learners.step import Tensors
 from shoal.letters.mail import Mail, identify
 from shoal.mail.post import Post
 from shoal.models import dropout
@@ -56,6 +61,11 @@ class Present(Agent):
     def links(self) -> int:
         """How many agents it is linked with by this mode, whether they are there now or not."""
         return len(self._world.neighbours(self._post.mode)[self._lane])
+
+    @property
+    def slots(self) -> int:
+        """For how many neighbours at most an agent keeps something, whoever is there."""
+        return slots(self._world).most
 
     def slot(self, other: int) -> int:
         """Where in what it keeps for each of its neighbours it keeps what is for one of them (`slots`)."""
@@ -105,6 +115,33 @@ class Present(Agent):
     @property
     def net(self) -> Trained:
         return self._post.once(("nets",), self._stack, lambda: nets(self._world, self._stack))[self._row]
+
+    def matters(self, rule: str, samples: int) -> Tensors:
+        """How much each of its weights matters to it when the exchange began (`fisher`)."""
+        find = partial(fisher, self._world, self._stack, rule, samples)
+        return self.mine(self._post.once(("fisher", rule, samples), self._stack, find))
+
+    def slope(self, samples: int) -> Tensors:
+        """The gradient of its loss on some rows that it trains on, at the weights that it began the exchange with."""
+        find = partial(slope, self._world, self._stack, samples)
+        return self.mine(self._post.once(("slope", samples), self._stack, find))
+
+    def remembered_slope(self, samples: int) -> Tensors:
+        """The gradient of its loss on some of its memories, at its weights as they are now."""
+        find = partial(memories, self._world, self._stack, samples)
+        batch, usage = self._post.once(("memories", samples), self._stack, find)[self._row]
+        return slope_on(self._world, self._stack, self._row, batch, usage)
+
+    def learned(self, weights: Tensors, epochs: int) -> Tensors:
+        """What other weights in common would be after so many epochs (`second_learned`)."""
+        row = [self._row]
+        world, stack = self._world.piece(row), self._stack.take(row, [self._lane])
+        found = second_learned(world, stack, {name: one[None] for name, one in weights.items()}, epochs)
+        return {name: one[0] for name, one in found.items()}
+
+    def mine(self, every: Tensors) -> Tensors:
+        """Its own part of what is found for all agents that are here at once."""
+        return {name: tensor[self._row] for name, tensor in every.items()}
 
     @property
     def prompt(self) -> bool:
@@ -210,6 +247,10 @@ class Received:
         """The question that it replies to, if that was asked at this exchange."""
         question = self.post.asked(self.mail)
         return None if question is None else question.payload
+
+    def once(self, what: str, find: Callable[[], T]) -> T:
+        """What is found out of it but once, to however many it has come."""
+        return self.post.once((what,), self.tensors, find)
 
     @property
     def late(self) -> bool:

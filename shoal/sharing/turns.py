@@ -1,70 +1,54 @@
-"""Turns: where not all modules fit a link, with which the next mail goes on; and receipts, by which a sender knows what
-has come."""
+"""Turns: where not all modules fit a link, with which the next letter goes on; and receipts, by which a sender knows
+what has come."""
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
-from shoal.letters.mail import ACCEPTED, Mail, identify
-from shoal.mail.post import Post
 from shoal.models.contract import body_units
+from shoal.sharing.mode import Draft, Present, Received
 
 
-def turned(post: Post, receipts: Sequence[Mail], confirmed: bool) -> Tensor | None:
-    """With which module every edge goes on over which not all went, [L, agents]: that after the last one that has left
-    or, if receivers confirm what they accept (`confirmed`), after the last one confirmed. None: with the first."""
-    count, turns = body_units(post.world.model), post.stack.of(post.mode.owner).get("turn")
-    if confirmed:
-        gone = [(mail.receiver, mail.sender, int(mail.payload["last"])) for mail in receipts]
-    else:
-        models = [mail for mail in post.sent.values() if mail.kind == "model" and post.fault(mail) == ACCEPTED]
-        left = [mail for mail in models if 0 < len(mail.payload["modules"]) < count]
-        gone = [(mail.sender, mail.receiver, int(mail.payload["modules"][-1])) for mail in left]
-    if not gone:
-        return turns
-    if turns is None:
-        turns = torch.zeros(len(post.stack.lanes), post.world.settings.agents, dtype=torch.int64)
-    turns = turns.clone()
-    for sender, receiver, last in gone:
-        turns[post.world.row[sender], receiver.agent] = (last + 1) % count
-    return turns
+def turn_of(agent: Present, to: int) -> int:
+    """With which module an agent goes on to a neighbour to which not all modules went: that after the last one that has
+    left or, if receivers confirm what they accept, after the last one confirmed."""
+    if to in agent.told:
+        return after(agent, agent.told[to])
+    kept = agent.kept
+    return int(kept["turn"][agent.slot(to)]) if "turn" in kept else 0
 
 
-def remember_turns(post: Post, receipts: Sequence[Mail], answers: Sequence[Mail], confirmed: bool) -> None:
+def after(agent: Present, receipt: Received) -> int:
+    return (int(receipt["last"]) + 1) % body_units(agent.model)
+
+
+def remember_turns(agent: Present, letters: Sequence[Received], confirmed: bool) -> None:
     """Remember with which module every edge goes on and, if receipts are wanted, what is to be confirmed."""
-    turns, state = turned(post, receipts, confirmed), post.stack.of(post.mode.owner)
-    if turns is not None:
-        state["turn"] = turns
+    count, kept = body_units(agent.model), agent.kept
     if confirmed:
-        state["owed"] = owed(post, answers)
+        turns = {other: after(agent, receipt) for other, receipt in agent.told.items()}
+    else:
+        sent = agent.sent("model").items()
+        left = {other: one.tensors["modules"] for other, one in sent if "modules" in one.tensors}
+        turns = {other: (int(some[-1]) + 1) % count for other, some in left.items() if 0 < len(some) < count}
+    if turns:
+        every = kept["turn"].clone() if "turn" in kept else torch.zeros(agent.slots, dtype=torch.int64)
+        for other, turn in turns.items():
+            every[agent.slot(other)] = turn
+        agent.keep(turn=every)
+    if confirmed:
+        owed = kept["owed"].clone() if "owed" in kept else torch.zeros(agent.slots, dtype=torch.int64)
+        for other in agent.sent("receipt"):
+            owed[agent.slot(other)] = 0
+        for letter in letters:
+            owed[agent.slot(letter.sender)] = 1 + int(letter["modules"][-1])
+        agent.keep(owed=owed)
 
 
-def owed(post: Post, answers: Sequence[Mail]) -> Tensor:
-    """What every lane has still to confirm, [L, agents, 3]: task and epoch of the sender's mail, and the last module in
-    it; -1: nothing."""
-    found = post.stack.of(post.mode.owner).get("owed")
-    if found is None:
-        found = torch.full((len(post.stack.lanes), post.world.settings.agents, 3), -1)
-    for mail in post.sent.values():
-        if mail.kind == "receipt":
-            found[post.world.row[mail.sender], mail.receiver.agent] = -1
-    for mail in answers:
-        what = torch.tensor([mail.task, mail.epoch, int(mail.payload["modules"][-1])])
-        found[post.world.row[mail.receiver], mail.sender.agent] = what
-    return found
-
-
-def receipts_owed(post: Post) -> list[Mail]:
-    """Receipts for what has come at earlier exchanges, if they are wanted."""
-    owed, mails, mode = post.stack.of(post.mode.owner).get("owed"), [], post.mode.mode
+def receipts_owed(agent: Present) -> dict[int, Draft]:
+    """Receipts for what has come at earlier exchanges: the last module of each letter that was accepted."""
+    owed = agent.kept.get("owed")
     if owed is None:
-        return []
-    for row, lane in enumerate(post.world.lanes):
-        for other in post.out(lane):
-            task, epoch, last = owed[row, other.agent].tolist()
-            if last >= 0:
-                model = identify(other, lane, mode, "model", task, epoch)
-                payload = {"last": torch.tensor([last], dtype=torch.int32)}
-                mails.append(post.mail(lane, other, "receipt", payload, 1, model))
-    return mails
+        return {}
+    last = {other: int(owed[agent.slot(other)]) - 1 for other in agent.neighbours}
+    return {other: {"last": torch.tensor([module])} for other, module in last.items() if module >= 0}

@@ -192,7 +192,7 @@ def test_a_bundle_is_frozen_when_it_is_posted() -> None:
 def test_of_a_bundle_only_bad_mail_is_refused(
     what: float, modules: int, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = MODES["fedavg"].answer
+    honest = MODES["fedavg"].answers_of
 
     def hostile(self: Sharing, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         mails = honest(self, post, questions)
@@ -200,7 +200,7 @@ def test_of_a_bundle_only_bad_mail_is_refused(
         mails.content["module.weight"][4 : 4 + modules] = what  # agent 1's
         return mails
 
-    monkeypatch.setattr(MODES["fedavg"], "answer", hostile)
+    monkeypatch.setattr(MODES["fedavg"], "answers_of", hostile)
     world, stack = ready("mlp", [{"mode": "fedavg"}], learner={"epochs": 1})
     exchanges(world, stack)
     assert [row["verdict"] for row in entries(stack.ledger)] == [ACCEPTED, ACCEPTED, verdict, verdict, *[ACCEPTED] * 2]

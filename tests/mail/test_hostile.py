@@ -406,7 +406,7 @@ def test_code_that_fails_ends_the_run_and_says_for_whom_and_when(
 
 
 def test_code_that_hands_over_no_mail_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODES["fedavg"], "answer", lambda self, post, questions: ["a letter"])
+    monkeypatch.setattr(MODES["fedavg"], "answers_of", lambda self, post, questions: ["a letter"])
     world, stack = ready("mlp", [{"mode": "fedavg"}])
     with pytest.raises(TypeError, match="no mail"):
         exchange(world, stack)
@@ -417,7 +417,7 @@ def test_a_mode_that_writes_before_it_absorbs_is_told_so(monkeypatch: pytest.Mon
         post.stack.params[WEIGHT].zero_()
         return []
 
-    monkeypatch.setattr(MODES["fedavg"], "answer", writes)
+    monkeypatch.setattr(MODES["fedavg"], "answers_of", writes)
     world, stack = ready("mlp", [{"mode": "fedavg"}])
     with pytest.raises(SettingsError, match=r"before it absorbs, wrote `module\.weight`"):
         exchange(world, stack)

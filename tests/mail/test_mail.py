@@ -440,11 +440,11 @@ def test_with_receipts_a_sender_goes_on_with_what_was_confirmed(monkeypatch: pyt
     assert first_modules(to[1]) == [0, 2, 0, 2, 0, 2]
     assert first_modules(to[2]) == [0] * 6
     receipts = [mail for mail in seen if mail.kind == "receipt"]
-    known = {mail.id: mail for mail in seen}
     assert receipts
     for receipt in receipts:
-        model = known[receipt.reply]
-        assert (model.kind, model.sender, model.receiver) == ("model", receipt.receiver, receipt.sender)
+        before = seen[: seen.index(receipt)]
+        ends = receipt.receiver, receipt.sender
+        *_, model = (mail for mail in before if mail.kind == "model" and (mail.sender, mail.receiver) == ends)
         assert int(receipt.payload["last"]) == int(model.payload["modules"][-1])
         assert (receipt.floats, receipt.bytes > 0) == (1, True)
     assert {mail.sender.agent for mail in receipts} == {0, 1}  # agent 2 has accepted nothing

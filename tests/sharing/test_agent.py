@@ -14,6 +14,7 @@ from shoal.fleet.run import simulate
 from shoal.mail.post import Post
 from shoal.sharing.agent import Agent
 from shoal.sharing.mode import Present, agent_of, companion_of
+from shoal.sharing.modes import MODES
 from shoal.sharing.recv import Recv
 from tests import golden_modes
 from tests.fleets import FEW, entries, fleet, ready, same, total
@@ -97,10 +98,14 @@ def test_a_world_that_nobody_uses_is_forgotten() -> None:
     assert seen() is None
 
 
+AVERAGING = ("fedavg", "fedprox", "fedcurv", "fedfish", "fedrep", "ditto")
+RECV = {"mode": "recv", "every": 2, "queries": 6, "nearest": 3, "memory": 12}
+
+
 @pytest.mark.parametrize("limits", [{}, {"loss": 0.3}, {"delay": 1}])
-def test_a_companion_does_what_the_definition_says(limits: dict[str, Any]) -> None:
+@pytest.mark.parametrize("mode", [RECV, *({"mode": one, **MODES[one].example} for one in AVERAGING)], ids=str)
+def test_a_companion_does_what_the_definition_says(mode: dict[str, Any], limits: dict[str, Any]) -> None:
     """Its verbs for all agents at once come to the same: the same mail, the same weights."""
-    mode = {"mode": "recv", "every": 2, "queries": 6, "nearest": 3, "memory": 12}
     ends = []
     for companions in (True, False):
         machine = {"kernel": "torch", "companions": companions}

@@ -327,9 +327,11 @@ def test_what_cannot_work_is_said_in_a_sentence(own: dict[str, Any], sentence: s
 
 
 def test_a_rank_that_no_matrix_has_is_said_in_a_sentence() -> None:
-    world, _ = made(2, "complete", 2, width=8, compress="power", rank=9)
-    with pytest.raises(SettingsError, match=r"sharing.fedavg.rank = 9 is more than the smallest matrix has, 8"):
-        plan([world])
+    table = {"mode": "fedavg", "every": 1, "compress": "power", "rank": 9}
+    world = fleet("mlp", sharing=[table], net={"width": 8, "depth": 1})
+    for work in (lambda: plan([world]), lambda: start(world)):
+        with pytest.raises(SettingsError, match=r"sharing.fedavg.rank = 9 is more than the smallest matrix has, 8"):
+            work()
 
 
 def test_fedcurv_takes_int8_alone() -> None:

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from shoal.learners.fisher import snapshot
+from shoal.learners.slopes import memories, slope_on
 from shoal.letters.mail import Mail
-from shoal.sharing.fedagem import FedAGEM, projected, remembered_slopes
+from shoal.sharing.fedagem import FedAGEM, projected
 from tests.fleets import exchange
 from tests.sharing.test_formulas import ready
 
@@ -28,7 +29,8 @@ def test_the_sum_is_of_ones_own_and_those_that_came_one_exchange_later() -> None
     state = stack.of("fedagem")
     assert {mail.kind for mail in posted} == {"model"}  # there is no gradient yet
     assert not any(state[f"sum.{name}"].any() for name in world.model.body)
-    first = remembered_slopes(world, stack, 8)
+    own = [slope_on(world, stack, row, *mine) for row, mine in enumerate(memories(world, stack, 8))]
+    first = {name: torch.stack([one[name] for one in own]) for name in world.model.body}
     for name in world.model.body:
         assert torch.equal(state[f"own.{name}"], first[name])
     stack.epoch = 1

@@ -34,7 +34,7 @@ from shoal.mail.post import Post
 from shoal.models.contract import body_units
 from shoal.models.params import MODULE as NAMES
 from shoal.rng import key
-from shoal.sharing import fedfish
+from shoal.sharing.batched import averaging
 from shoal.sharing.fedcurv import FedCurv
 from shoal.sharing.fedfish import FedFish, normalised
 from shoal.sharing.fedprox import FedProx
@@ -911,7 +911,7 @@ def test_fedfish_lies_between_ones_own_weights_and_the_mean(monkeypatch: pytest.
     for name in NAMES:
         matters[name].flatten(2)[..., 0] = 8.0
         matters[name].flatten(2)[..., 1] = 4.0
-    monkeypatch.setattr(fedfish, "fisher", lambda *arguments: matters)
+    monkeypatch.setattr(averaging, "fisher", lambda *arguments: matters)
     exchange(world, stack)
     for name in NAMES:
         flat = stack.params[name].flatten(2)

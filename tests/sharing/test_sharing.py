@@ -320,7 +320,7 @@ def test_the_quote_of_simp_holds_for_agents_that_ask_for_few_classes() -> None:
 )
 def test_modules_that_do_not_fit_go_in_turn_until_all_are_averaged(mode: str, fit: int, rest: int) -> None:
     """Also over an edge that rests while the mode acts: its turn is that of the edge, not of the mode."""
-    budget = fit * (FEDERATED[mode].copies * MODULE["mlp"] + 1)
+    budget = fit * ((2 if FEDERATED[mode].beside else 1) * MODULE["mlp"] + 1)
     network = {"graph": "complete", "budget": budget, "every": rest}
     world, stack = ready("mlp", [{"mode": mode}], network=network, learner={"epochs": 30})
     seen: dict[tuple[Lane, Lane], set[int]] = {}

@@ -1,0 +1,275 @@
+"""Averaging for all agents of a stack at once: what the definitions of its modes say, on arrays, where all send whole
+models as they are."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.agents.state import State
+from shoal.agents.world import World
+from shoal.learners.fisher import fisher, snapshot
+from shoal.learners.second import second_learned
+from shoal.learners.step import Tensors
+from shoal.letters.bundle import Bundle, Links
+from shoal.letters.mail import Mail, noted
+from shoal.mail.post import Post
+from shoal.models.contract import body_units
+from shoal.sharing.agent import ON
+from shoal.sharing.arrived import made_one
+from shoal.sharing.body import write_all
+from shoal.sharing.bounds import LARGEST, fresh, largest, sizes_of
+from shoal.sharing.combine import RULES, averaged
+from shoal.sharing.fedavg import FedAvg
+from shoal.sharing.fedcurv import FedCurv
+from shoal.sharing.federated import Federated
+from shoal.sharing.fedfish import FedFish, between, normalised
+from shoal.sharing.fedprox import FedProx
+from shoal.sharing.mode import Mode
+from shoal.sharing.personal import Ditto, FedRep, second
+
+AT_ONCE = 256  # lanes whose weights are mixed at once
+
+
+def ask(mode: Mode, post: Post) -> Sequence[Mail] | None:
+    """Nobody asks where nothing is confirmed."""
+    assert isinstance(mode, Federated)
+    return [] if bundled(mode, post) else None
+
+
+def bundled(mode: Federated, post: Post) -> bool:
+    return post.free and not mode.receipts and mode.whole
+
+
+def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Bundle | None:
+    """Everybody's modules, and what it sends of each beside, to all its neighbours."""
+    assert isinstance(mode, Federated)
+    if not bundled(mode, post):
+        return None
+    world, stack, count = post.world, post.stack, body_units(post.world.model)
+    content = seconds(post) if isinstance(mode, Ditto) else snapshot(world, stack)
+    if isinstance(mode, FedCurv):
+        matters = fisher(world, stack, mode.fisher, mode.samples)
+        content |= {f"{mode.beside}.{name}": tensor for name, tensor in matters.items()}
+    flat = {name: tensor.flatten(0, 1) for name, tensor in content.items()}
+    flat["modules"] = torch.arange(count, dtype=torch.int32).repeat(len(world.lanes))
+    begin = post.rows(post.links.senders) * count
+    return post.bundle("model", flat, begin, np.full(len(begin), count))
+
+
+def welcomes(mode: Mode, post: Post, bundle: Bundle) -> bool:
+    """Are all models whole, and none of them far larger than those of its receivers?"""
+    assert isinstance(mode, Federated)
+    if bundle.kind != "model" or not mode.whole or not whole_models(post, bundle):
+        return False
+    count = body_units(post.world.model)
+    largest_module = sizes_of(bundle, tuple(post.world.model.body), count)[torch.from_numpy(bundle.first // count)]
+    if bool((largest_module <= LARGEST * fresh(post.world.model)).all()):  # whatever the receivers' own are like
+        return True
+    rows = torch.from_numpy(post.rows(bundle.links.receivers))
+    return bool((largest_module <= largest(post)[rows]).all())
+
+
+def whole_models(post: Post, bundle: Bundle) -> bool:
+    """Does a bundle hold nothing but whole models, all modules in their order?"""
+    count = body_units(post.world.model)
+    if (bundle.items != count).any() or (bundle.first % count).any():
+        return False
+
+    def find(modules: Tensor) -> bool:
+        every = torch.arange(count, dtype=torch.int32).repeat(len(modules) // count)
+        return torch.equal(modules, every)
+
+    whole = (noted(one, ("whole", count), lambda one=one: find(one["modules"])) for one in bundle.contents)  # type: ignore[misc]
+    return all(whole)
+
+
+def absorb(mode: Mode, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> bool:
+    """The mean of every agent to which something has come, and what its mode makes of it."""
+    assert isinstance(mode, Federated)
+    if isinstance(mode, Ditto):
+        return learns_apart(mode, post, questions, answers)
+    if not isinstance(answers, Bundle) or not mode.whole:
+        return False
+    own = {name: post.stack.params[name][:, :units] for name, units in post.world.model.body.items()}
+    rows, mean = combined_of(post, mode, answers, own)
+    TAKES[type(mode)](mode, post, rows, mean, answers)
+    return True
+
+
+# What becomes of the mean
+
+
+def plain(mode: FedAvg, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
+    write_all(post.stack, rows, mean)
+
+
+def in_turns(mode: FedRep, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
+    write_all(post.stack, rows, mean)
+    kept(post)[ON][rows] = 1
+
+
+def anchored(mode: FedProx, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
+    write_all(post.stack, rows, mean)
+    state = kept(post, "anchor")
+    state[ON][rows] = 1
+    for name, value in mean.items():
+        state[f"anchor.{name}"][rows] = value
+
+
+def curved(mode: FedCurv, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
+    """The sums over neighbours: of every receiver the first letter, then the second, and so on."""
+    write_all(post.stack, rows, mean)
+    state, count = kept(post, "sum", "moment"), body_units(post.world.model)
+    senders, receivers = torch.from_numpy(bundle.first // count), post.rows(bundle.links.receivers)
+    turns = [torch.from_numpy(turn) for turn in in_turn(receivers)]
+    to = torch.from_numpy(receivers)
+    state[ON][to] = 1
+    for name in post.world.model.body:
+        value, matters = (bundle.content[key].unflatten(0, (-1, count)) for key in (name, f"{mode.beside}.{name}"))
+        for word, what in (("sum", matters), ("moment", matters * value)):
+            total = state[f"{word}.{name}"]
+            total[to] = 0
+            for turn in turns:
+                total[to[turn]] += what[senders[turn]]
+
+
+def spared(mode: FedFish, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
+    """As much of one's own weights as matters."""
+    matters, own = fisher(post.world, post.stack, mode.fisher, mode.samples), snapshot(post.world, post.stack)
+    for some in torch.arange(len(rows)).split(AT_ONCE):
+        at = rows[some]
+        shares = normalised({name: one[at] for name, one in matters.items()}, mode.norm, mode.temperature)
+        write_all(
+            post.stack, at, {name: between(share, own[name][at], mean[name][some]) for name, share in shares.items()}
+        )
+
+
+Takes = Callable[[Federated, Post, Tensor, Tensors, Bundle], None]
+TAKES: Mapping[type[Federated], Takes] = {
+    FedAvg: plain,  # type: ignore[dict-item]
+    FedRep: in_turns,  # type: ignore[dict-item]
+    FedProx: anchored,  # type: ignore[dict-item]
+    FedCurv: curved,  # type: ignore[dict-item]
+    FedFish: spared,  # type: ignore[dict-item]
+}
+
+
+def kept(post: Post, *words: str) -> State:
+    """What the mode of a post keeps, for each word tensors shaped as what agents have in common; zero until something
+    has arrived."""
+    stack = post.stack
+    state = stack.of(post.mode.owner)
+    if ON not in state:
+        state[ON] = torch.zeros(len(stack.lanes), device=post.world.device)
+        for word in words:
+            for name, units in post.world.model.body.items():
+                state[f"{word}.{name}"] = torch.zeros_like(stack.params[name][:, :units])
+    return state
+
+
+def in_turn(receivers: np.ndarray) -> list[np.ndarray]:
+    """Places of the first mail of every receiver, of the second, and so on."""
+    order = np.argsort(receivers, kind="stable")
+    sorted_ = receivers[order]
+    turn = np.arange(len(order)) - np.searchsorted(sorted_, sorted_)
+    return [order[turn == at] for at in range(int(turn.max(initial=-1)) + 1)]
+
+
+# Ditto: second nets, which learn together
+
+
+def seconds(post: Post) -> Tensors:
+    """The second nets of all lanes, [L, units, ...]."""
+    found, state = snapshot(post.world, post.stack), post.stack.of(post.mode.owner)
+    on = state[ON] > 0 if ON in state else None
+    return {
+        name: own if on is None else torch.where(on.view(-1, *[1] * (own.ndim - 1)), state[f"shared.{name}"], own)
+        for name, own in found.items()
+    }
+
+
+def learns_apart(mode: Ditto, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> bool:
+    """`Ditto.absorb` of all lanes, of which second nets learn as one stack."""
+    weights = seconds(post)
+    if isinstance(answers, Bundle) and mode.whole:
+        rows, mean = combined_of(post, mode, answers, weights)
+    else:
+        heard = {}
+        for agent, letters in mode.at_end(post, questions, answers):
+            if found := mode.combined(agent, letters, second(agent)):
+                heard[agent._row] = found
+        rows = torch.tensor(list(heard), dtype=torch.int64)
+        mean = {name: torch.stack([one[name] for one in heard.values()]) for name in weights if heard}
+    if len(rows):
+        for name, value in mean.items():
+            weights[name][rows] = value
+        learned, state = second_learned(post.world, post.stack, weights, mode.every), kept(post, "shared")
+        state[ON][rows] = 1
+        for name, tensor in learned.items():
+            state[f"shared.{name}"][rows] = tensor[rows]
+    return True
+
+
+# What agents make of models
+
+
+def combined_of(post: Post, mode: Federated, bundle: Bundle, own: Tensors) -> tuple[Tensor, Tensors]:
+    """`by_rule` of all agents to which something has come, by their rows, and in the same order of sums. Agents with
+    the same neighbourhood, themselves among it, have one sum."""
+    world, count = post.world, body_units(post.world.model)
+    theirs = {name: [one[name].unflatten(0, (-1, count)) for one in bundle.contents] for name in world.model.body}
+    lanes, sent = len(world.lanes), sum(map(len, next(iter(theirs.values()))))
+    # Who has sent its weights as they are is the same in its own mean as in those of others.
+    same = torch.full((lanes,), sent == lanes)
+    if sent == lanes:
+        for name in theirs:
+            same &= (bundle.content[name].unflatten(0, (-1, count)) == own[name]).flatten(1).all(1)
+    mine = np.where(same.numpy(), 0, sent) + np.arange(lanes)
+    tables = {name: held if bool(same.all()) else [*held, own[name]] for name, held in theirs.items()}
+    rule = RULES.find(mode.combine)
+    senders = bundle.first // count
+    what = rule.common, senders.tobytes(), mine.tobytes(), world.rows.tobytes()
+    who = bundle.links.once(what, lambda: circles(world, bundle.links, senders, mine, rule.common))
+    if rule is RULES["mean"]:
+        found = {name: averaged(one, who.sets, who.sizes, world.compiled) for name, one in tables.items()}
+    else:
+        each = [
+            made_one(mode, {name: torch.cat(table)[one[:size]] for name, table in tables.items()}, int(place))
+            for one, size, place in zip(torch.from_numpy(who.sets), who.sizes.tolist(), who.places, strict=True)
+        ]
+        found = {name: torch.stack([one[name] for one in each]) for name in tables}
+    at = torch.from_numpy(who.group)
+    return torch.from_numpy(who.rows), {name: tensor[at] for name, tensor in found.items()}
+
+
+class Circles(NamedTuple):
+    """Which models agents combine; those with the same have one circle."""
+
+    rows: np.ndarray  # int64 [R]: the receivers, by their rows here,
+    group: np.ndarray  # int64 [R]: and the circle of each
+    sets: np.ndarray  # int64 [C, n]: the models of each circle, padded, in the order of agents,
+    sizes: np.ndarray  # int64 [C]: how many they are,
+    places: np.ndarray  # int64 [C]: and which is the receiver's own, where that matters
+
+
+def circles(world: World, links: Links, models: np.ndarray, mine: np.ndarray, common: bool) -> Circles:
+    """Who combines what: the model that comes over each of some links, and the own one of each lane that is here, which
+    matters to rules that are not `common`."""
+    receivers = world.rows[links.receivers]
+    rows = np.unique(receivers)
+    agents = links.lanes[:, 1]
+    who = np.concatenate([agents[links.senders], agents[world.spots[rows]]])
+    from_, to = np.concatenate([models, mine[rows]]), np.concatenate([receivers, rows])
+    order = np.lexsort([who, to])
+    sizes = np.diff(np.searchsorted(to[order], rows), append=len(to))
+    sets = np.full((len(rows), int(sizes.max())), -1)
+    sets[np.arange(sets.shape[1]) < sizes[:, None]] = from_[order]
+    places = np.zeros(len(rows), np.int64) if common else np.argmax(sets == mine[rows][:, None], 1)
+    known: dict[bytes, int] = {}
+    names = (one.tobytes() + at.tobytes() for one, at in zip(sets, places, strict=True))
+    group = np.array([known.setdefault(name, len(known)) for name in names])
+    _, alike = np.unique(group, return_index=True)
+    return Circles(rows, group, sets[alike], sizes[alike], places[alike])
