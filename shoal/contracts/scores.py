@@ -46,6 +46,9 @@ def pair(metric: Metric, alike: bool) -> Pair:
         found = found._replace(own=own, own_labels=labels)
     if metric.asks == "classes":
         return found._replace(theirs=torch.arange(CLASSES) + (0 if alike else 100))
+    if metric.asks == "anchor":
+        mine, other = (torch.stack([rows.mean(0), rows.std(0, correction=0)]) for rows in (own, theirs))
+        return found._replace(anchor=other, own_anchor=mine)
     found = found._replace(features=theirs, logits=theirs[:, :CLASSES])
     return found._replace(labels=labels) if metric.asks == "labelled" else found
 

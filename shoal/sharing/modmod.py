@@ -7,6 +7,7 @@ what is needed to use them; the best of all becomes the candidate of the task.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import isfinite, prod
 from typing import Any, ClassVar, Literal
 
@@ -49,6 +50,7 @@ from shoal.settings.groups import Settings
 from shoal.settings.part import LATER
 from shoal.settings.policies import Carries
 from shoal.sharing.accept import Accept, accepting
+from shoal.sharing.anchors import anchor_layout, anchor_of, own_anchor, stacked
 from shoal.sharing.bounds import largest, size, too_large
 from shoal.sharing.codecs import in_bytes, in_numbers, int8_layout
 from shoal.sharing.contract import Late, Sharing
@@ -75,13 +77,16 @@ class ModMod(Sharing):
     )
     metric: str = Field(
         "iou",
-        description="how well a module promises to transfer: by classes (iou), or by images of the coming task "
-        f"({', '.join(BUILT_IN)})",
+        description="how well a module promises to transfer: by classes (iou), by what rows are like (anchors), or by "
+        f"images of the coming task ({', '.join(BUILT_IN)})",
     )
-    examples: PositiveInt = Field(40, description="validation images per class that describe a task (not for iou)")
+    examples: PositiveInt = Field(
+        40, description="validation images per class that describe a task (not for iou and anchors)"
+    )
     modules: PositiveInt = Field(1, description="modules that a neighbour sends at most")
     min_similarity: float | Literal["metric"] = Field(
-        "metric", description="a module is sent if its score is above; metric: 0 for iou, no limit for the others"
+        "metric",
+        description="a module is sent if its score is above; metric: 0 for iou, -0.25 for anchors, else no limit",
     )
     choose: Literal["trust", "tryout"] = Field(
         "trust", description="take the module with the highest score, or the best of all on validation data in a tryout"
@@ -115,10 +120,10 @@ class ModMod(Sharing):
         return {"offers": torch.full((len(world.lanes), world.settings.tasks.count, most, 5), torch.nan).double()}
 
     def suits(self, settings: Settings) -> None:
-        if settings.tasks.classes == 1 and self.metric != "iou":
+        if settings.tasks.classes == 1 and SCORES.find(self.metric).asks not in ("classes", "anchor"):
             raise SettingsError(
                 f'sharing.modmod.metric = "{self.metric}" compares classes, and with tasks.classes = 1 numbers are '
-                'predicted; use metric = "iou", which then takes all modules for alike'
+                'predicted; use metric = "anchors", or "iou", which then takes all modules for alike'
             )
         if not is_modular(settings):
             raise SettingsError(
@@ -140,7 +145,8 @@ class ModMod(Sharing):
         """A question names classes, or has images of the coming task; modules say of which classes they are where their
         heads come with them."""
         if kind == "question":
-            return Carries(("questions",), "classes") if self.asks == "classes" else Carries(("images",))
+            what = {"classes": Carries(("questions",), "classes"), "anchor": Carries(("prototypes",))}
+            return what.get(self.asks, Carries(("images",)))
         return Carries(("modules",), "classes" if self.transfer_head else "") if kind == "modules" else None
 
     def ask(self, post: Post) -> Sequence[Mail]:
@@ -153,7 +159,7 @@ class ModMod(Sharing):
             whole = self.describe(world, lane, post.stack.task) if others else {}
             for other in others:
                 count = len(next(iter(whole.values())))
-                if self.asks != "classes":
+                if self.by_images:
                     layout, parts = self.expects(world, "question", other), self.parts(world, self.alike(world, other))
                     count = fitting(count, layout, self.rest(post.left(lane, other), parts))
                 payload = {name: tensor[:count] for name, tensor in whole.items()}
@@ -183,6 +189,8 @@ class ModMod(Sharing):
         stream = world.streams[row]
         if self.asks == "classes":
             return {"classes": ids(stream[task].classes)}
+        if self.asks == "anchor":
+            return anchor_of(world, row, task)
         rows = key(*lane, "modmod", task).permutation(stream[task].validation)
         labels = stream[task].labels(world.bank, rows)
         some = [rows[labels == one][: self.examples] for one in np.unique(labels)]
@@ -203,12 +211,15 @@ class ModMod(Sharing):
             return TOO_LARGE if too_large(post, self.opened(post, mail), post.world.model.body) else ACCEPTED
         if self.asks == "labelled" and len(mail.payload["labels"].unique()) < 2:
             return OUT_OF_RANGE
-        return ACCEPTED if len(next(iter(mail.payload.values()))) else OUT_OF_RANGE
+        items = len(next(iter(mail.payload.values())))
+        return ACCEPTED if (items == 1 if self.asks == "anchor" else items) else OUT_OF_RANGE
 
     def welcomes(self, post: Post, bundle: Bundle) -> bool:
         """What `objects` would say of each."""
         if type(self).objects is not ModMod.objects or (bundle.items == 0).any():
             return False
+        if bundle.kind == "question" and self.asks == "anchor":
+            return bool((bundle.items == 1).all())
         if bundle.kind == "question":
             known = {(first, first + count) for first, count in zip(bundle.first, bundle.items, strict=True)}
             labels = bundle.content["labels"] if self.asks == "labelled" else None
@@ -226,7 +237,7 @@ class ModMod(Sharing):
 
     def answer(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         """To every question the sender's modules that promise to transfer best."""
-        net = [] if self.asks == "classes" else nets(post.world, post.stack)
+        net = nets(post.world, post.stack) if self.by_images else []
         back = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
         if isinstance(questions, Bundle) and back is not None:
             return self.answer_all(post, questions, *back, net)
@@ -348,6 +359,10 @@ class ModMod(Sharing):
         """What a lane knows of one of its own tasks, as far as the metric reads it."""
         world, row = post.world, post.world.row[lane]
         known = Pair(mine=torch.tensor(world.streams[row][task].classes))
+        if self.asks == "anchor":
+            return known._replace(
+                own_anchor=post.once(("anchor", lane, task), post, partial(own_anchor, world, row, task))
+            )
         if not SCORES.find(self.metric).compares:
             return known
         images = held(world, post.stack, row)
@@ -359,6 +374,8 @@ class ModMod(Sharing):
         """The coming task of a neighbour seen through one of a lane's own, of which it knows `own`."""
         if self.asks == "classes":
             return own._replace(theirs=question.payload["classes"].long())
+        if self.asks == "anchor":
+            return own._replace(anchor=stacked(question.payload))
         trained = net[post.world.row[lane]]
         features = trained.features(post.world.encode(question.payload["images"], lane), task)
         classes = len(own.mine)  # of a head's outputs, the first so many; a task can have fewer than others
@@ -467,6 +484,11 @@ class ModMod(Sharing):
         return SCORES.find(self.metric).asks
 
     @property
+    def by_images(self) -> bool:
+        """Does a question hold images?"""
+        return self.asks in ("images", "labelled")
+
+    @property
     def least(self) -> float | None:
         """The score that a module must be above to be sent; None: any will do."""
         return SCORES.find(self.metric).floor if self.min_similarity == "metric" else self.min_similarity
@@ -480,6 +502,8 @@ class ModMod(Sharing):
         if kind == "question":
             if self.asks == "classes":
                 return {"classes": classes_of(world)}
+            if self.asks == "anchor":
+                return anchor_layout()
             labels = {"labels": Expected(torch.int32, (None,), tasks.classes)}
             return {"images": images_of(world)} | (labels if self.asks == "labelled" else {})
         return self.parts(world, self.alike(world, sender))
@@ -508,11 +532,13 @@ class ModMod(Sharing):
         alike = world.settings.tasks.common and (other is None or other.settings == world.settings)
         tasks, parts = world.settings.tasks, self.parts(world, alike)
         question, asked = self.expects(world, "question", world.lanes[0]), tasks.classes
-        if self.asks != "classes":
+        if self.asks == "anchor":
+            asked = 1
+        elif self.by_images:
             asked = fitting(tasks.classes * self.examples, question, self.rest(room, parts))
         most = min(self.modules, max(1, tasks.count - tasks.initial - 1))
         # A question of few images leaves more to the answer: at least one is asked about.
-        count = fitting(most, parts, room.less(question, asked if self.asks == "classes" else 1))
+        count = fitting(most, parts, room.less(question, 1 if self.by_images else asked))
         return [Quote("question", asked, numbers(question, asked)), Quote("modules", count, numbers(parts, count))]
 
 

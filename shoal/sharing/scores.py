@@ -31,8 +31,10 @@ from torch.nn import functional as F
 
 from shoal.doors import Table
 from shoal.errors import UserError
+from shoal.sharing.anchors import distance
 
 NONE = torch.empty(0)
+NEAR = -0.25  # anchors: tasks whose rows are farther apart are taken for strangers
 FLAT = 1e-9  # what varies by less than this part of its size is constant up to rounding
 RATIO = 1e10  # LogME: alpha / beta is within this factor of the largest eigenvalue of the features
 STEPS = 500  # at most: of LogME's fixed point, and of Sinkhorn's iterations at each blur
@@ -49,6 +51,8 @@ class Pair(NamedTuple):
     features: Tensor = NONE  # [n, F]: what that head reads of them
     own: Tensor = NONE  # [p, F]: the same of the own task's images
     own_labels: Tensor = NONE  # int64 [p]: local labels of those
+    anchor: Tensor = NONE  # [2, S]: mean and spread of the neighbour's rows along S directions
+    own_anchor: Tensor = NONE  # [2, S]: the same of the own task's rows
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Metric:
     """A score, what a question must hold for it, and from where on down it means that there is nothing in common."""
 
     score: Callable[[Pair], float]
-    asks: Literal["classes", "images", "labelled"]
+    asks: Literal["classes", "anchor", "images", "labelled"]
     floor: float | None = None
     compares: bool = False  # reads the own task's images too
     range: tuple[float, float] = (-inf, inf)  # what it can be, up to rounding: a receiver believes no more
@@ -239,6 +243,16 @@ def kl(pair: Pair) -> float:
     return -max(float(ratio + far - width + volume) / 2, 0.0)
 
 
+def anchors(pair: Pair) -> float:
+    """Minus the sliced Wasserstein distance between the mean and spread of two tasks' rows: 256 numbers, no images.
+
+    -1/S sum over s of ((m_s - m'_s)^2 + (v_s - v'_s)^2) / (1/S sum over s of (v_s^2 + v'_s^2) / 2), for means m and
+    standard deviations v along S = 128 directions that all agents have (shoal/sharing/anchors.py).
+    """
+    one, other = doubles("anchors", anchor=pair.anchor, own_anchor=pair.own_anchor)
+    return -distance(one, other)
+
+
 ROUNDED = 1e-5  # what rounding can add to a score
 BUILT_IN: dict[str, Metric] = {
     "iou": Metric(iou, "classes", 0.0, range=(0.0, 1.0)),
@@ -248,6 +262,7 @@ BUILT_IN: dict[str, Metric] = {
     "a_distance": Metric(a_distance, "images", compares=True, range=(-2.0, 0.0)),
     "otce": Metric(otce, "labelled", compares=True, range=(-inf, ROUNDED)),
     "discrepancy": Metric(discrepancy, "images", compares=True, range=(-1.0 - ROUNDED, 0.0)),
+    "anchors": Metric(anchors, "anchor", NEAR, range=(-inf, 0.0)),
     "kl": Metric(kl, "images", compares=True, range=(-inf, 0.0)),
 }
 SCORES: Table[Metric] = Table("metric", BUILT_IN, "shoal.scores", lambda entry: isinstance(entry, Metric))

@@ -27,7 +27,7 @@ from shoal.sharing.scores import (
 )
 
 WITH_LABELS = [name for name, metric in SCORES.items() if metric.asks == "labelled"]
-WITH_IMAGES = [name for name, metric in SCORES.items() if metric.asks != "classes"]
+WITH_IMAGES = [name for name, metric in SCORES.items() if metric.asks in ("images", "labelled")]
 WITH_OWN = ["a_distance", "otce", "discrepancy", "kl"]
 
 
@@ -46,7 +46,8 @@ def made(seed: int, n: int = 30, p: int = 40, width: int = 6, shift: float = 0.0
     features = corners[labels] + noise * normal(seed, n, width) + shift * torch.eye(width, dtype=torch.float64)[-1]
     own = corners[own_labels] + 0.5 * normal(seed + 1000, p, width)
     classes = torch.tensor([4, 7, 9])
-    return Pair(classes, classes, labels, features[:, :3] * 2, features, own, own_labels)
+    anchors = (torch.stack([rows.mean(0), rows.std(0, correction=0)]) for rows in (features, own))
+    return Pair(classes, classes, labels, features[:, :3] * 2, features, own, own_labels, *anchors)
 
 
 def unrelated(seed: int) -> Pair:
@@ -485,5 +486,5 @@ def test_a_score_leaves_what_it_reads_as_it_was() -> None:
     assert all(torch.equal(a, b) for a, b in zip(pair, before, strict=True))
 
 
-def test_only_iou_has_a_score_that_means_nothing_in_common() -> None:
-    assert {name: metric.floor for name, metric in SCORES.items() if metric.floor is not None} == {"iou": 0.0}
+def test_iou_and_anchors_have_a_score_that_means_nothing_in_common() -> None:
+    assert {name: metric.floor for name, metric in SCORES.items() if metric.floor is not None} == {"iou": 0.0, "anchors": -0.25}
