@@ -32,6 +32,7 @@ WANTED = {
     "shoal.backbones": "a shoal.backbones.Backbone",
     "shoal.graphs": "a function of agents, p and a generator that returns a graph of networkx",
     "shoal.scenarios": "a function that makes the stream of every lane, or a class of Tasks with a method `streams`",
+    "shoal.detectors": "a function or class that makes what has `update(x)` and `drift_detected`",
     "shoal.scores": "a shoal.sharing.scores.Metric",
     "shoal.rules": "a shoal.sharing.combine.Rule",
     "shoal.lies": "a shoal.mail.lies.Lie",

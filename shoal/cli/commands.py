@@ -370,6 +370,7 @@ NAMED = {
         "shoal.models.table:MODELS",
         "or a net of your own: package.module:Net (any nn.Module), modular-package.module:Block for your own modules",
     ),
+    "detectors": ("shoal.data.detectors:DETECTORS", "for tasks.detector; or yours: package.module:Name"),
     "backbones": ("shoal.backbones.table:BACKBONES", "for backbone; or FILE.onnx, or yours: package.module:make"),
     "scenarios": ("shoal.data.scenarios:SCENARIOS", "for tasks.scenario; or yours: package.module:function"),
     "scores": ("shoal.sharing.scores:SCORES", "for sharing.modmod.metric"),

@@ -12,6 +12,8 @@ from shoal.data.bank import Bank
 from shoal.data.by_classes import Overlap, Parity, Rotated, Split, by_classes, drawn, viewed
 from shoal.data.by_rows import Dirichlet, Shards, Timed, by_rows, evenly, given
 from shoal.data.draws import Scenario
+from shoal.data.drift import Drift
+from shoal.data.labelled import labelled
 from shoal.data.sites import named
 from shoal.data.tasks import JOINT, Lane, Stream, Task
 from shoal.data.views import permuted
@@ -58,6 +60,7 @@ def streams(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stre
     the end of those that have fewer tasks."""
     tasks = settings.tasks
     found = dealt(SCENARIOS.find(tasks.scenario), bank, settings, lanes)
+    found = labelled(bank, tasks, lanes, found)
     for lane, stream in zip(lanes, found, strict=True):
         fits(bank, tasks, lane, stream)
     if tasks.heads == "one" and not by_name(tasks):
@@ -117,7 +120,9 @@ def there(bank: Bank, lane: Lane, task: Task) -> None:
 
 def even(tasks: Tasks) -> bool:
     """Have all tasks the same number of training images?"""
-    return isinstance(tasks.train, int) and getattr(SCENARIOS.find(tasks.scenario), "even", False)
+    return (
+        isinstance(tasks.train, int) and tasks.labelled == 1 and getattr(SCENARIOS.find(tasks.scenario), "even", False)
+    )
 
 
 def by_name(tasks: Tasks) -> bool:
@@ -219,6 +224,7 @@ BUILT_IN: dict[str, Scenario | str] = {
         "The same classes in every task, with pixels or columns in another order, the same for all agents and seeds.",
     ),
     "rotated": Scene(Rotated),
+    "drift": Scene(Drift),
 }
 SCENARIOS: Table[Scenario] = Table(
     "scenario",

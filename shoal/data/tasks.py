@@ -1,7 +1,7 @@
 """Tasks and streams: what a lane meets, and when. `scenarios` makes them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -20,6 +20,9 @@ JOINT = -1
 NAMED = "given"  # the scenario of data that names its tasks, of which more may come later
 
 
+NO_ROWS = np.zeros(0, np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """A classification problem: its classes (global ids) and its images (bank rows).
@@ -33,6 +36,7 @@ class Task:
     validation: np.ndarray
     test: np.ndarray
     outputs: tuple[int, ...] = ()
+    unlabelled: np.ndarray = field(default_factory=lambda: NO_ROWS)  # more rows to train on, without a label
 
     def __post_init__(self) -> None:
         if not self.outputs:
@@ -46,7 +50,6 @@ class Task:
         return labels
 
 
-NO_ROWS = np.zeros(0, np.int64)
 NOTHING = Task((), NO_ROWS, NO_ROWS, NO_ROWS)  # stands where the stream of a lane has ended and others go on
 
 

@@ -71,7 +71,8 @@ def be(things: Sequence[Any]) -> str:
 def section(group: Group, name: str, style: Style, figures: dict[str, Figure], advised: bool = False) -> str:
     """A group: what came out, the tables, the charts, the settings. What came out is said above where runs are those of
     an advice."""
-    from shoal.report.confusion import predicted  # which is made of these parts
+    from shoal.report.confusion import predicted  # which are made of these parts
+    from shoal.report.drift import boundaries
 
     wide = [drawing(ident, figure, style) for ident, figure in figures.items() if figure.wide]
     small = [drawing(ident, figure, style) for ident, figure in figures.items() if not figure.wide]
@@ -87,6 +88,7 @@ def section(group: Group, name: str, style: Style, figures: dict[str, Figure], a
         predicted(group, style),
         f'<div class="grid">{"".join(small)}</div>' if small else "",
         offered(group, style),
+        boundaries(group),
         common(group),
         settings(group),
         "</section>",

@@ -52,6 +52,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "links": {"seed": "whole", "sender": "whole", "receiver": "whole", "sent": "whole"},
     "validation": {"seed": "whole", "agent": "whole", "task": "whole", "accuracy": "number"},
+    "drift": {"seed": "whole", "agent": "whole", "row": "whole", "what": "word", "rows": "whole"},
 }  # fmt: skip
 ROWS = 20_000_000  # of a table, at most
 FEW = 1_000_000  # rows that any table may have
@@ -208,7 +209,7 @@ def read(folder: Path) -> tuple[Run, list[str]]:
         lost.append(f"{why}; agents that diverged, if there are any, are not known")
     done = learned(accuracy, epochs, settings)
     tables: dict[str, pl.DataFrame] = {}
-    for name in ("growth", "ledger", "candidates", "time", "links"):
+    for name in ("growth", "ledger", "candidates", "time", "links", "drift"):
         if (folder / f"{name}.parquet").exists():
             try:
                 tables[name] = known(table_of(folder, name, settings), name, settings, every)

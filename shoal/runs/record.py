@@ -24,6 +24,8 @@ consensus.parquet         a row per seed and kind of nets at the end of a task: 
                           their mean, and the norm of that mean (only if agents share)
 privacy.parquet           a row per agent: how often its model has left with noise, the epsilon that it has spent, at
                           which delta, and what it may spend (only if a policy has noise)
+drift.parquet             a row per boundary of an agent's stream: seed, agent, row, whether it is true, was detected or
+                          was a false alarm, how many rows late (only if tasks.scenario = drift)
 validation.parquet        a row per agent and task: accuracy on its validation rows at the end, to choose settings by
 predictions-1.parquet     a row per test row of every task so far, at the end of task 1, and so on: seed, agent, tested,
                           row of the data, label, prediction, confidence (only if record.predictions is said)
@@ -55,6 +57,7 @@ from shoal.agents.stack import PARAMS, Stack
 from shoal.agents.world import World, streams_of
 from shoal.configure.former import upgraded
 from shoal.configure.reading import is_there, parsed, resolve
+from shoal.data.drift import Drift, boundaries
 from shoal.data.overlap import mean_iou
 from shoal.data.sites import names
 from shoal.data.tasks import Lane
@@ -372,6 +375,9 @@ class Record:
             summary["classes"] = list(worlds[0].bank.classes)
         going = [left(*pair) for pair in zip(worlds, stacks, strict=True) if not pair[1].gone.all()]
         self.table("validation", validated(going))
+        if isinstance(self.settings.tasks, Drift):
+            lanes = sorted(streams_of(worlds))
+            self.table("drift", boundaries(worlds[0].bank, self.settings, lanes))
         wrong = squared_error(going)
         summary |= {} if wrong is None else {"mean_squared_error": wrong}
         summary |= told(within(going), [lane.seed for _, stack in going for lane in stack.lanes])

@@ -87,6 +87,14 @@ class Tasks(Part):
         json_schema_extra=LATER,
     )
     common: bool = Field(True, description="do all agents of a seed share the initial tasks and what is learned there?")
+    labelled: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="the share of training rows that have a label, one of every class at least; the others are there "
+        "for what looks at no label: backbones, anchors, drift",
+        json_schema_extra=LATER,
+    )
     blur: float = Field(
         0.0,
         ge=0,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shoal.agents.world import World
-from shoal.mail.mail import Expected
+from shoal.letters.mail import Expected
 from shoal.rng import key
 
 SLICES = 128  # directions
@@ -32,9 +32,9 @@ def directions(size: int, seed: int) -> np.ndarray:
 
 def anchor_of(world: World, row: int, task: int) -> dict[str, Tensor]:
     """The mean and the spread of the training rows of a lane's task along all directions, [1, SLICES] each. Labels are
-    not looked at."""
+    not looked at: rows without one count too."""
     bank, met = world.bank, world.streams[row][task]
-    rows = bank.take(met.train)
+    rows = bank.take(np.concatenate([met.train, met.unlabelled]))
     seen = rows.reshape(len(rows), -1) / np.float32(bank.peak)
     along = seen.astype(np.float64) @ directions(prod(bank.images.shape[1:]), world.lanes[row].seed)
     found = {"mean": along.mean(0), "spread": along.std(0)}

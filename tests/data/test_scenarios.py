@@ -45,14 +45,14 @@ def sites() -> Bank:
 
 def chosen(scenario: str, **changes: Any) -> Settings:
     """A fleet of three agents in a scenario, with classes enough where the data says what a task is."""
-    tasks = FEW | {"scenario": scenario, "classes": 10 if scenario in ("given", "time") else 2}
+    tasks = FEW | {"scenario": scenario, "classes": 10 if scenario in ("given", "time", "drift") else 2}
     if scenario in ("dirichlet", "shards", "own"):
         tasks |= {"count": 5}
     return Settings(agents=3, model="mlp", tasks=tasks | changes, **SMALL)
 
 
 def bank_of(scenario: str) -> Bank:
-    return sites() if scenario in ("given", "time", "own") else data.load("digits")
+    return sites() if scenario in ("given", "time", "drift", "own") else data.load("digits")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -84,7 +84,7 @@ def test_a_scenario_says_in_a_sentence_what_it_is(scenario: str) -> None:
     assert said.endswith(".")
 
 
-@pytest.mark.parametrize("scenario", ["dirichlet", "shards", "own", "given", "time", "permuted", "rotated"])
+@pytest.mark.parametrize("scenario", ["dirichlet", "shards", "own", "given", "time", "drift", "permuted", "rotated"])
 def test_agents_with_rows_of_their_own_have_no_common_start(scenario: str) -> None:
     settings = chosen(scenario, common=True)
     with pytest.raises(SettingsError, match=r"say tasks\.common=false"):

@@ -352,6 +352,7 @@ def another(name: str, field: Any) -> object:
     special: dict[str, object] = {
         "dataset": "mnist", "protocol": "paper", "model": "modular-cnn", "tasks.scenario": "split",
         "tasks.draw": "authors",
+        "tasks.detector": "adwin", "tasks.of": "permuted",
         "tasks.repeat": 2, "learner.adaptation": 5, "learner.iterations": 200,
         "machine.device": "cuda", "machine.data": "elsewhere", "backbone": "efficientnet-lite0",
         "network.graph": "ring", "network.budget": 100, "network.edges": [{"sender": 0, "receiver": 1, "budget": 5}],

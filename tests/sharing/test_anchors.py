@@ -11,7 +11,7 @@ import shoal
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.errors import SettingsError, UserError
-from shoal.mail.mail import ACCEPTED, OUT_OF_RANGE, Mail
+from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Mail
 from shoal.sharing.anchors import SLICES, anchor_of, directions, distance, own_anchor
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.scores import SCORES, Pair
@@ -58,7 +58,7 @@ def test_a_question_is_an_anchor_and_costs_hundreds_of_numbers_whatever_the_rows
     bytes_of = {}
     for metric in ("anchors", "leep"):
         sent: list[Mail] = []
-        _, stack = ran({"mode": "modmod", "metric": metric, "examples": 16}, sent, tasks={**TASKS, "validation": 18})
+        _, stack = ran({"mode": "modmod", "metric": metric, "examples": 15}, sent, tasks={**TASKS, "validation": 15})
         assert {str(one) for one in stack.ledger.column("verdict")} == {ACCEPTED}
         questions = [mail for mail in sent if mail.kind == "question"]
         bytes_of[metric] = max(mail.bytes for mail in questions)

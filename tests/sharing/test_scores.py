@@ -487,4 +487,7 @@ def test_a_score_leaves_what_it_reads_as_it_was() -> None:
 
 
 def test_iou_and_anchors_have_a_score_that_means_nothing_in_common() -> None:
-    assert {name: metric.floor for name, metric in SCORES.items() if metric.floor is not None} == {"iou": 0.0, "anchors": -0.25}
+    assert {name: metric.floor for name, metric in SCORES.items() if metric.floor is not None} == {
+        "iou": 0.0,
+        "anchors": -0.25,
+    }
