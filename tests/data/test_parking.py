@@ -5,8 +5,8 @@ import pytest
 
 import shoal
 from shoal import data
+from shoal.configure.reading import experiments, read
 from shoal.data.parking import PERIODS
-from shoal.settings.reading import experiments, read
 
 
 @pytest.fixture(autouse=True)
