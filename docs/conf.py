@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE))
 import generate  # noqa: E402
 
 import shoal  # noqa: E402
+from shoal_paper import tables  # noqa: E402
 
 project = "shoal"
 author = "The shoal developers"
@@ -31,7 +32,7 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
-nb_execution_mode = "force"  # what the tutorial shows is what this version of shoal does
+nb_execution_mode = "force"  # what notebooks show is what this version of shoal does
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
@@ -59,11 +60,12 @@ ROOT_PAGES = {"README": "index", "REPRODUCED": "reproduced", "CONTRIBUTING": "co
               "examples": "reference/examples", "results": "results"}  # fmt: skip
 OUT = re.compile(r"\]\((?:\.\./)*(\w+)(?:\.md)?(#[\w-]+)?\)")
 IN = re.compile(r"\]\(docs/")
+NOTEBOOK = re.compile(r"\]\((?:\.\./)*examples/(\w+\.ipynb)")
 
 
 def at_home(app: Sphinx, name: str, source: list[str]) -> None:
     """Links lead to the site's own pages, where in the repository they lead out of docs. A page of the root has its
-    text from there."""
+    text from there. Tables stand in the place of the links to their CSVs."""
     own = next((root for root, page in ROOT_PAGES.items() if page == name and name != "index"), "")
     root = HERE.parent / f"{own}.md"
     text = IN.sub("](", root.read_text(encoding="utf-8")) if own and root.is_file() else source[0]
@@ -72,7 +74,8 @@ def at_home(app: Sphinx, name: str, source: list[str]) -> None:
         outside = own or "../" in found[0]
         return f"](/{ROOT_PAGES[found[1]]}.md{found[2] or ''})" if outside and found[1] in ROOT_PAGES else found[0]
 
-    source[0] = OUT.sub(page, text)
+    text = NOTEBOOK.sub(r"](/reference/\1", text)
+    source[0] = OUT.sub(page, tables.shown(text, HERE / "results"))
 
 
 def formula(translator: Any, node: nodes.Element) -> None:

@@ -42,6 +42,7 @@ def pages() -> Pages:
     from shoal.sharing.modes import MODES
 
     found = {
+        **notebooks(),
         "settings.md": settings(),
         "choices.md": choices(),
         "metrics.md": metrics(),
@@ -62,6 +63,12 @@ def reproduced() -> str:
     docs = ROOT / "docs"
     text = written(docs / "results", docs / "figures", docs / FOLDER / "reproduced.md")
     return text.replace("# What was reproduced", "# Every row of the paper", 1).replace("](docs/", "](../")
+
+
+def notebooks() -> Pages:
+    """The notebooks in examples, which the site executes."""
+    files = sorted((ROOT / "examples").glob("*.ipynb"))
+    return {file.name: file.read_text(encoding="utf-8").replace("](../docs/", "](/") for file in files}
 
 
 # What pages are made of
@@ -418,7 +425,12 @@ def signature(name: str, thing: Callable[..., Any]) -> str:
 
 def examples() -> str:
     """The programs in examples, whole."""
-    out = ["# Examples", "Short programs, each run by a test as it is."]
+    out = [
+        "# Examples",
+        "Short programs, each run by a test as it is. There are notebooks, too: "
+        "[first fleet](/reference/first_fleet.ipynb), [your data to advice](/reference/your_data.ipynb), "
+        "[keep, export, go on](/reference/keep_and_go_on.ipynb).",
+    ]
     for file in sorted((ROOT / "examples").glob("*.py")):
         text = file.read_text(encoding="utf-8")
         about, _, program = text.removeprefix('"""').partition('"""')

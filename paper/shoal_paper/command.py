@@ -70,6 +70,12 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
+    pages: Annotated[
+        Path | None,
+        typer.Option(
+            help="End by writing the pages that show tables, as the site does, into this folder.", show_default=False
+        ),
+    ] = None,
     short: Annotated[bool, typer.Option("--short", help="Write the page on two screens, not with every row.")] = False,
     only: Annotated[bool, typer.Option("--finished", help="Train nothing; take the runs that are finished.")] = False,
     data: Data = None,
@@ -141,6 +147,8 @@ def reproduce(
         for page in [*beside, *sorted({*place.glob("*.md"), *home.glob("*.md")})]:
             if inside.fill(page, place):
                 say(f"tables made anew in {page}")
+    if pages:
+        say(f"{plural(len(inside.write_shown(home, place, pages)), 'page')} in {pages}")
 
 
 def draw_figures(tables: Path, folder: Path, families: Sequence[str]) -> None:

@@ -4,9 +4,12 @@
     ...
     <!-- end of table -->
 
-`shoal reproduce report` makes all of them anew, so that no number in them is written by hand.
+`shoal reproduce report` makes all of them anew, so that no number in them is written by hand. Where a page has a line
+`[table dropout](results/dropout.csv)` instead, the site shows the table in its place, and so does
+`shoal reproduce report --pages FOLDER`.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -26,6 +29,8 @@ from shoal_paper.results import lines_of as table
 from shoal_paper.table1 import MLP
 
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end of table -->)", re.S)
+SHOWN = re.compile(r"^\[table ([\w-]+)\]\(results/[\w-]+\.csv\)$", re.M)
+LINK = re.compile(r"\]\((?![a-z]+:|#)([^)]+)\)")
 
 
 def fill(page: Path, folder: Path) -> Path | None:
@@ -39,16 +44,37 @@ def fill(page: Path, folder: Path) -> Path | None:
 def filled(text: str, folder: Path) -> str:
     """A page with its tables as the CSVs in a folder have them."""
 
-    def made(found: re.Match[str]) -> str:
-        name = found[2]
-        if name not in TABLES:
-            raise UserError(f"there is no table `{name}`; allowed: {', '.join(TABLES)}")
-        one = TABLES[name]
-        rows = [read_csv(folder / f"{file}.csv") for file in (one.file, one.more) if file]
-        lines = one.make(*rows) if rows[0] else [f"Not measured yet: there is no {one.file}.csv."]
-        return "\n".join([found[1].rstrip(), *lines, found[3]])
+    return MARKED.sub(lambda found: "\n".join([found[1].rstrip(), *lines_named(found[2], folder), found[3]]), text)
 
-    return MARKED.sub(made, text)
+
+def shown(text: str, folder: Path) -> str:
+    """A page with its tables in the place of the links to their CSVs."""
+    return SHOWN.sub(lambda found: "\n".join(lines_named(found[1], folder)), text)
+
+
+def write_shown(pages: Path, folder: Path, out: Path) -> list[Path]:
+    """Write the pages of a folder that link to tables into another one, with these tables in them."""
+    texts = {page.name: page.read_text(encoding="utf-8") for page in sorted(pages.glob("*.md"))}
+    found = {name: shown(text, folder) for name, text in texts.items() if SHOWN.search(text)}
+    out.mkdir(parents=True, exist_ok=True)
+    here = os.path.relpath(pages, out)
+    return [
+        save(
+            out / name,
+            LINK.sub(lambda link: f"]({os.path.normpath(f'{here}/{link[1]}')})", text),
+            "give --pages another place",
+        )
+        for name, text in found.items()
+    ]
+
+
+def lines_named(name: str, folder: Path) -> list[str]:
+    """The lines of a table, made from the CSVs in a folder."""
+    if name not in TABLES:
+        raise UserError(f"there is no table `{name}`; allowed: {', '.join(TABLES)}")
+    one = TABLES[name]
+    rows = [read_csv(folder / f"{file}.csv") for file in (one.file, one.more) if file]
+    return one.make(*rows) if rows[0] else [f"Not measured yet: there is no {one.file}.csv."]
 
 
 def spread(row: Row, name: str, digits: int = 2, end: str = "_se_seeds") -> str:

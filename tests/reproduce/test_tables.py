@@ -1,5 +1,6 @@
 """Tables in pages come from CSVs, and the families that make some of these."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -424,11 +425,25 @@ def test_report_makes_the_tables_of_pages_anew(tmp_path: Path) -> None:
     assert "Not measured yet" in (tmp_path / "page.md").read_text()
 
 
-def test_the_tables_of_committed_pages_are_those_of_their_csvs() -> None:
+def test_pages_of_the_site_show_the_tables_of_the_csvs_that_they_link_to() -> None:
     docs = ROOT / "docs"
-    pages = {page: page.read_text() for page in docs.glob("*.md")}
-    assert sum(len(tables.MARKED.findall(text)) for text in pages.values()) >= 3
-    for page, text in pages.items():
-        assert tables.filled(text, docs / "results") == text, (
-            f"`shoal reproduce report --tables docs/results` makes {page.name} anew"
-        )
+    named = [found for page in docs.glob("*.md") for found in tables.SHOWN.finditer(page.read_text())]
+    assert len(named) > 25
+    for link in named:
+        assert link[0].endswith(f"(results/{tables.TABLES[link[1]].file}.csv)"), link[0]
+        assert tables.lines_named(link[1], docs / "results"), link[0]
+    page = tables.shown("Before.\n\n[table dropout](results/dropout.csv)\n\nAfter.\n", docs / "results")
+    assert page.startswith("Before.\n\n|  | alone, dropout 0.5 | ")
+    assert page.endswith(" |\n\nAfter.\n")
+    assert not [name for name in docs.glob("*.md") if tables.MARKED.search(name.read_text())]
+
+
+def test_pages_with_their_tables_can_be_had_without_the_site(tmp_path: Path) -> None:
+    written = tables.write_shown(ROOT / "docs", ROOT / "docs" / "results", tmp_path)
+    assert {file.name for file in written} == {"results.md", "methods.md"}
+    for file in written:
+        text = file.read_text()
+        assert not tables.SHOWN.search(text)
+        for link in re.findall(r"\]\((?!http)([^)#\s]+)", text):
+            there = tmp_path / link
+            assert there.exists() or "docs/reference/" in str(there.resolve()), f"{file.name} links to {link}"
