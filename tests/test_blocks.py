@@ -49,6 +49,7 @@ UNTRIED = {  # what no test can run like this, and where it is tested
         ("live init", "live run", "live status", "live predict", "live replay", "live renew", "live drop", "live add"),
         "needs a fleet of processes; tests/live/test_guide.py follows the guide",
     ),
+    "shoal report fleet": "needs that fleet, too",
     "live demo": "takes three minutes; `make live` is it",
     "reproduce": "trains for hours; tests/reproduce runs each, small",
     "run --address": "needs the machines of a cluster; tests/fleet/test_actors.py joins one that it starts",
@@ -333,7 +334,7 @@ def cheap(shown: Any) -> bool:
 def tried(line: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, told = parsed(line)
     reports = name == "reproduce" and told["what"] == "report"
-    if (name in UNTRIED or (name == "run" and (told["address"] or told["start"]))) and not reports:
+    if (name in UNTRIED or line in UNTRIED or (name == "run" and (told["address"] or told["start"]))) and not reports:
         return
     for tracker in told.get("track") or ():
         pytest.importorskip(tracker, reason=f"{tracker} is not installed")
