@@ -36,7 +36,6 @@ clock = {{ pace = "asynchronous", speed = 100, patience = 2 }}
 base = "127.0.0.1:{port}"
 """
 SECONDS = 5.0
-SIZES = {"2 kB": 2_000, "6 kB": 6_000}
 
 
 def made(place: Path, port: int) -> list[Home]:
@@ -101,12 +100,6 @@ def letters(homes: list[Home]) -> None:
     terms = receiver.office.terms
     while sender.send(1, b"are you there?", 0.5) is None:
         pass
-    for name, size in SIZES.items():
-        frames, began, content = 0, time.monotonic(), bytes(size)
-        while time.monotonic() - began < SECONDS:
-            frames += 1
-            assert sender.send(1, content) == b"refused:no letter"
-        print(f"frames of {name} that are looked at and refused: {frames / SECONDS:.0f} a second over one link")
     began, number = time.monotonic(), 0
     while time.monotonic() - began < SECONDS:
         number += 1
