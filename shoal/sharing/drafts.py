@@ -82,13 +82,15 @@ def room_for(
     post: Post, kind: str, lane: Lane, other: Lane, most: int | None = None, before: Sequence[Mail] = ()
 ) -> int:
     """How many items of a letter the link to a neighbour still carries when what goes `before` has gone."""
-    form, room = form_of(post, kind), post.left(lane, other)
+    form, most = form_of(post, kind), form_of(post, kind).most if most is None else most
+    room = post.once(("left", lane, other, len(post.gone)), post, partial(post.left, lane, other))
     for mail in before:
         room = room.less(form_of(post, mail.kind).look, mail.items)
     if form.letter.leaves:
         beside = form_of(post, form.letter.leaves)
         room = room.less(beside.look, beside.most)
-    return fitting(form.most if most is None else most, form.look, room.part(form.letter.share))
+    part = room.part(form.letter.share)
+    return post.once(("fits", kind, most, part), post, partial(fitting, most, form.look, part))
 
 
 def kept_back(post: Post, lane: Lane, kind: str, form: Form, draft: Draft, others: Sequence[Lane]) -> Draft:

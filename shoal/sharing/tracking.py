@@ -23,6 +23,7 @@ from shoal.sharing.mode import Draft, Present, Received
 class Tracking(Federated):
     """Averaging, and a correction of every gradient towards that of all (gradient tracking)."""
 
+    companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     beside: ClassVar[str] = "track"
     least: ClassVar[float] = -WEIGHTIEST
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "samples": 8}
@@ -53,6 +54,11 @@ class Tracking(Federated):
     def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """The mean of weights, and c_i = sum_j w_ij y_j - g_i until the next exchange; the sum over agents of c stays
         zero where weights are the same both ways."""
+        self.follow(agent, letters)
+        agent.become(self.combined(agent, letters))
+
+    def follow(self, agent: Present, letters: Sequence[Received]) -> None:
+        """Keep the correction until the next exchange; that of an earlier task is forgotten."""
         kept = agent.kept
         if letters:
             slope, tracked = agent.slope(self.samples), self.tracked(agent)
@@ -61,7 +67,6 @@ class Tracking(Federated):
             self.correct(agent, {name: one - slope[name] for name, one in mean.items()}, 1 + agent.task)
         elif "since" in kept and 0 < kept["since"] != 1 + agent.task:
             self.correct(agent, {name: torch.zeros_like(own) for name, own in agent.weights.items()}, 0)
-        agent.become(self.combined(agent, letters))
 
     def correct(self, agent: Present, correction: Tensors, since: int) -> None:
         """Keep a correction, and of which task it is."""

@@ -98,7 +98,7 @@ def test_a_world_that_nobody_uses_is_forgotten() -> None:
     assert seen() is None
 
 
-AVERAGING = ("fedavg", "fedprox", "fedcurv", "fedfish", "fedrep", "ditto")
+AVERAGING = ("fedavg", "fedprox", "fedcurv", "fedfish", "fedrep", "ditto", "tracking")
 RECV = {"mode": "recv", "every": 2, "queries": 6, "nearest": 3, "memory": 12}
 
 

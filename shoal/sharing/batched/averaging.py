@@ -27,8 +27,9 @@ from shoal.sharing.fedcurv import FedCurv
 from shoal.sharing.federated import Federated
 from shoal.sharing.fedfish import FedFish, between, normalised
 from shoal.sharing.fedprox import FedProx
-from shoal.sharing.mode import Mode
+from shoal.sharing.mode import Mode, agent_of
 from shoal.sharing.personal import Ditto, FedRep, second
+from shoal.sharing.tracking import Tracking
 
 AT_ONCE = 256  # lanes whose weights are mixed at once
 
@@ -40,7 +41,7 @@ def ask(mode: Mode, post: Post) -> Sequence[Mail] | None:
 
 
 def bundled(mode: Federated, post: Post) -> bool:
-    return post.free and not mode.receipts and mode.whole
+    return post.free and bool(post.world.edges) and not mode.receipts and mode.whole
 
 
 def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Bundle | None:
@@ -53,6 +54,9 @@ def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Bundle | None:
     if isinstance(mode, FedCurv):
         matters = fisher(world, stack, mode.fisher, mode.samples)
         content |= {f"{mode.beside}.{name}": tensor for name, tensor in matters.items()}
+    if isinstance(mode, Tracking):
+        tracked = [mode.tracked(agent_of(post, lane)) for lane in world.lanes]
+        content |= {f"{mode.beside}.{name}": torch.stack([one[name] for one in tracked]) for name in tracked[0]}
     flat = {name: tensor.flatten(0, 1) for name, tensor in content.items()}
     flat["modules"] = torch.arange(count, dtype=torch.int32).repeat(len(world.lanes))
     begin = post.rows(post.links.senders) * count
@@ -93,6 +97,9 @@ def absorb(mode: Mode, post: Post, questions: Sequence[Mail], answers: Sequence[
         return learns_apart(mode, post, questions, answers)
     if not isinstance(answers, Bundle) or not mode.whole:
         return False
+    if isinstance(mode, Tracking):
+        for agent, letters in mode.at_end(post, questions, answers):
+            mode.follow(agent, letters)
     own = {name: post.stack.params[name][:, :units] for name, units in post.world.model.body.items()}
     rows, mean = combined_of(post, mode, answers, own)
     TAKES[type(mode)](mode, post, rows, mean, answers)
@@ -102,7 +109,7 @@ def absorb(mode: Mode, post: Post, questions: Sequence[Mail], answers: Sequence[
 # What becomes of the mean
 
 
-def plain(mode: FedAvg, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
+def plain(mode: Federated, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
     write_all(post.stack, rows, mean)
 
 
@@ -149,7 +156,8 @@ def spared(mode: FedFish, post: Post, rows: Tensor, mean: Tensors, bundle: Bundl
 
 Takes = Callable[[Federated, Post, Tensor, Tensors, Bundle], None]
 TAKES: Mapping[type[Federated], Takes] = {
-    FedAvg: plain,  # type: ignore[dict-item]
+    FedAvg: plain,
+    Tracking: plain,
     FedRep: in_turns,  # type: ignore[dict-item]
     FedProx: anchored,  # type: ignore[dict-item]
     FedCurv: curved,  # type: ignore[dict-item]
