@@ -8,6 +8,7 @@ after it give the agent as it was, bit for bit, and so does the first one and al
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ CREATE TABLE IF NOT EXISTS given_up (peer INTEGER, number INTEGER, why TEXT, PRI
 """
 NEWEST, EACH, QUESTION = "newest", "each", "question"  # what is kept of letters that wait: see `Store.put`
 FULL = "outbox full"
+OFTEN = 1.0  # seconds between two writings of what was refused
 OVERTAKEN = "overtaken"
 
 
@@ -67,6 +69,8 @@ class Store:
     def __init__(self, file: Path | str, room: int = 64 * 2**20, safe: bool = True) -> None:
         self.file, self.room = file, room  # room: bytes that wait for one neighbour, at most
         self.lock = threading.RLock()
+        self.noted: dict[tuple[int, str], int] = {}  # refusals that are not written yet
+        self.flushed = 0.0
         try:
             self.base = sqlite3.connect(file, check_same_thread=False, isolation_level=None, timeout=10)
             self.base.execute("PRAGMA journal_mode=WAL")
@@ -77,6 +81,8 @@ class Store:
 
     def close(self) -> None:
         with self.lock:
+            if self.noted:
+                self.flush(time.time())
             self.base.close()
 
     @contextmanager
@@ -234,14 +240,26 @@ class Store:
     # Notes
 
     def refuse(self, peer: int, why: str, at: float) -> None:
-        """Note that something of a neighbour was refused; how often is counted, so that nobody fills the disk."""
-        with self.writing() as base:
-            base.execute(
-                "INSERT INTO refused VALUES (?, ?, ?, 1) "
-                "ON CONFLICT (peer, why) DO UPDATE SET count = count + 1, at = excluded.at",
-                (at, peer, why),
-            )
+        """Note that something of a neighbour was refused. How often is counted and written now and then, so that nobody
+        fills the disk or keeps it busy."""
+        with self.lock:
+            self.noted[peer, why] = self.noted.get((peer, why), 0) + 1
+            if time.monotonic() - self.flushed > OFTEN:
+                self.flush(at)
+
+    def flush(self, at: float) -> None:
+        """Write how often something was refused."""
+        with self.lock:
+            noted, self.noted, self.flushed = self.noted, {}, time.monotonic()
+            with self.writing() as base:
+                base.executemany(
+                    "INSERT INTO refused VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT (peer, why) DO UPDATE SET count = count + excluded.count, at = excluded.at",
+                    [(at, peer, why, count) for (peer, why), count in noted.items()],
+                )
 
     def refusals(self) -> list[tuple[int, str, int]]:
         """What was refused of whom, why and how often."""
+        if self.noted:
+            self.flush(time.time())
         return [(peer, why, count) for peer, why, count in self.rows("SELECT peer, why, count FROM refused")]

@@ -1,10 +1,14 @@
 """Agents that wait for nobody: what is lost, cut or killed ends nobody, and no letter counts twice."""
 
 import json
+import random
 import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from shoal.contracts.mode_case import rows
 from shoal.live.fleets import Home
@@ -13,7 +17,7 @@ from shoal.live.life import Life
 from shoal.live.replaying import replay
 from shoal.live.store import Store
 from shoal.live.transport import Lines
-from tests.live.houses import FREE, built, lived, small
+from tests.live.houses import FREE, CrashError, built, lived, small
 
 
 def taken_once(homes: list[Home]) -> int:
@@ -82,6 +86,48 @@ def test_crashes_and_cuts_lose_nothing_that_was_acknowledged(tmp_path: Path) -> 
     every, disagreements = merged({agent: rows_of(stack.ledger) for agent, stack in found.items()}, {})
     assert every
     assert disagreements == []
+    for home in homes:
+        replay(home.folder)
+
+
+@pytest.mark.slow
+def test_eight_agents_with_twenty_crashes_and_twenty_cuts_all_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Crashes come before, after and between what is written in a journal; cuts lose letters or acknowledgements."""
+    tasks = {"count": 5, "initial": 1}
+    settings = small("recv", "modmod", agents=8, network="complete", clock={**FREE, "patience": 0.3}, tasks=tasks)
+    homes, lines, over = built(settings, tmp_path), Lines(), threading.Event()
+    rng, left, cuts, write = random.Random(0), [20], [0], Store.write
+
+    def risky(store: Store, *what: Any) -> None:
+        """Write a line of a journal; some agents crash before or after it."""
+        dice = rng.random()
+        if dice < 0.05 and left[0]:
+            left[0] -= 1
+            raise CrashError
+        write(store, *what)
+        if dice > 0.95 and left[0]:
+            left[0] -= 1
+            raise CrashError
+
+    def weather() -> None:
+        while cuts[0] < 20 and not over.wait(0.3):
+            cuts[0] += 1
+            some = [(rng.randrange(8), rng.randrange(8)) for _ in range(12)]
+            lines.cut, lines.deaf = set(some[:6]), set(some[6:])
+        lines.cut, lines.deaf = set(), set()
+
+    monkeypatch.setattr(Store, "write", risky)
+    threading.Thread(target=weather, daemon=True).start()
+    found = lived(homes, lines, seconds=200)
+    over.set()
+    assert (len(found), left[0]) == (8, 0)
+    assert cuts[0] > 5
+    assert taken_once(homes) > 200
+    _, disagreements = merged({agent: rows_of(stack.ledger) for agent, stack in found.items()}, {})
+    assert disagreements == []
+    monkeypatch.undo()
     for home in homes:
         replay(home.folder)
 
