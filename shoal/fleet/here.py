@@ -1,22 +1,22 @@
 """Stacks that are in this process, and all that a run may tell them: the verbs of a moment, and of an exchange."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from shoal.agents import events
-from shoal.agents.ends import End
 from shoal.agents.stack import PARAMS, RECORD, Stack, grid, start
 from shoal.agents.state import guarded
 from shoal.agents.world import World, joint_lanes, world
 from shoal.data.tasks import JOINT, Lane
 from shoal.errors import SettingsError, UserError
-from shoal.fleet.health import ENDED, ends, examine
+from shoal.fleet.health import ENDED, examine
 from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure, stamp
+from shoal.fleet.standing import Standing, standing
 from shoal.learners import memory
 from shoal.letters.bundle import Bundle
 from shoal.letters.ledger import Settled
@@ -26,34 +26,6 @@ from shoal.mail.post import Post
 
 Posted = tuple[Any, str]  # a mail, here or elsewhere, and its verdict so far
 Pieces = list[tuple[World, Stack]]
-
-
-class Standing(NamedTuple):
-    """Where lanes stand, all of a run or those of one member."""
-
-    ended: tuple[End, ...]  # those that have diverged,
-    going: int  # and how many go on
-    moment: float  # at which one of them acts next
-    points: frozenset[events.Point]  # of the streams of those that act then, and do not only wait for a task
-    turns: bool  # has any of them learned a task then?
-    behind: events.Point  # where the last of all is,
-    ahead: events.Point  # and the first
-
-    @classmethod
-    def of(cls, parts: Iterable["Standing"]) -> "Standing":
-        """Where the lanes of several members stand."""
-        every = list(parts)
-        moment = min(one.moment for one in every)
-        now = [one for one in every if one.moment == moment]
-        return cls(
-            tuple(sorted({end for one in every for end in one.ended})),
-            sum(one.going for one in every),
-            moment,
-            frozenset(point for one in now for point in one.points),
-            any(one.turns for one in now),
-            min(one.behind for one in every),
-            max(one.ahead for one in every),
-        )
 
 
 class Here:
@@ -355,27 +327,6 @@ class Here:
             self.waits |= {lane: max(until, self.waits.get(lane, until)) for lane, until in post.waits.items()}
         self.lease.close()
         return [one for post in self.posts for one in post.settled]
-
-
-def standing(world: World, stack: Stack) -> Standing:
-    """Where the lanes of a stack stand."""
-    ended, settings, clock = ends(stack), world.settings, stack.clock
-    moments = events.moments(settings, clock)
-    now = float(moments.min())
-    points = events.together(np.flatnonzero(moments == now).tolist(), clock) if now < inf else {}
-    rests = clock["rests"].numpy() if events.own(clock) else np.zeros(len(moments), bool)
-    over = settings.tasks.count, 0
-    every = {over} if np.isinf(moments).any() else set()
-    every |= events.together(np.flatnonzero(~np.isinf(moments)).tolist(), clock).keys()
-    return Standing(
-        tuple(ended),
-        len(stack.lanes) - len(ended),
-        now,
-        frozenset(point for point, rows in points.items() if not rests[list(rows)].all()),
-        any(epoch == settings.learner.epochs for _, epoch in points),
-        min(every),
-        max(every),
-    )
 
 
 def steps(fleet: Sequence[tuple[World, Stack]]) -> dict[Lane, int]:

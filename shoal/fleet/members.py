@@ -16,7 +16,8 @@ from shoal.agents.world import World, joint_lanes
 from shoal.data.tasks import Lane
 from shoal.errors import StaffError, UserError
 from shoal.fleet.delivery import deliver
-from shoal.fleet.here import Here, Posted, Standing
+from shoal.fleet.here import Here, Posted
+from shoal.fleet.standing import Standing
 from shoal.letters.ledger import Ledger
 from shoal.mail.post import Observe
 

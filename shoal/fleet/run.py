@@ -15,8 +15,8 @@ from shoal.agents.world import World
 from shoal.data.sites import names
 from shoal.fleet.exchange import meet
 from shoal.fleet.health import gone_all
-from shoal.fleet.here import Standing
 from shoal.fleet.members import Crew, LostError, mustered
+from shoal.fleet.standing import Standing
 from shoal.mail.post import Observe
 
 
