@@ -1,4 +1,4 @@
-"""Where lanes stand between two moments: who goes on, at which moment any of them acts next, and where they are then."""
+"""Where lanes stand between two moments: who goes on, when any of them acts next, and where they are then."""
 
 from collections.abc import Iterable
 from math import inf
