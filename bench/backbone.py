@@ -15,7 +15,8 @@ import numpy as np
 import shoal
 from shoal.agents.evaluate import others
 from shoal.fleet.run import simulate
-from shoal.sharing.heads import Heads, task_free
+from shoal.sharing.filed import task_free
+from shoal.sharing.heads import Heads
 
 FILE = Path(__file__).parents[1] / "docs" / "results" / "backbone.csv"
 TASKS = {"count": 8, "classes": 2, "train": 64, "validation": 10, "initial": 4}

@@ -14,7 +14,7 @@ from shoal.agents.clock import due
 from shoal.agents.evaluate import Trained, accuracy, nets
 from shoal.agents.slots import slots
 from shoal.agents.stack import MEAN, STEPS, VAR
-from shoal.data.tasks import Lane
+from shoal.data.tasks import Lane, Task
 from shoal.learners.fisher import fisher
 from shoal.learners.received import Arrived
 from shoal.learners.second import second_learned
@@ -84,12 +84,18 @@ class Present(Agent):
                 self._stack.moved[self._row] = True
                 now.copy_(value)
 
-    def begin_with(self, weights: Mapping[str, Tensor]) -> Callable[[], None]:
-        """Take weights for its current task in the place of its own, with an optimizer that begins anew; what is
-        returned undoes it."""
+    @property
+    def coming(self) -> Task | None:
+        """The task that it learns next, if it has one."""
+        stream = self._world.streams[self._row]
+        return stream[self.task + 1] if self.task + 1 < self._world.ends[self._row] else None
+
+    def begin_with(self, weights: Mapping[str, Tensor], task: int | None = None) -> Callable[[], None]:
+        """Take weights for a task, its current one if none is said, in the place of its own, with an optimizer that
+        begins anew; what is returned undoes it."""
         moments = [self._stack.of(owner) for owner in (MEAN, VAR, STEPS)]
         places = [(part[name], name) for part in (self._stack.params, *moments) for name in weights]
-        at = self._row, self.task
+        at = self._row, self.task if task is None else task
         before = [place[at].clone() for place, _ in places]
         for number, (place, name) in enumerate(places):
             place[at] = weights[name] if number < len(weights) else 0

@@ -15,6 +15,7 @@ from shoal.fleet.run import simulate
 from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.models.frozen import SCORES, Frozen, backbone, binary, combined
+from shoal.sharing.filed import entries, task_free
 from shoal.sharing.heads import Heads, entries, task_free
 from shoal.sharing.masks import Masks, packed, unpacked
 from shoal.sharing.mode import agent_of
@@ -151,7 +152,7 @@ def test_what_neighbours_have_learned_is_known_without_an_image() -> None:
     world, stack = headed()
     state = stack.of("heads")
     assert int(state["there"].sum()) == 3 * 2 * 4  # every task of both neighbours
-    for one in entries(state, 0):
+    for one in entries({name: one[0] for name, one in state.items()}):
         assert len(set(one.classes)) == 2
     alone = simulate(small("frozen-mlp", tasks={**PAIRS, "replacement": False}))
     shared, own = (
@@ -184,7 +185,7 @@ def test_a_task_of_known_classes_begins_with_what_others_have_found() -> None:
     for name in ("head.weight", "head.bias"):
         state[name][0, 0, 1] = trained.params[name][0, 1].flip(0)
     state["bias"][0, 0, 1] = trained.params["bias"][0, 1]
-    mode.warm(world, stack, 0, 1)
+    mode.absorbs_of(Post(world, stack, mode), [], [])
     for name in ("head.weight", "head.bias", "bias"):
         assert torch.equal(stack.params[name][0, 1], trained.params[name][0, 1])
 
