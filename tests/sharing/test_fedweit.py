@@ -18,7 +18,9 @@ from shoal.learners.step import Frame
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Mail
 from shoal.mail.post import Post
 from shoal.models.decomposed import ATTEND, BASE, BIAS, LAST, OTHERS, PART, SCALE, Decomposed
+from shoal.sharing.bits import opened, packed, sparse, unpacked
 from shoal.sharing.fedweit import FedWeIT, opened, packed, sparse, unpacked
+from shoal.sharing.mode import agent_of
 from tests.fleets import exchange, fleet
 
 TASKS: dict[str, Any] = {"count": 3, "classes": 2, "initial": 1, "train": 20, "validation": 10, "common": False}
@@ -136,14 +138,15 @@ def test_bits_are_words_and_come_back() -> None:
     assert (held.dtype, tuple(held.shape)) == (torch.int32, (3, 3))
     assert torch.equal(unpacked(held, 70), bits)
     part = torch.tensor([[0.0, 2.0], [-3.0, 0.5]])
-    assert opened(sparse(part, 3), (2, 2)).tolist() == part.tolist()
-    assert opened(sparse(part, 2), (2, 2)).tolist() == [[0, 2], [-3, 0]]
+    assert opened(sparse(part, 3, 9.0), (2, 2)).tolist() == part.tolist()
+    assert opened(sparse(part, 2, 9.0), (2, 2)).tolist() == [[0, 2], [-3, 0]]
 
 
 def test_the_base_is_averaged_unit_by_unit_over_those_that_have_it() -> None:
     world = small(share=0.5)
     stack = at(world, 1, 5)
-    chosen = mode(world).units(stack)
+    post = Post(world, stack, mode(world))
+    chosen = torch.stack([mode(world).units(agent_of(post, lane)) for lane in world.lanes])
     assert (chosen.sum(2) == WIDTH // 2).all()
     least, most = (stack.params[SCALE][:, 1].abs()[one] for one in (~chosen, chosen))
     assert float(most.min()) > float(least.min())
