@@ -112,8 +112,8 @@ class HostileModMod(ModMod):
     mode: Literal["hostile-modmod"] = "hostile-modmod"  # type: ignore[assignment]
     attack: str = HONEST
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        mails = list(super().answer(post, questions))
+    def answers_of(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
+        mails = list(super().answers_of(post, questions))
         if self.attack == HONEST or post.stack.task <= post.world.settings.tasks.initial:
             return mails  # nobody has a module to offer yet
         lies = [self.lie(post, question) for question in questions if question.receiver.agent == HOSTILE]

@@ -18,6 +18,7 @@ from shoal.weakly import weakly
 
 if TYPE_CHECKING:
     from shoal.agents.world import World
+    from shoal.settings.groups import Settings
 
 # What a tensor of a letter holds: images (given as rows of the bank), classes as the data counts them, or what a
 # function of the receiver's world says.
@@ -34,32 +35,39 @@ class Letter:
     holds: tuple[str, ...]  # what it holds, in the words that policies know (`CONTENTS`)
     classes: str = ""  # the tensor that says of which class each item is
     share: int = 1  # it may take one part of so many of what a link still carries
-    leaves: str = ""  # a kind of letter, the largest of which a link must carry beside it
+    leaves: str = ""  # a kind of letter, the largest of which a link must carry beside it,
+    spare: int = 0  # or one with so many items
     behind: str = ""  # a kind of letter that goes before it to each neighbour: it has what that leaves of the link
     least: int = 0  # with fewer items it does not leave
     alike: bool = False  # do all neighbours get the same? Then it holds only what may go to all of them
+    kin: Callable[["World"], Mapping[str, Expected]] | None = None  # what more goes to those alike that began alike
     cut: bool = True  # are its last items left out where not all fit a link? Else it leaves whole, or is refused
 
     def number(self, world: "World") -> int:
         """How many items it has at most."""
         return self.most if isinstance(self.most, int) else self.most(world)
 
-    def look(self, world: "World") -> dict[str, Expected]:
-        """What a receiver in some world expects of it."""
+    def look(self, world: "World", other: "Settings | None" = None) -> dict[str, Expected]:
+        """What a receiver in some world expects of it, or one of an agent with other settings."""
         fields = self.fields(world) if callable(self.fields) else self.fields
-        return {name: expected(one, world) for name, one in fields.items()}
+        found = {name: expected(one, world) for name, one in fields.items()}
+        alike = other is None or other is world.settings or other == world.settings
+        return found | (dict(self.kin(world)) if self.kin and alike and world.settings.tasks.common else {})
 
     def whole(self, world: "World") -> set[str]:
         """Its tensors of a fixed size, which are about all items."""
         return {name for name, one in self.look(world).items() if one.shape[:1] != (None,)}
 
 
-def most_of(letters: Mapping[str, Letter], kind: str, world: "World", room: Room, most: int | None = None) -> int:
-    """How many items a letter has at most where a link still carries so much."""
+def most_of(
+    letters: Mapping[str, Letter], kind: str, world: "World", room: Room, other: "Settings | None" = None
+) -> int:
+    """How many items a letter has at most where a link to an agent with such settings still carries so much."""
     letter = letters[kind]
     if letter.leaves:
-        room = room.less(letters[letter.leaves].look(world), letters[letter.leaves].number(world))
-    return fitting(letter.number(world) if most is None else most, letter.look(world), room.part(letter.share))
+        beside = letters[letter.leaves]
+        room = room.less(beside.look(world, other), letter.spare or beside.number(world))
+    return fitting(letter.number(world), letter.look(world, other), room.part(letter.share))
 
 
 def expected(what: Field, world: "World") -> Expected:

@@ -119,6 +119,10 @@ class Agent:
         at, labels = self._validates(task)
         return self._world.inputs[at], labels.clone()
 
+    def local(self, task: int, rows: np.ndarray) -> np.ndarray:
+        """The labels of rows of a task that it has met."""
+        return self.tasks[task].labels(self._world.bank, rows)
+
     def _validates(self, task: int) -> tuple[Tensor, Tensor]:
         """Where the validation rows of a task are among all inputs, and their labels."""
         split = self._world.validation

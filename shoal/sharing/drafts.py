@@ -36,14 +36,15 @@ class Form(NamedTuple):
         return next((name for name in self.look if name not in self.whole), "")
 
 
-def form_of(post: Post, kind: str) -> Form:
-    """The form of letters of a kind."""
+def form_of(post: Post, kind: str, other: Lane) -> Form:
+    """The form of letters of a kind to some other agent."""
+    settings = post.world.of(other)
 
     def find() -> Form:
         letter, world = post.mode.letters[kind], post.world
-        return Form(letter, letter.look(world), letter.number(world), frozenset(letter.whole(world)))
+        return Form(letter, letter.look(world, settings), letter.number(world), frozenset(letter.whole(world)))
 
-    return post.once(("form", kind), post, find)
+    return post.once(("form", kind), settings, find)
 
 
 def posted(
@@ -57,21 +58,23 @@ def posted(
 ) -> list[Mail]:
     """What an agent has written, as mail to each of some others: without what the policy of its site keeps back, and
     cut to the most that such a letter has and to what the link still carries when what goes `before` has gone."""
-    form = form_of(post, kind)
-    letter, mails = form.letter, []
-    if not isinstance(draft, Mapping) or not form.look.keys() <= draft.keys():
-        raise TypeError(f"what it writes is no mail of kind `{kind}`, which has {', '.join(form.look)}: {draft!r:.200}")
+    letter, own, mails = post.mode.letters[kind], form_of(post, kind, lane), list[Mail]()
+    if not isinstance(draft, Mapping) or not own.look.keys() <= draft.keys():
+        raise TypeError(f"what it writes is no mail of kind `{kind}`, which has {', '.join(own.look)}: {draft!r:.200}")
     if letter.alike:
-        draft = kept_back(post, lane, kind, form, draft, post.out(lane))
+        draft = kept_back(post, lane, kind, own, draft, post.out(lane))
         post.notes[lane] = draft
     for other in others:
+        form = form_of(post, kind, other)
         mine = draft if letter.alike else kept_back(post, lane, kind, form, draft, [other])
         items = min(len(mine[form.counted]), form.most) if form.counted else form.most
         if not post.free and letter.cut:
             items = min(items, room_for(post, kind, lane, other, items, before))
         if items < letter.least:
             continue
-        tensors = post.once(("tensors", kind, items), mine, partial(tensors_of, post.world, form, mine, items))
+        tensors = post.once(
+            ("tensors", kind, items, *form.look), mine, partial(tensors_of, post.world, form, mine, items)
+        )
         about = identify(other, lane, post.mode.mode, *draft[REPLIES]) if REPLIES in draft else reply
         mails.append(post.mail(lane, other, kind, tensors, items, about))
         post.drafts[mails[-1].id] = mine
@@ -82,21 +85,24 @@ def room_for(
     post: Post, kind: str, lane: Lane, other: Lane, most: int | None = None, before: Sequence[Mail] = ()
 ) -> int:
     """How many items of a letter the link to a neighbour still carries when what goes `before` has gone."""
-    form, most = form_of(post, kind), form_of(post, kind).most if most is None else most
+    form = form_of(post, kind, other)
+    most = form.most if most is None else most
     room = post.once(("left", lane, other, len(post.gone)), post, partial(post.left, lane, other))
     for mail in before:
-        room = room.less(form_of(post, mail.kind).look, mail.items)
+        room = room.less(form_of(post, mail.kind, other).look, mail.items)
     if form.letter.leaves:
-        beside = form_of(post, form.letter.leaves)
-        room = room.less(beside.look, beside.most)
+        beside = form_of(post, form.letter.leaves, other)
+        room = room.less(beside.look, form.letter.spare or beside.most)
     part = room.part(form.letter.share)
-    return post.once(("fits", kind, most, part), post, partial(fitting, most, form.look, part))
+    return post.once(("fits", kind, most, part), form, partial(fitting, most, form.look, part))
 
 
 def kept_back(post: Post, lane: Lane, kind: str, form: Form, draft: Draft, others: Sequence[Lane]) -> Draft:
     """What an agent has written, without items that may not go to all of some others, and no more than such a letter
     has."""
     by, most, whole, may = form.letter.classes, form.most, form.whole | {REPLIES}, None
+    if not form.letter.cut:
+        return draft
     if post.world.fleet.policy and by in draft and by not in whole:
         may = np.flatnonzero(post.permitted(lane, others, kind, np.asarray(draft[by])))[:most]
     elif not form.counted or len(draft[form.counted]) <= most:

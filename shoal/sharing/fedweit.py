@@ -21,7 +21,7 @@ from shoal.models.families import is_decomposed
 from shoal.settings.groups import Settings
 from shoal.sharing.bits import opened, packed, sparse, unpacked, words
 from shoal.sharing.body import net_of
-from shoal.sharing.bounds import too_large
+from shoal.sharing.bounds import far_larger
 from shoal.sharing.mode import Draft, Mode, Present, Received
 
 LARGE = 100.0  # no entry of a part that is sent is larger
@@ -119,7 +119,7 @@ class FedWeIT(Mode):
             return OUT_OF_RANGE
         if (unpacked(letter["units"], net.width).sum(1) != self.many(net.width)).any():
             return OUT_OF_RANGE
-        return TOO_LARGE if too_large(letter.post, letter.mail, [BASE]) else ACCEPTED
+        return TOO_LARGE if far_larger(agent, letter.tensors, [BASE]) else ACCEPTED
 
     def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """Average the base over all that have a unit, and keep parts."""

@@ -60,7 +60,7 @@ class Mode(Sharing):
     # What follows from that, for the post
 
     def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        return self.letters[kind].look(world)
+        return self.letters[kind].look(world, world.of(sender))
 
     def carries(self, kind: str) -> Carries | None:
         letter = self.letters.get(kind)
@@ -73,12 +73,14 @@ class Mode(Sharing):
     def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
         """A question that is answered must leave its share to the answer that goes the same way; and the answer may
         have all that the smallest question leaves, or all there is if the question leaves room for the largest."""
-        found, letters = [], self.letters
-        asked = [one.look(world) for kind, one in letters.items() if kind in self.asking and not one.leaves]
+        letters, to, found = self.letters, None if other is None else other.settings, list[Quote]()
+        before = next((one for kind, one in letters.items() if kind in self.asking), None)
         for kind, letter in letters.items():
-            rest = room if kind in self.asking or not asked or not self.both_ways else room.less(asked[0], 1)
-            items = most_of(letters, kind, world, rest)
-            found.append(Quote(kind, items, numbers(letter.look(world), items)))
+            asks, rest = kind in self.asking, room
+            if not asks and before and self.both_ways and (before.spare or not before.leaves):
+                rest = room.less(before.look(world, to), 1 if before.cut else before.number(world))
+            items = letter.number(world) if asks and not letter.cut else most_of(letters, kind, world, rest, to)
+            found.append(Quote(kind, items, numbers(letter.look(world, to), items)))
         return found
 
     def objects(self, post: Post, mail: Mail) -> str:

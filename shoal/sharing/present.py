@@ -248,6 +248,10 @@ class Received:
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
 
+    def once(self, what: str, find: Callable[[], T]) -> T:
+        """What is found out of it but once, to however many it has come."""
+        return self.post.once((what,), self.tensors, find)
+
     @property
     def asked(self) -> Mapping[str, Tensor] | None:
         """The question that it replies to, if that was asked at this exchange."""

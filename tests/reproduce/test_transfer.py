@@ -23,6 +23,7 @@ from shoal.learners.candidates import alive
 from shoal.rng import key
 from shoal.runs import checkpoints
 from shoal.runs.about import FORMAT
+from shoal.sharing import promises
 from shoal.sharing.modmod import ModMod
 from shoal_paper.transfer.measure import (
     Found,
@@ -455,10 +456,10 @@ def test_several_seeds_as_json_end_with_their_means_and_wrong_ones_come_first(fi
 
 
 def test_what_is_left_out_is_counted(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: ModMod, *given: Any) -> None:
+    def refuse(*given: Any) -> None:
         raise SettingsError("this says nothing")
 
-    monkeypatch.setattr(ModMod, "pair", refuse)
+    monkeypatch.setattr(promises, "seen", refuse)
     done = call("transfer", finished, "--epochs", 1)
     assert done.code == 0
     lines = done.out.splitlines()

@@ -100,16 +100,29 @@ def test_a_world_that_nobody_uses_is_forgotten() -> None:
 
 AVERAGING = ("fedavg", "fedprox", "fedcurv", "fedfish", "fedrep", "ditto", "tracking")
 RECV = {"mode": "recv", "every": 2, "queries": 6, "nearest": 3, "memory": 12}
+MODMOD = {"mode": "modmod", "min_similarity": -1e9, "modules": 2}
+EVERY: list[dict[str, Any]] = [RECV, *({"mode": one, **MODES[one].example} for one in AVERAGING)]
 
 
-@pytest.mark.parametrize("limits", [{}, {"loss": 0.3}, {"delay": 1}])
-@pytest.mark.parametrize("mode", [RECV, *({"mode": one, **MODES[one].example} for one in AVERAGING)], ids=str)
+@pytest.mark.parametrize(
+    ("mode", "limits"),
+    [
+        *((mode, limits) for mode in EVERY for limits in ({}, {"loss": 0.3}, {"delay": 1})),
+        (MODMOD, {}),
+        (MODMOD | {"metric": "leep", "compress": "int8"}, {"loss": 0.3}),
+        (MODMOD | {"choose": "tryout", "tryout": 2}, {"budget": "4000 B"}),
+        (MODMOD | {"accept": "helps", "tryout": 1, "leak": True}, {}),
+    ],
+    ids=str,
+)
 def test_a_companion_does_what_the_definition_says(mode: dict[str, Any], limits: dict[str, Any]) -> None:
     """Its verbs for all agents at once come to the same: the same mail, the same weights."""
-    ends = []
+    ends, model = [], "modular-mlp" if mode["mode"] == "modmod" else "mlp"
+    learner = {"accept": -1.0} if model == "modular-mlp" else {}
     for companions in (True, False):
         machine = {"kernel": "torch", "companions": companions}
-        ends.append(simulate(fleet("mlp", sharing=[mode], tasks=FEW, network=limits, machine=machine)))
+        world = fleet(model, sharing=[mode], tasks=FEW, learner=learner, network=limits, machine=machine)
+        ends.append(simulate(world))
     same(ends[0], ends[1])
     assert entries(ends[0].ledger) == entries(ends[1].ledger)
     assert total(ends[0])

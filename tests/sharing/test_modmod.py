@@ -29,7 +29,9 @@ from shoal.models.modular import Modular
 from shoal.rng import key
 from shoal.runs.tables import candidates as candidates_table
 from shoal.runs.tables import growth, lineage, offered
+from shoal.sharing.mode import agent_of
 from shoal.sharing.modmod import ModMod
+from shoal.sharing.promises import promise
 from shoal.sharing.scores import SCORES
 from shoal_paper.counting import counted
 from tests.fleets import exchange, fleet
@@ -201,11 +203,7 @@ def test_leep_is_that_of_the_senders_head_on_the_receivers_images() -> None:
     x = world.encode(question.payload["images"], Lane(0, 1))
     with torch.inference_mode():
         p = said(world, stack, 1, 2, x).softmax(1).double().numpy()
-        found = SCORES["leep"].score(
-            mode.pair(
-                post, Lane(0, 1), question, 2, nets(world, stack), mode.own(post, Lane(0, 1), 2, nets(world, stack))
-            )
-        )
+        found = promise(agent_of(post, Lane(0, 1)), question.payload, 2, "leep")
     y = question.payload["labels"].numpy()
     joint = np.zeros((3, 3))
     for label, row in zip(y, p, strict=True):
@@ -224,7 +222,7 @@ def test_modules_that_do_not_fit_the_budget_stay() -> None:
     world, _ = ready(modules=3, min_similarity=-1.0)
     mode = world.settings.sharing[0]
     assert isinstance(mode, ModMod)
-    each = numbers(mode.parts(world, alike=True), 1)
+    each = numbers(mode.letters["modules"].look(world), 1)
     for room, count in ((3 + each, 1), (3 + 2 * each, 2), (2 + 3 * each, 2), (3 + 9 * each, 3)):
         limited, copy = ready(modules=3, min_similarity=-1.0, budget=room)
         exchange(limited, copy)
@@ -241,7 +239,7 @@ def test_a_question_of_images_leaves_room_for_a_module() -> None:
     world, _ = ready(metric="leep", min_similarity=-1e9)
     mode = world.settings.sharing[0]
     assert isinstance(mode, ModMod)
-    budget = numbers(mode.parts(world, alike=True), 1) + 5 * 65
+    budget = numbers(mode.letters["modules"].look(world), 1) + 5 * 65
     world, stack = ready(metric="leep", min_similarity=-1e9, budget=budget)
     exchange(world, stack)
     assert {items for _, _, items, _ in sent(stack, "question")} == {5}
@@ -373,11 +371,11 @@ def test_a_frozen_module_stays_as_it_was_received_until_the_end_of_the_task() ->
 
 def offers_of(world: World, stack: Stack, **scores: float) -> None:
     """Exchange with scores as said: `s1_3` is what agent 1 says about its task 3."""
-    answer = ModMod.answer
+    answers = ModMod.answers_of
 
     def lying(self: ModMod, post: Post, questions: Any) -> list[Mail]:
         mails = []
-        for mail in answer(self, post, questions):
+        for mail in answers(self, post, questions):
             said = mail.payload["scores"].clone()
             for at, source in enumerate(mail.payload["sources"].tolist()):
                 said[at] = scores.get(f"s{mail.sender.agent}_{source}", said[at])
@@ -385,7 +383,7 @@ def offers_of(world: World, stack: Stack, **scores: float) -> None:
         return mails
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ModMod, "answer", lying)
+        patch.setattr(ModMod, "answers_of", lying)
         exchange(world, stack)
 
 
@@ -578,7 +576,10 @@ def test_modules_of_one_agent_are_rounded_alike_for_all() -> None:
     world, stack = ready(min_similarity=-1.0, compress="int8")
     mode = world.settings.sharing[0]
     assert isinstance(mode, ModMod)
-    once, again = (mode.pack(world, stack, 1, [2, 3], {2: 0.5, 3: 0.25}, True) for _ in range(2))
-    alone = mode.pack(world, stack, 1, [3], {3: 0.25}, True)
+    agent = agent_of(Post(world, stack, mode), world.lanes[1])
+    once, again, alone = (mode.offer(agent, tasks, {2: 0.5, 3: 0.25}) for tasks in ([2, 3], [2, 3], [3]))
+    assert once
+    assert again
+    assert alone
     assert torch.equal(once["module.weight.values"], again["module.weight.values"])
     assert torch.equal(once["module.weight.values"][1:], alone["module.weight.values"])

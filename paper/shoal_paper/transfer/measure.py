@@ -17,7 +17,7 @@ import polars as pl
 import torch
 
 from shoal.agents.engine import kept_memory
-from shoal.agents.evaluate import accuracy, nets
+from shoal.agents.evaluate import accuracy
 from shoal.agents.stack import Stack
 from shoal.agents.world import World, lanes_of
 from shoal.data.tasks import JOINT
@@ -26,7 +26,6 @@ from shoal.errors import SettingsError, UserError
 from shoal.fleet.run import one_thread
 from shoal.learners import received
 from shoal.learners.candidates import Offer, alive, forgetful, modular, plant, rehearse, settle
-from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.models.families import is_modular
 from shoal.models.modular import STRUCTURE
@@ -37,6 +36,8 @@ from shoal.runs.execute import prepare
 from shoal.runs.metrics import error
 from shoal.runs.record import RecordError, content, reopen
 from shoal.settings.groups import Settings
+from shoal.sharing import promises
+from shoal.sharing.mode import agent_of
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.scores import SCORES
 
@@ -205,16 +206,17 @@ def scored(world: World, stack: Stack, metric: str, routes: Sequence[Route]) -> 
     mode = ModMod.model_validate({"metric": metric})
     last = stack.take(range(len(stack.lanes)), stack.lanes)
     last.task = world.settings.tasks.count - 1  # a clock at which every earlier task has its memory
-    post, net = Post(world, last, mode), nets(world, last)
+    post, form = Post(world, last, mode), mode.letters["question"].look(world)
     found, why = [], ""
     with torch.inference_mode():
-        senders = dict.fromkeys((world.lanes[route.sender], route.source) for route in routes)
-        own = {(lane, source): mode.own(post, lane, source, net) for lane, source in senders}
         for agent, task, sender, source in routes:
-            receiver, giver = world.lanes[agent], world.lanes[sender]
-            question = Mail(receiver, giver, mode.mode, "question", mode.describe(world, receiver, task), 0)
+            receiver, giver = agent_of(post, world.lanes[agent]), agent_of(post, world.lanes[sender])
+            draft = promises.described(receiver, task, metric, mode.examples)
+            asked = {
+                name: world.images(draft[name]) if name == "images" else torch.as_tensor(draft[name]) for name in form
+            }
             try:
-                score = SCORES.find(metric).score(mode.pair(post, giver, question, source, net, own[giver, source]))
+                score = SCORES.find(metric).score(promises.seen(giver, asked, source, metric))
                 if not isfinite(score):
                     raise UserError(f"{metric} is {score}, which no picture can show; use another metric")
             except UserError as error:
@@ -262,8 +264,10 @@ def before(world: World, stack: Stack, task: int) -> Stack:
 
 def offered(world: World, stack: Stack, route: Route) -> Offer:
     """A route's module and what comes with it, as its sender would send it."""
-    packed = ModMod().pack(world, stack, route.sender, [route.source], {route.source: 0.0}, world.settings.tasks.common)
-    return Offer(0.0, route.source, route.sender, {name: tensor[0] for name, tensor in packed.items()})
+    mode = ModMod()
+    agent = agent_of(Post(world, stack, mode), world.lanes[route.sender])
+    packed, form = mode.offer(agent, [route.source], {route.source: 0.0}) or {}, mode.letters["modules"].look(world)
+    return Offer(0.0, route.source, route.sender, {name: packed[name][0] for name in form})
 
 
 def learned(world: World, past: Stack, offers: Sequence[tuple[int, Offer | None]], epochs: int) -> list[float]:
