@@ -139,7 +139,9 @@ class FedWeIT(Mode):
     def average(self, agent: Present, letters: Sequence[Received]) -> None:
         """The mean of every unit over all that have sent it and oneself, if one would, in the order of agents."""
         own = agent.tensor(BASE).cpu()
-        sent = [(letter.sender, letter.tensors) for letter in letters] + [(agent.number, self.base(agent))]
+        sent = [(letter.sender, letter.tensors) for letter in letters] + [
+            (agent.number, agent.once("base", lambda: self.base(agent)))
+        ]
         total, count = own.new_zeros(own.shape, dtype=torch.float64), torch.zeros(own.shape[:2])
         heard = torch.zeros(own.shape[:2], dtype=torch.bool)
         for sender, told in sorted(sent, key=lambda one: one[0]):

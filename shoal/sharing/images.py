@@ -14,7 +14,6 @@ from shoal.errors import SettingsError
 from shoal.learners import received
 from shoal.letters.letter import classes_of as classes_of
 from shoal.letters.letter import images_of as images_of
-from shoal.letters.mail import Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.rng import key
 from shoal.settings.groups import Settings
@@ -44,13 +43,6 @@ def per_lane(world: World, work: Callable[[Lane], Any]) -> dict[Lane, Any]:
     return {
         lane: one for chunk, found in zip(chunks, done, strict=True) for lane, one in zip(chunk, found, strict=True)
     }
-
-
-def replies(world: World, questions: Sequence[Mail], reply: Callable[[Lane, Sequence[Mail]], list[Mail]]) -> list[Mail]:
-    """Every lane's `reply` to all that have asked it."""
-    boxes = by_receiver(questions)
-    found = per_lane(world, lambda lane: reply(lane, boxes[lane]) if lane in boxes else [])
-    return [mail for lane in world.lanes for mail in found[lane]]
 
 
 def classes_only(mode: Sharing, settings: Settings, what: str = "images") -> None:

@@ -74,7 +74,7 @@ def packed(
         **{name: taken(name, at) for name in model.heads},
         "sources": at.int(),
         "scores": torch.tensor(scores, dtype=torch.float32),
-        "classes": torch.tensor([[*own, *[own[-1]] * (most - len(own))] for own in said], dtype=torch.int32),
+        "classes": torch.from_numpy(np.array([[*own, *[own[-1]] * (most - len(own))] for own in said], np.int32)),
         STRUCTURE: torch.cat([structure[:, : model.basis], own_slot[:, None]], 1),
     }
 

@@ -17,7 +17,7 @@ from shoal.sharing import modules
 from shoal.sharing.bounds import largest, size
 from shoal.sharing.drafts import form_of, tensors_of
 from shoal.sharing.images import per_lane
-from shoal.sharing.mode import Mode, agent_of
+from shoal.sharing.mode import Draft, Mode, agent_of
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.promises import promise
 from shoal.sharing.scores import SCORES, iou
@@ -33,15 +33,17 @@ def ask(mode: Mode, post: Post) -> Sequence[Mail] | None:
     who, world = post.rows(post.links.senders), post.world
     form = form_of(post, "question", world.lanes[0])
     asking = np.unique(who)
-    drafts = [mode.ask(agent_of(post, world.lanes[row])) for row in asking.tolist()]
-    if not drafts:
+    if not len(asking):
         return []
-    counts = [len(draft[form.counted]) for draft in drafts]
-    wholes = [tensors_of(world, form, draft, count) for draft, count in zip(drafts, counts, strict=True)]
+    if "classes" in form.look:
+        drafts: list[Draft] = [{"classes": world.streams[row][post.stack.task].classes} for row in asking.tolist()]
+    else:
+        drafts = [mode.ask(agent_of(post, world.lanes[row])) for row in asking.tolist()]
     items, first = np.zeros((2, len(world.lanes)), np.int64)
-    items[asking] = counts
+    items[asking] = [len(draft[form.counted]) for draft in drafts]
     first[asking] = items[asking].cumsum() - items[asking]
-    content = {name: torch.cat([one[name] for one in wholes]) for name in wholes[0]}
+    every = {name: np.concatenate([draft[name] for draft in drafts]) for name in form.look}
+    content = tensors_of(world, form, every, int(items.sum()))
     return post.bundle("question", content, first[who], items[who])
 
 
