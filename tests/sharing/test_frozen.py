@@ -16,7 +16,7 @@ from shoal.letters.mail import Mail
 from shoal.mail.post import Post
 from shoal.models.frozen import SCORES, Frozen, backbone, binary, combined
 from shoal.sharing.filed import entries, task_free
-from shoal.sharing.heads import Heads, entries, task_free
+from shoal.sharing.heads import Heads
 from shoal.sharing.masks import Masks, packed, unpacked
 from shoal.sharing.mode import agent_of
 from tests.fleets import exchange, fleet
