@@ -128,7 +128,7 @@ class FedWeIT(Mode):
             told[agent.slot(other)] = agent.task
         agent.keep(told=told)
         assert isinstance(agent.model, Decomposed)
-        room = min(agent.model.attended - 1, slots(agent._world).most)
+        room = min(agent.model.attended - 1, agent.slots)
         for letter in letters:
             if letter.kind == "part" and (slot := agent.slot(letter.sender)) < room:
                 part = opened(letter.tensors, agent.state_of(MODEL)[LAST].shape)

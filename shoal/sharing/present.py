@@ -258,10 +258,6 @@ class Received:
         question = self.post.asked(self.mail)
         return None if question is None else question.payload
 
-    def once(self, what: str, find: Callable[[], T]) -> T:
-        """What is found out of it but once, to however many it has come."""
-        return self.post.once((what,), self.tensors, find)
-
     @property
     def late(self) -> bool:
         """Has it been under way since an earlier exchange?"""
