@@ -125,7 +125,7 @@ class ModMod(Mode):
     @property
     def letters(self) -> Mapping[str, Letter]:
         """A question names classes or has an anchor of the coming task, and then goes whole or not at all; or it has
-        images of it, and leaves room for a module. Modules say of which classes they are where their heads come with them."""
+        images of it, and leaves room for a module. Modules say of which classes they are if their heads come too."""
         metric, labels = SCORES.find(self.metric), {"labels": local_labels}
         if metric.asks == "classes":
             question = Letter({"classes": "classes"}, in_a_task, ("questions",), "classes", cut=False)
@@ -188,7 +188,8 @@ class ModMod(Mode):
             return TOO_LARGE if far_larger(agent, whole, agent.model.body) else ACCEPTED
         if "labels" in letter and len(letter["labels"].unique()) < 2:
             return OUT_OF_RANGE
-        return ACCEPTED if len(next(iter(letter.tensors.values()))) else OUT_OF_RANGE
+        items = len(next(iter(letter.tensors.values())))
+        return ACCEPTED if (items == 1 if "spread" in letter else items) else OUT_OF_RANGE
 
     def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """The best offer becomes the candidate of the coming task, with its head and structure; where modules have to
