@@ -12,6 +12,7 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.errors import SettingsError, UserError
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Mail
+from shoal.mail.post import Post
 from shoal.sharing.anchors import SLICES, anchor_of, directions, distance, own_anchor
 from shoal.sharing.modmod import ModMod
 from shoal.sharing.scores import SCORES, Pair
@@ -90,12 +91,12 @@ def test_weights_go_only_where_anchors_are_near() -> None:
 
 def test_two_anchors_in_one_question_are_refused() -> None:
     sent: list[Mail] = []
-    world, _ = ran("anchors", sent)
+    world, stack = ran("anchors", sent)
     question = next(mail for mail in sent if mail.kind == "question")
     twice = {name: one.repeat(2, 1) for name, one in question.payload.items()}
     mode = world.settings.sharing[0]
     assert isinstance(mode, ModMod)
-    post: Any = None  # which is not asked
+    post = Post(world, stack, mode)
     assert mode.objects(post, question) == ACCEPTED
     assert mode.objects(post, replace(question, payload=twice)) == OUT_OF_RANGE
 
