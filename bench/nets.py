@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -188,6 +188,24 @@ def measure(name: str, turns: int, seconds: float, clock: str) -> dict[str, Any]
         "ratio_low": min(ratios), "ratio_high": max(ratios), "gflops": counted[0], "by_hand_gflops": counted[1],
         "turns": turns,
     }  # fmt: skip
+
+
+def table(rows: Sequence[results.Row]) -> str:
+    """The rows of docs/results/nets.csv as a markdown table."""
+    lines = [
+        [
+            row["net"], row["cores"], number(row["rate"]), f"{row['by_hand']}: {number(row['by_hand_rate'])}",
+            f"{float(row['ratio']):.2f} ({float(row['ratio_low']):.2f} to {float(row['ratio_high']):.2f})",
+            f"{float(row['gflops']):.0f}, {float(row['by_hand_gflops']):.0f}" if row["gflops"] else "",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return results.markdown(["net", "cores", "shoal", "beside", "times as fast", "GFLOP/s"], lines)
+
+
+def number(said: str) -> str:
+    """A rate, whole where it is large."""
+    return f"{float(said):,.0f}" if float(said) >= 100 else f"{float(said):.1f}"
 
 
 def main() -> None:

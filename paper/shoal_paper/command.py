@@ -28,7 +28,7 @@ def reproduce(
         list[str] | None,
         typer.Option(
             help="One or more of mnist, kmnist, fashionmnist, combined (these four if none is said), cifar100 "
-            "(months on a CPU) and cifar100-small, a reduction of it."
+            "(weeks on a CPU) and cifar100-small, a reduction of it."
         ),
     ] = None,
     model: Annotated[list[str] | None, typer.Option(help="monolithic, modular, or both.")] = None,

@@ -60,7 +60,7 @@ class Family(NamedTuple):
     paper: bool = True  # is it in the paper?
     base: tuple[str, ...] = ()  # methods that rows are set beside; none: agents alone, where something is varied
     settle: Callable[[Tables], Tables] = nothing  # what is written beside the rows, and rows that depend on others
-    datasets: tuple[str, ...] = MLP  # where nobody says which: cifar100 takes months on a CPU
+    datasets: tuple[str, ...] = MLP  # where nobody says which: cifar100 takes weeks on a CPU
 
 
 FAMILIES = {

@@ -32,7 +32,7 @@ def section(best: Mapping[Key, Row], each: Mapping[Key, Scores]) -> list[str]:
         "are over seeds, AUC is in % of its maximum. *Shown* says whether our gain of final accuracy is shown to have "
         "the sign of the paper's (a paired t-test, p < 0.05, corrected for the rows of this table by Holm's rule). In "
         "full it is "
-        "`shoal reproduce table1 --dataset cifar100`, about three months on two cores by the speed we measured.",
+        "`shoal reproduce table1 --dataset cifar100`, some 17 days on two cores by the speed we measured.",
         "",
     ]
     head = ["protocol", "model", "method", "final", "gain", "the paper's, in full", "AUC", "gain"]
