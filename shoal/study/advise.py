@@ -213,14 +213,19 @@ def allowance(said: str) -> int:
 def described(fleet: Fleet | Settings | Path | str, words: Sequence[str]) -> tuple[dict[str, Any], str]:
     """What is said of a fleet, and a name for it."""
     if isinstance(fleet, (str, Path)):
-        return said(Path(fleet), words), Path(fleet).stem
+        return said(Path(fleet), words), folder_name(Path(fleet).stem)
     settings = fleet if isinstance(fleet, Settings) else getattr(fleet, "settings", None)
     if not isinstance(settings, Settings):
         raise SettingsError(f"cannot advise {fleet!r}; give a fleet, its settings, or a settings file")
     if words:
         raise SettingsError(f"`{words[0]}` can be said of a settings file only; change the settings themselves")
     raw = {name: getattr(settings, name) for name in Settings.model_fields}
-    return raw, re.sub(r"[^\w.+]+", "-", settings.dataset)[-40:]
+    return raw, folder_name(settings.dataset)
+
+
+def folder_name(name: str) -> str:
+    """A name that every system takes for a folder's: of `csv:rows` the colon would not do."""
+    return re.sub(r"[^\w.+]+", "-", name)[-40:]
 
 
 def load(one: Candidate, seeds: int) -> int:

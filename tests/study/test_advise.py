@@ -445,6 +445,12 @@ def test_what_cannot_be_advised_gets_one_sentence(words: list[str], part: str) -
     assert not list(Path().iterdir())
 
 
+def test_the_folder_of_an_advice_has_a_name_that_every_system_takes() -> None:
+    Path("rows.csv").write_text("a,y\n" + "".join(f"{at},{at % 2}\n" for at in range(40)))
+    assert advise.described("csv:rows.csv?label=y", [])[1] == "csv-rows"
+    assert advise.described(DIGITS, [])[1] == "digits"
+
+
 def test_only_fleets_can_be_advised() -> None:
     with pytest.raises(SettingsError, match="cannot advise 5; give a fleet"):
         shoal.advise(5)  # type: ignore[arg-type]
