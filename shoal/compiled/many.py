@@ -94,5 +94,5 @@ def nearest(
     found = np.full(best.shape, -1, np.int64)
     said = (len(made), features.shape[1], wanted.shape[1], wanted.ctypes.data, most, best.ctypes.data)
     if library.shoal_nearest(made.ctypes.data, *said, found.ctypes.data):
-        raise MemoryError("there is no memory for the features of some images")
+        raise MemoryError("there is no memory for the features of some rows")
     return found

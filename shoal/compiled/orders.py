@@ -19,7 +19,7 @@ def shuffled(source: Source, sizes: np.ndarray, room: int, again: bool) -> tuple
     real = np.zeros(order.shape, np.float32)
     lengths = (sizes.ctypes.data, len(sizes), room, again)
     if library.shoal_orders(source.address, *lengths, order.ctypes.data, real.ctypes.data):
-        raise MemoryError("there is no memory for the order of one agent's images")
+        raise MemoryError("there is no memory for the order of one agent's rows")
     return order, real
 
 

@@ -205,7 +205,7 @@ def check(settings: Settings) -> None:
         )
     if settings.tasks.blur and settings.tasks.heads == "task":
         raise SettingsError(
-            f"tasks.blur = {settings.tasks.blur:g} gives a task images of others, and with a head for each task they "
+            f"tasks.blur = {settings.tasks.blur:g} gives a task rows of others, and with a head for each task they "
             'have no label there; use tasks.heads = "grow"'
         )
     there(settings)

@@ -108,7 +108,7 @@ def possible(settings: Settings, path: str) -> None:
     held = None if isinstance(tasks.train, str) else tasks.train * tasks.classes
     if held is not None and settings.learner.memory > held:
         raise SettingsError(
-            f"{path}learner.memory = {settings.learner.memory} is more than the {held} training images of a task "
+            f"{path}learner.memory = {settings.learner.memory} is more than the {held} training rows of a task "
             f"(tasks.train x tasks.classes); lower {path}learner.memory or raise tasks.train"
         )
     learner, net = settings.learner, settings.net
@@ -129,7 +129,7 @@ def possible(settings: Settings, path: str) -> None:
         )
     if is_modular(settings) and tasks.heads != "task":
         raise SettingsError(
-            f'tasks.heads = "{tasks.heads}" leaves open which task an image is of, and {path}model = "{settings.model}"'
+            f'tasks.heads = "{tasks.heads}" leaves open which task a row is of, and {path}model = "{settings.model}"'
             f' composes its modules by the task; use {path}model = "{block_of(settings)}", or tasks.heads = "task"'
         )
     if is_modular(settings) and settings.net.initial_structure == "own" and settings.net.basis < settings.tasks.initial:

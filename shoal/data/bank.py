@@ -68,11 +68,11 @@ class Bank:
         put("images", numbers(self.images, f"{said}: images"))
         if self.images.ndim < 2:
             raise UserError(
-                f"{said}: images must have a row for each example, as in [N, columns], [N, channels, steps], "
+                f"{said}: the data must have a row for each example, as in [N, columns], [N, channels, steps], "
                 f"[N, height, width] or [N, channels, height, width], got shape {list(self.images.shape)}"
             )
         if not self.images.size:
-            raise UserError(f"{said}: there are no images, got shape {list(self.images.shape)}; give at least one")
+            raise UserError(f"{said}: there are no rows, got shape {list(self.images.shape)}; give at least one")
         put("labels", whole(self.labels, f"{said}: labels"))
         put("source", whole(self.source, f"{said}: source"))
         put("test", marks(self.test, f"{said}: test"))
@@ -86,7 +86,7 @@ class Bank:
             array = getattr(self, field)
             if array is not None and array.shape != self.images.shape[:1]:
                 raise UserError(
-                    f"{said}: {field} must have one entry for each of the {len(self.images)} images, "
+                    f"{said}: {field} must have one entry for each of the {len(self.images)} rows, "
                     f"got shape {list(array.shape)}"
                 )
         if self.targets is not None and (self.targets.ndim != 2 or len(self.targets) != len(self.images)):
@@ -233,8 +233,8 @@ def join(banks: Sequence[Bank], name: str) -> Bank:
     for bank in banks[1:]:
         if bank.images.shape[1:] != first.images.shape[1:]:
             raise UserError(
-                f"bank `{name}`: images of `{bank.name}` have shape {list(bank.images.shape[1:])}, those of "
-                f"`{first.name}` {list(first.images.shape[1:])}; join banks of one image shape"
+                f"bank `{name}`: rows of `{bank.name}` have shape {list(bank.images.shape[1:])}, those of "
+                f"`{first.name}` {list(first.images.shape[1:])}; join data of one shape"
             )
         if bank.scale != first.scale:
             raise UserError(

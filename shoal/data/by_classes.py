@@ -73,7 +73,7 @@ def own(bank: Bank, tasks: Tasks, lane: Lane, lot: Lot, first: int = 0) -> Strea
         if len(rows) < want:
             who = "the common start" if lane.agent == JOINT else named(bank.sources, lane.agent)
             raise SettingsError(
-                f"tasks.{name} = {each} per class asks for {want} images of classes {classes}, but {who} "
+                f"tasks.{name} = {each} per class asks for {want} rows of classes {classes}, but {who} "
                 f"of seed {lane.seed} has {len(rows)} of them in its {name} pool of `{bank.name}`; ask for fewer"
             )
         return rows[:want]

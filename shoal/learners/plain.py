@@ -63,6 +63,6 @@ def remembering(learner: Learner, settings: "Settings") -> None:
     """Raise for agents that remember nothing."""
     if settings.learner.memory == 0:
         raise SettingsError(
-            f"the learner `{learner.method}` learns from remembered images, but learner.memory = 0 keeps none; raise "
+            f"the learner `{learner.method}` learns from remembered rows, but learner.memory = 0 keeps none; raise "
             "learner.memory, or use another learner"
         )

@@ -60,9 +60,9 @@ class Labels(Mode):
         tasks = settings.tasks
         if tasks.scenario not in SCENARIOS or tasks.train == "all":
             raise SettingsError(
-                "mode `labels` asks about images that an agent does not learn from, and tasks.scenario = "
+                "mode `labels` asks about rows that an agent does not learn from, and tasks.scenario = "
                 f"{tasks.scenario!r} with tasks.train = {tasks.train!r} leaves none; use one of "
-                f"{', '.join(SCENARIOS)} with a number of images, or share by another mode"
+                f"{', '.join(SCENARIOS)} with a number of rows, or share by another mode"
             )
 
     def init(self, world: World) -> dict[str, Tensor]:

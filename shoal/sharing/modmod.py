@@ -113,7 +113,7 @@ class ModMod(Mode):
             )
         if SCORES.find(self.metric).compares and settings.learner.memory == 0:
             raise SettingsError(
-                f'sharing.modmod.metric = "{self.metric}" compares images of a task with those that the sender kept of '
+                f'sharing.modmod.metric = "{self.metric}" compares rows of a task with those that the sender kept of '
                 "its own, but learner.memory = 0 keeps none; raise learner.memory or use another metric"
             )
 

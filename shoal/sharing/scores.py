@@ -272,7 +272,7 @@ def doubles(metric: str, **given: Tensor) -> list[Tensor]:
     """What a score reads, in double precision and on the CPU, or why it cannot be computed."""
     for name, tensor in given.items():
         if not len(tensor):
-            raise UserError(f"{metric} of no images says nothing: `{name}` has 0 rows; give it at least one image")
+            raise UserError(f"{metric} of no rows says nothing: `{name}` has 0 rows; give it at least one row")
         if not tensor.isfinite().all():
             raise UserError(
                 f"{metric} needs finite numbers, but `{name}` holds an infinite one or NaN; "
@@ -293,8 +293,8 @@ def targets(metric: str, labels: Tensor) -> Tensor:
     hot = one_hot(labels)
     if hot.shape[1] < 2:
         raise UserError(
-            f"{metric} of a task with {'one class' if len(hot) else 'no labels'} says nothing: the {len(hot)} images "
-            f"given have {hot.shape[1]} different labels, not two or more; send images of at least two classes"
+            f"{metric} of a task with {'one class' if len(hot) else 'no labels'} says nothing: the {len(hot)} rows "
+            f"given have {hot.shape[1]} different labels, not two or more; send rows of at least two classes"
         )
     return hot
 

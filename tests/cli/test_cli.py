@@ -234,9 +234,9 @@ def test_only_what_there_is_can_be_listed() -> None:
         (["--seeds", "0"], ["`seeds` cannot be 0; allowed: a whole number above 0"]),
         (["tasks.replacement=false"], ["tasks.classes = 2 x tasks.count = 6", "needs 12 classes, the data has 10"]),
         (["tasks.classes=11"], ["tasks.classes = 11 needs 11 classes, the data has 10"]),
-        (["tasks.train=500"], ["tasks.train = 500 per class asks for 1000 images", "ask for fewer"]),
-        (["tasks.validation=500"], ["tasks.validation = 500 per class asks for 1000 images", "ask for fewer"]),
-        (["learner.memory=33"], ["learner.memory = 33 is more than the 32 training images of a task", "lower"]),
+        (["tasks.train=500"], ["tasks.train = 500 per class asks for 1000 rows", "ask for fewer"]),
+        (["tasks.validation=500"], ["tasks.validation = 500 per class asks for 1000 rows", "ask for fewer"]),
+        (["learner.memory=33"], ["learner.memory = 33 is more than the 32 training rows of a task", "lower"]),
         (["tasks.initial=7"], ["tasks.initial = 7 is more than tasks.count = 6"]),
     ],
 )

@@ -52,14 +52,14 @@ def bank(name: str = "toy", count: int = 6, classes: int = 3) -> Bank:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": np.zeros(5, np.int64)}, "labels must have one entry for each of the 6 images"),
+        ({"labels": np.zeros(5, np.int64)}, "labels must have one entry for each of the 6 rows"),
         ({"test": np.zeros((6, 1), np.bool_)}, "test must have one entry"),
         ({"labels": np.full(6, 3)}, r"labels must lie in 0\.\.2 .* got 3\.\.3"),
         ({"labels": np.full(6, -1)}, r"labels must lie in 0\.\.2"),
         ({"source": np.ones(6, np.int64)}, r"source must lie in 0\.\.0"),
         ({"labels": np.full(6, 0.5)}, "labels must be whole numbers"),
         ({"images": np.full((6, 4, 4), np.nan)}, "96 values that are no number, in 6 rows"),
-        ({"images": np.zeros(6, np.uint8)}, r"images must have a row for each example.* got shape \[6\]"),
+        ({"images": np.zeros(6, np.uint8)}, r"the data must have a row for each example.* got shape \[6\]"),
         ({"peak": 0}, "peak must be 1 or more"),
         ({"classes": ("a", "b", "a")}, "must be different"),
     ],
@@ -70,7 +70,7 @@ def test_a_bank_that_contradicts_itself_is_refused(change: dict[str, Any], messa
 
 
 def test_an_empty_bank_is_refused() -> None:
-    with pytest.raises(ValueError, match="there are no images"):
+    with pytest.raises(ValueError, match="there are no rows"):
         bank(count=0)
 
 

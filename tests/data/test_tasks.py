@@ -115,7 +115,7 @@ def test_more_tasks_than_classes_allow_is_refused() -> None:
 
 
 def test_more_images_than_there_are_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"tasks\.train = 500 per class asks for 1000 images .* ask for fewer"):
+    with pytest.raises(ValueError, match=r"tasks\.train = 500 per class asks for 1000 rows .* ask for fewer"):
         stream_of(bank(), Tasks(count=2, train=500, validation=5), Lane(0, 0))
 
 

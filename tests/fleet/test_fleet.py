@@ -338,7 +338,7 @@ def test_without_kinds_a_run_has_the_name_it_always_had() -> None:
         ),
         (
             [{"name": "a", "agents": [1], "learner": {"memory": 99}}],
-            "kinds.a.learner.memory = 99 is more than the 24 training images of a task",
+            "kinds.a.learner.memory = 99 is more than the 24 training rows of a task",
         ),
         (
             [{"name": "a", "agents": [0, 2], "net": {"depth": 3}}],

@@ -423,7 +423,7 @@ def test_first_weights_by_glorot() -> None:
     ("raw", "message"),
     [
         *(
-            ({"learner": {"method": name, "memory": 0}}, f"`{name}` learns from remembered images, but")
+            ({"learner": {"method": name, "memory": 0}}, f"`{name}` learns from remembered rows, but")
             for name in ("er", "der", "derpp", "agem", "gdumb")
         ),
         (

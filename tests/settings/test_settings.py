@@ -267,7 +267,7 @@ def test_a_key_like_no_other_gets_the_list() -> None:
         ),
         (
             {"learner": {"memory": 129}},
-            "learner.memory = 129 is more than the 128 training images of a task (tasks.train x tasks.classes); "
+            "learner.memory = 129 is more than the 128 training rows of a task (tasks.train x tasks.classes); "
             "lower learner.memory or raise tasks.train",
         ),
         (

@@ -111,5 +111,5 @@ def test_agents_that_predict_numbers_have_anchors_too() -> None:
     assert any(mail.kind == "modules" for mail in sent)
     with pytest.raises(SettingsError, match='use metric = "anchors", or "iou"'):
         ran("leep", data=data, tasks={**tasks, "classes": 1})
-    with pytest.raises(UserError, match="anchors of no images says nothing"):
+    with pytest.raises(UserError, match="anchors of no rows says nothing"):
         SCORES["anchors"].score(Pair())

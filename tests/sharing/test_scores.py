@@ -446,7 +446,7 @@ def test_a_score_is_a_finite_number_whatever_the_features(name: str, case: str) 
 @pytest.mark.parametrize("name", WITH_LABELS)
 def test_one_class_is_refused_because_it_would_have_the_best_score(name: str) -> None:
     one = made(0)._replace(labels=torch.full((30,), 2))
-    with pytest.raises(UserError, match=f"{name} of a task with one class says nothing: the 30 images given have 1 "):
+    with pytest.raises(UserError, match=f"{name} of a task with one class says nothing: the 30 rows given have 1 "):
         SCORES[name].score(one)
 
 
@@ -454,13 +454,13 @@ def test_one_class_is_refused_because_it_would_have_the_best_score(name: str) ->
 def test_no_images_are_refused(name: str) -> None:
     none = made(0)._replace(labels=made(0).labels[:0], logits=torch.empty(0, 3), features=torch.empty(0, 6))
     for pair in (none, Pair()):
-        with pytest.raises(UserError, match=f"{name} of no images says nothing"):
+        with pytest.raises(UserError, match=f"{name} of no rows says nothing"):
             SCORES[name].score(pair)
 
 
 @pytest.mark.parametrize("name", WITH_OWN)
 def test_an_own_task_without_images_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=f"{name} of no images says nothing: `own` has 0 rows"):
+    with pytest.raises(UserError, match=f"{name} of no rows says nothing: `own` has 0 rows"):
         SCORES[name].score(made(0)._replace(own=torch.empty(0, 6)))
 
 
