@@ -1,0 +1,46 @@
+"""Is what agents learn live what the simulator says that they learn?
+
+    python -m bench.live_accuracy
+
+Fleets of four seeds, each simulated with clocks of their own and lived in threads, over lines within this process: the
+same settings, but live it is the machine that decides who hears of whom when. It takes a minute or two.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from shoal.agents.stack import Stack
+from shoal.live.serving import accuracy
+from tests.live.houses import built, lived, simulated, small
+
+CLOCK = {"pace": "asynchronous", "speed": 100.0, "patience": 10.0}
+TASKS = {"count": 5, "classes": 2, "initial": 1, "train": 16, "validation": 8}
+LEARNER = {"epochs": 30, "batch": 16, "memory": 8}
+
+
+def mean(stacks: Mapping[int, Stack]) -> float:
+    """The mean accuracy of all agents at the end."""
+    return float(np.mean([accuracy(stack.accuracy) or 0 for stack in stacks.values()]))
+
+
+def main() -> None:
+    found = {"simulated": list[float](), "live": list[float](), "alone": list[float]()}
+    for seed in range(4):
+        raw = {"agents": 4, "seed": seed, "tasks": TASKS, "net": {"width": 32}, "learner": LEARNER, "clock": CLOCK}
+        settings = small("recv", network="ring", **raw)
+        found["simulated"].append(mean(simulated(settings)))
+        found["alone"].append(mean(simulated(small(network="ring", **raw))))
+        with tempfile.TemporaryDirectory() as place:
+            found["live"].append(mean(lived(built(settings, Path(place)), seconds=200)))
+    for name, values in found.items():
+        print(f"{name}: {100 * np.mean(values):.1f} % ({', '.join(f'{100 * one:.1f}' for one in values)})")
+    apart = 100 * (np.array(found["live"]) - found["simulated"])
+    error = apart.std(ddof=1) / 2
+    print(f"live - simulated: {apart.mean():+.2f} ± {error:.2f} points (standard error over 4 seeds)")
+
+
+if __name__ == "__main__":
+    main()
