@@ -9,6 +9,7 @@ same settings, but live it is the machine that decides who hears of whom when. I
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,14 @@ def mean(stacks: Mapping[int, Stack]) -> float:
 def main() -> None:
     found = {"simulated": list[float](), "live": list[float](), "alone": list[float]()}
     for seed in range(4):
-        raw = {"agents": 4, "seed": seed, "tasks": TASKS, "net": {"width": 32}, "learner": LEARNER, "clock": CLOCK}
+        raw: dict[str, Any] = {
+            "agents": 4,
+            "seed": seed,
+            "tasks": TASKS,
+            "net": {"width": 32},
+            "learner": LEARNER,
+            "clock": CLOCK,
+        }
         settings = small("recv", network="ring", **raw)
         found["simulated"].append(mean(simulated(settings)))
         found["alone"].append(mean(simulated(small(network="ring", **raw))))
