@@ -109,7 +109,7 @@ WORDS: list[tuple[str, str]] = [
     ("learner.rate=nan", "`learner.rate` cannot be nan"),
     ("learner.rate=-1", "`learner.rate` cannot be -1"),
     ("learner.rate=fast", "`learner.rate` cannot be 'fast'"),
-    ("learner.memory=100", "learner.memory = 100 is more than the 36 training images"),
+    ("learner.memory=100", "learner.memory = 100 is more than the 36 training rows"),
     ("learner.strength=1", "`learner.strength` is a setting of the learner `ewc`"),
     ("network=", 'network.graph cannot be ""'),
     ("network=5", "`network.graph` cannot be 5"),
