@@ -358,6 +358,21 @@ def by_sums(rows: list[Row]) -> list[str]:
     return table(["case", "final, %", "from the pooled value", "MB per link"], lines)
 
 
+def by_adapter(rows: list[Row]) -> list[str]:
+    """What trains of a frozen net, and what is shared of it: accuracy and bytes."""
+    lines = [
+        [
+            row["case"],
+            f"{row['numbers']:,}",
+            f"{row['rate']:g}",
+            f"{row['final']:.2f} ± {row['final_se']:.2f}",
+            f"{row['bytes_per_link_task'] / 1e3:,.1f}",
+        ]
+        for row in rows
+    ]
+    return table(["trains, shares", "numbers that train", "rate", "final, %", "kB per link and task"], lines)
+
+
 def by_learner(rows: list[Row]) -> list[str]:
     """Learners on sequential MNIST beside what was published; the spread is the standard deviation over seeds."""
     lines = [
@@ -479,6 +494,7 @@ TABLES = {
     "dictionaries": Table(by_network, "dictionaries"),
     "backbone": Table(by_backbone, "backbone"),
     "closed": Table(by_sums, "closed"),
+    "adapters": Table(by_adapter, "adapters"),
     "parts-lost": Table(by_loss("what it adds to the two others", OTHERS), "parts"),
     "parts-zero": Table(by_loss("received", {"all three parts, over a zero head": "zero head"}), "parts"),
     heads.NAME: Table(by_head, heads.NAME),
