@@ -233,6 +233,7 @@ def conclude(out: Path, homes: list[Home], console: Console) -> None:
     """Say what came out, and where to look."""
     from shoal.cli.work import save_page
 
+    console.print()  # below the last picture, which ends without a new line where nobody sees it move
     found = gather(out / "fleet")
     page = out / "report.html"
     save_page([found.folder], page)
