@@ -198,7 +198,7 @@ def follow(
                     f"{homes[failed[0] if failed else 0].folder / 'log.txt'} says why"
                 )
             last = [
-                new if new["there"] or not old else {**old, "there": old.get("finished", False)}
+                new if new["there"] or not old else {**old, **gone(agents[new["agent"]].poll() == 0, old)}
                 for new, old in paired(statuses(homes), last)
             ]
             if begun is None and all(one["there"] for one in last):
@@ -211,6 +211,11 @@ def follow(
             live.update(view(), refresh=True)
             time.sleep(0.5)
         live.update(view(), refresh=True)
+
+
+def gone(well: bool, before: dict[str, Any]) -> dict[str, Any]:
+    """What is shown of an agent that does not answer any more: that it is done, if it has ended well."""
+    return {"there": well and "task" in before, "finished": well}
 
 
 def paired(new: list[dict[str, Any]], old: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
