@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from shoal.agents.stack import Stack, start
-from shoal.agents.world import World, world
+from shoal.agents.world import World
+from shoal.agents.worlds import world
 from shoal.configure.reading import EXPERIMENTS, read
 from shoal.data import Bank
 from shoal.fleet.lessons import learn_epoch

@@ -22,7 +22,8 @@ from bench.cases import noise
 from bench.scale import peak
 from shoal.agents.engine import keep_memory
 from shoal.agents.stack import RECORD
-from shoal.agents.world import World, world
+from shoal.agents.world import World
+from shoal.agents.worlds import world
 from shoal.data import Bank
 from shoal.fleet.run import simulate
 from shoal.letters.mail import ACCEPTED, LOST

@@ -23,7 +23,7 @@ from bench.scale import peak
 from shoal.agents.clock import due
 from shoal.agents.engine import keep_memory
 from shoal.agents.evaluate import others
-from shoal.agents.world import world
+from shoal.agents.worlds import world
 from shoal.configure.reading import EXPERIMENTS, read
 from shoal.fleet.exchange import meet_all
 from shoal.fleet.lessons import learn_epoch

@@ -22,7 +22,8 @@ import torch
 
 from bench import cases
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, worlds
+from shoal.agents.world import World
+from shoal.agents.worlds import worlds
 from shoal.fleet import cluster
 from shoal.fleet.run import Moment, train
 

@@ -8,7 +8,8 @@ import torch
 
 from shoal import data
 from shoal.agents.stack import MODEL, Stack, start
-from shoal.agents.world import World, world
+from shoal.agents.world import World
+from shoal.agents.worlds import world
 from shoal.configure.former import upgraded
 from shoal.configure.reading import resolve
 from shoal.contracts.fleets import difference

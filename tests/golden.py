@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from examples import own_learner, own_mode
 from shoal import data
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.configure.reading import resolve
 from shoal.contracts.learners import heads_of, said_of
 from shoal.contracts.learners import model_of as taught

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from shoal.agents.engine import crew, parted
 from shoal.agents.stack import MODEL, Stack
-from shoal.agents.world import Split, World, reader, streams_of
+from shoal.agents.world import Split, World, streams_of
+from shoal.agents.worlds import reader
 from shoal.compiled import answers, many
 from shoal.compiled.many import Asks
 from shoal.data.tasks import Lane, Task

@@ -8,7 +8,8 @@ import torch
 
 from shoal.agents.evaluate import nets
 from shoal.agents.stack import MODEL, Stack
-from shoal.agents.world import World, judged, units
+from shoal.agents.world import World
+from shoal.agents.worlds import judged, units
 
 COMMON = ("seed", "agent", "tested", "row")
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.contracts.fleets import TASKS, Run, bank_of, difference, ran, saved, settings_of, shared_only
 from shoal.contracts.law import law
 from shoal.contracts.mode_case import FIRST, KINDS, LANES, LONELY, PAIRS, Case, edges, rows

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal import data
-from shoal.agents.world import world
+from shoal.agents.worlds import world
 from shoal.contracts.fleets import LEARNER, NET
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.data import DATASETS, Bank

@@ -16,7 +16,8 @@ from torch import Tensor
 from shoal import data
 from shoal.agents.engine import parted
 from shoal.agents.stack import MODEL, RECORD, Stack, start
-from shoal.agents.world import World, world
+from shoal.agents.world import World
+from shoal.agents.worlds import world
 from shoal.contracts.law import law
 from shoal.data import Bank
 from shoal.data.tasks import Lane

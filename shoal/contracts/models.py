@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from shoal.agents.stack import PARAMS, Stack
-from shoal.agents.world import World, world
+from shoal.agents.world import World
+from shoal.agents.worlds import world
 from shoal.contracts.fleets import Run, bank_of, difference, engines_agree, listed, net_of, ran, settings_of
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.data import Bank

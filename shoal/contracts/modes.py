@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.agents.stack import PARAMS
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.contracts.bad_days import (
     equal_clocks_are_lock_step,
     late_mail_is_absorbed_at_most_once,

@@ -11,7 +11,8 @@ import torch
 from shoal.agents import events
 from shoal.agents.stack import PARAMS, RECORD, Stack, grid, start
 from shoal.agents.state import guarded
-from shoal.agents.world import World, joint_lanes, world
+from shoal.agents.world import World, joint_lanes
+from shoal.agents.worlds import world
 from shoal.data.tasks import JOINT, Lane
 from shoal.errors import SettingsError, UserError
 from shoal.fleet.health import ENDED, examine

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, joint_lanes, worlds
+from shoal.agents.world import World, joint_lanes
+from shoal.agents.worlds import worlds
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import UserError

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shoal.agents.stack import CLOCK, RECORD, Stack
-from shoal.agents.world import NAMES, Split, World, device_of
+from shoal.agents.world import NAMES, Split, World
+from shoal.agents.worlds import device_of
 from shoal.data.bank import Bank
 from shoal.data.by_rows import piece_of
 from shoal.data.rows import Source, listed

@@ -9,7 +9,8 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, judged, units
+from shoal.agents.world import World
+from shoal.agents.worlds import judged, units
 from shoal.data.scenarios import by_name
 from shoal.data.tasks import JOINT
 from shoal.errors import SettingsError

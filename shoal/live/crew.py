@@ -14,7 +14,8 @@ from safetensors import SafetensorError
 
 from shoal.agents.events import BEFORE
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, lanes_of, worlds
+from shoal.agents.world import World, lanes_of
+from shoal.agents.worlds import worlds
 from shoal.data.bank import Bank
 from shoal.data.tasks import Lane
 from shoal.fleet.delivery import checked

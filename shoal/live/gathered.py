@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.agents.stack import Stack, joined, start
-from shoal.agents.world import World, worlds
+from shoal.agents.world import World
+from shoal.agents.worlds import worlds
 from shoal.errors import UserError
 from shoal.letters.ledger import COLUMNS, LATE, VERDICT, WORDS, Ledger
 from shoal.letters.mail import UNDER_WAY, UNSENT

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from shoal.agents.engine import kept_memory
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, worlds
+from shoal.agents.world import World
+from shoal.agents.worlds import worlds
 from shoal.backbones import bank_of
 from shoal.data.tasks import Lane
 from shoal.errors import CodeError, Stopped

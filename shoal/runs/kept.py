@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shoal.agents.world import World, judged, units
+from shoal.agents.world import World
+from shoal.agents.worlds import judged, units
 from shoal.data.rows import Source
 from shoal.data.scaling import Scaling
 from shoal.data.sites import site_of

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from shoal.agents.engine import THREADS, crew
-from shoal.agents.world import World, reader
+from shoal.agents.world import World
+from shoal.agents.worlds import reader
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.learners import received

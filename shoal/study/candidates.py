@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from shoal import backbones
 from shoal import data as datasets
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.configure.completing import listing, mode_of
 from shoal.data.sources import is_source, meaning
 from shoal.errors import SettingsError

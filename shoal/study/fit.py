@@ -14,7 +14,8 @@ import numpy as np
 import polars as pl
 import torch
 
-from shoal.agents.world import World, worlds
+from shoal.agents.world import World
+from shoal.agents.worlds import worlds
 from shoal.data import Bank
 from shoal.data.scenarios import by_name
 from shoal.runs.files import read_whole

@@ -15,7 +15,7 @@ from torch.utils import _pytree as tree
 from shoal.agents.evaluate import nets
 from shoal.agents.stack import MODEL, PARAMS, Stack, start
 from shoal.agents.world import World
-from shoal.agents.world import world as make
+from shoal.agents.worlds import world as make
 from shoal.compiled.library import kernel as built
 from shoal.fleet.lessons import learn_piece
 from shoal.learners import orders as kernel

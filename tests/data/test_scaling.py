@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.data.scaling import scaling
 from shoal.data.sources import bring
 from shoal.errors import UserError

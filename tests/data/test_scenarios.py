@@ -13,7 +13,8 @@ import shoal
 from shoal import data
 from shoal.agents.evaluate import correct
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, lanes_of, streams_of, worlds
+from shoal.agents.world import World, lanes_of, streams_of
+from shoal.agents.worlds import worlds
 from shoal.configure.reading import override, resolve
 from shoal.contracts.fleets import difference, saved
 from shoal.data import Bank

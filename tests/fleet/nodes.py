@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.contracts.fleets import difference
 from shoal.data import load
 from shoal.errors import UserError

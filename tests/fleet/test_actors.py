@@ -23,7 +23,8 @@ import pytest
 import torch
 
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, worlds
+from shoal.agents.world import World
+from shoal.agents.worlds import worlds
 from shoal.configure.reading import resolve
 from shoal.data import load
 from shoal.errors import StaffError, UserError

@@ -11,7 +11,7 @@ import torch
 from shoal.agents import events
 from shoal.agents.events import arrivals, quiet
 from shoal.agents.stack import RECORD, Stack
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.contracts.fleets import difference
 from shoal.data import load
 from shoal.data.tasks import Lane

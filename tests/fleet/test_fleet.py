@@ -17,7 +17,8 @@ import torch
 from shoal import data
 from shoal.agents.evaluate import others
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, world, worlds
+from shoal.agents.world import World
+from shoal.agents.worlds import world, worlds
 from shoal.configure.former import upgraded
 from shoal.configure.reading import override, read, resolve
 from shoal.data.tasks import Lane

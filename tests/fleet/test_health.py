@@ -13,7 +13,8 @@ import torch
 
 from shoal.agents.ends import End
 from shoal.agents.stack import RECORD, Stack, start
-from shoal.agents.world import World, worlds
+from shoal.agents.world import World
+from shoal.agents.worlds import worlds
 from shoal.configure.reading import resolve
 from shoal.data import load
 from shoal.errors import UserError

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from shoal.agents.stack import Stack
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.data import Bank, load
 from shoal.fleet.members import LostError
 from shoal.fleet.run import Moment, train

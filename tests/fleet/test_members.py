@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from shoal.agents.stack import Stack, start
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.configure.reading import resolve
 from shoal.contracts import fleets
 from shoal.contracts.fleets import difference
@@ -278,7 +278,7 @@ import multiprocessing, sys
 from tests.fleet.test_members import settings_of
 from shoal.data import load
 from shoal.fleet.run import train
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 
 def watch(moment):
     print(*[child.pid for child in multiprocessing.active_children()], flush=True)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from shoal.agents.world import World, worlds
+from shoal.agents.world import World
+from shoal.agents.worlds import worlds
 from shoal.configure.reading import resolve
 from shoal.data import load
 from shoal.data.tasks import Lane

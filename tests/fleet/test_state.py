@@ -11,7 +11,8 @@ from shoal import Settings
 from shoal.agents.engine import crew
 from shoal.agents.stack import Stack, joined, start
 from shoal.agents.state import State, guarded
-from shoal.agents.world import World, world
+from shoal.agents.world import World
+from shoal.agents.worlds import world
 from shoal.contracts.fleets import LEARNER, NET, TASKS, difference
 from shoal.data import load
 from shoal.data.tasks import Lane

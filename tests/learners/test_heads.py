@@ -11,7 +11,8 @@ import torch
 import shoal
 from shoal import data
 from shoal.agents.stack import MODEL, Stack, class_counts, start
-from shoal.agents.world import World, worlds
+from shoal.agents.world import World
+from shoal.agents.worlds import worlds
 from shoal.data.sources import bring
 from shoal.fleet.run import simulate, train
 from shoal.learners.additions import common_units

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.agents.stack import Stack
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.contracts.fleets import settings_of
 from shoal.contracts.mode_case import edges, made_of, model_of
 from shoal.data import load

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shoal import data
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.configure.reading import read
 from shoal.contracts.fleets import fleet, ran, saved
 from shoal.contracts.mode_case import made_of, model_of

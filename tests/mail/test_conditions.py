@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, worlds
+from shoal.agents.world import World
+from shoal.agents.worlds import worlds
 from shoal.configure.former import upgraded
 from shoal.configure.reading import override, resolve
 from shoal.contracts.fleets import saved

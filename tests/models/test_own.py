@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from shoal import data
-from shoal.agents.world import World, world
+from shoal.agents.world import World
+from shoal.agents.worlds import world
 from shoal.configure.reading import resolve
 from shoal.contracts.fleets import difference, saved
 from shoal.data import Bank

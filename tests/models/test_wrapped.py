@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from shoal import data
 from shoal.agents.stack import start
-from shoal.agents.world import World, world
+from shoal.agents.world import World
+from shoal.agents.worlds import world
 from shoal.configure.reading import resolve
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate

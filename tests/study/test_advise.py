@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 from shoal import data
-from shoal.agents.world import worlds
+from shoal.agents.worlds import worlds
 from shoal.configure.reading import read
 from shoal.errors import SettingsError, Stopped
 from shoal.runs.paired import Gain, Scores, holm
