@@ -66,10 +66,10 @@ class Block(NamedTuple):
 
 
 def pages() -> dict[str, str]:
-    """The text of all pages, those that are written from the code included."""
+    """The text of all pages, those that are written from the code included; notebooks have a test of their own."""
     found = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
     made = module(ROOT / "docs" / "generate.py").pages()
-    return found | {f"docs/reference/{name}": content for name, content in made.items()}
+    return found | {f"docs/reference/{name}": content for name, content in made.items() if name.endswith(".md")}
 
 
 TEXTS = pages()

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-import polars as pl
 from pydantic import Field, PositiveInt
 
 from shoal.data.bank import Bank, View
@@ -20,10 +19,13 @@ from shoal.rng import key
 from shoal.settings.groups import Settings, Tasks
 from shoal.settings.part import LATER
 
+if TYPE_CHECKING:
+    import polars as pl
+
 KINDS = ("train", "validation", "test")
 UNKNOWN = ("time",)  # scenarios whose own cuts are no change that anybody knows of
 FLAT = 1e-9  # rows that vary less do not vary
-SCHEMA = {"seed": pl.Int64, "agent": pl.Int64, "row": pl.Int64, "what": pl.String, "delay": pl.Int64, "rows": pl.Int64}
+COLUMNS = {"seed": int, "agent": int, "row": int, "what": str, "delay": int, "rows": int}
 
 
 class Line(NamedTuple):
@@ -196,7 +198,7 @@ def pieces(bank: Bank, line: Line, lane: Lane) -> Iterator[Task]:
         yield Task(tuple(int(one) for one in np.unique(bank.labels[bank.base(rows)])), *parts)
 
 
-def boundaries(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> pl.DataFrame:
+def boundaries(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> "pl.DataFrame":
     """A row per boundary of each lane's stream: where it was `detected` or, where that is known, is `true`, counted in
     rows that are not for testing; after how many of them a true one was found (null: not before the next), and how many
     rows the stream has. A detected one that found nothing is a `false alarm`."""
@@ -216,4 +218,6 @@ def boundaries(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> pl.Data
         for at in line.found:
             what = "detected" if at in hits or tasks.of in UNKNOWN else "false alarm"
             rows.append((lane.seed, lane.agent, int(place[at]), what, None, total))
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    import polars as pl  # a list of scenarios does not wait for it
+
+    return pl.DataFrame(rows, schema=COLUMNS, orient="row")
