@@ -79,7 +79,7 @@ def train(
     lost: Lost | None = None,
 ) -> tuple[Stack, ...]:
     """Train a fleet from the start, or on from `stacks`, one for each kind of agents, and return them at the end of
-    their streams. They go in lock-step. `observe` is told of every mail and its verdict.
+    their streams, in lock-step or each by its own clock. `observe` is told of every mail and its verdict.
 
     If a worker ends in the middle of its work (`machine.members`), all go on from the stacks that `lost` gives, or else
     from where they began, with a new one; then `watch` and `observe` are told again what was done before.

@@ -14,15 +14,6 @@ def net_of(settings: Settings) -> tuple[object, ...]:
     return settings.model, net.width, net.depth, net.basis, net.rank, net.factors
 
 
-def write(stack: Stack, row: int, values: Tensors) -> None:
-    """Replace a lane's shared modules, and remember whether that changed anything. Adam's moments stay."""
-    for name, value in values.items():
-        now = stack.params[name][row, : len(value)]
-        if not torch.equal(now, value):
-            stack.moved[row] = True
-            now.copy_(value)
-
-
 def write_all(stack: Stack, rows: Tensor, values: Tensors) -> None:
     """Replace the shared modules of some lanes, and remember whose that changed. Adam's moments stay."""
     every = len(rows) == len(stack.lanes) and torch.equal(rows, torch.arange(len(rows)))

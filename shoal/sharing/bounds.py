@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from shoal.letters.bundle import Bundle
-from shoal.letters.mail import Mail, noted
+from shoal.letters.mail import noted
 from shoal.mail.post import Post
 from shoal.models.contract import Model
-from shoal.sharing.present import Present, agent_of
+from shoal.sharing.present import Present
 from shoal.weakly import weakly
 
 LARGEST = 8.0  # weights may be so many times as large as the receiver's own, by their root mean square
@@ -51,11 +51,6 @@ def far_larger(agent: Present, tensors: Mapping[str, Tensor], names: Iterable[st
     """Are weights, tensors [n, ...] by name, far larger than an agent's own?"""
     found = agent._post.once(("size",), tensors, lambda: float(size({name: tensors[name] for name in names}).max()))
     return found > float(largest(agent._post)[agent._row])
-
-
-def too_large(post: Post, mail: Mail, names: Iterable[str]) -> bool:
-    """Are the weights in a mail, tensors [n, ...] by name, far larger than its receiver's own?"""
-    return far_larger(agent_of(post, mail.receiver), mail.payload, names)
 
 
 def sizes_of(bundle: Bundle, names: tuple[str, ...], count: int) -> Tensor:
