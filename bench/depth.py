@@ -1,4 +1,4 @@
-"""How deep the two walks are that should stay short: a step, and a message. `python -m bench.depth` prints both.
+"""How deep the two walks are that should stay short: a batch, and a message. `python -m bench.depth` prints both.
 
 A walk is measured by a traced run of a small fleet: the largest number of the package's own functions between the one
 that is named and the innermost that it calls. What torch, numpy and pydantic do in between is not counted, nor are
@@ -50,15 +50,15 @@ def main() -> None:
     import shoal
 
     walks: dict[str, dict[str, Any]] = {
-        "a step, monolithic": {"model": "mlp"},
-        "a step, modular": {"model": "modular-mlp"},
+        "a batch, monolithic": {"model": "mlp"},
+        "a batch, modular": {"model": "modular-mlp"},
         "a Recv message": {"model": "mlp", "sharing": [{"mode": "recv", "every": 2, "queries": 4}]},
         "a FedAvg message": {"model": "mlp", "sharing": [{"mode": "fedavg", "every": 2}]},
     }
     for title, raw in walks.items():
         (world,) = shoal.prepare(shoal.resolve({**RAW, **raw}))
         shoal.simulate(world)  # what is found once, such as who is connected, is not part of every walk
-        name = "step" if "step" in title else "meet"
+        name = "learn_epoch" if "batch" in title else "meet"
         chain = deepest(lambda world=world: shoal.simulate(world), (name,))[name]  # type: ignore[misc]
         print(f"{title}: {len(chain)} below `{name}`: {' > '.join(chain)}")
 

@@ -23,7 +23,7 @@ from shoal.letters.terms import Terms, terms
 from shoal.models.contract import Model, Usage, described
 from shoal.models.heads import OPEN, sizes
 from shoal.network.edges import Edge, edges, version
-from shoal.network.weather import Weather
+from shoal.network.roads import Roads
 from shoal.settings.conditions import Interval
 from shoal.settings.groups import Settings
 
@@ -35,7 +35,7 @@ NAMES = ("train", "validation", "test")
 PAYS = 2  # lanes for which a thread pays, where the kernel takes the steps
 PICKED = 256  # pieces of a world that are kept
 # What a piece knows of the fleet because the whole does.
-SHARED = "places", "edges", "receivers", "agents", "begins", "begun", "far_ends", "free", "instant", "even"
+SHARED = "places", "edges", "receivers", "agents", "begins", "begun", "far_ends", "instant", "even"
 
 
 class Place(NamedTuple):
@@ -321,27 +321,20 @@ class World:
         return {}
 
     @cached_property
-    def free(self) -> bool:
-        """Has no edge a limit?"""
-        return all(edge.budget is None and edge.every == 1 for edge in self.edges.values())
-
-    @cached_property
     def prompt(self) -> bool:
         """Does all mail that comes at all come at once?"""
         waits = self.fleet.presence.mail == "waits" and bool(self.gaps)
         return not waits and all(edge.delay == 0 for edge in self.edges.values())
 
-    def weather(self, mode: "Sharing") -> Weather:
-        """What becomes of mail over each of the `links` of a mode."""
-        if mode not in self.skies:
-            links = self.links(mode)
-            ends = ((self.peers[a], self.peers[b]) for a, b in zip(links.senders, links.receivers, strict=True))
-            self.skies[mode] = Weather([(a.seed, self.edges[a, b]) for a, b in ends])
-        return self.skies[mode]
+    def roads(self, mode: "Sharing") -> Roads:
+        """What each of the `links` of a mode carries, and what becomes of it."""
+        if mode not in self.paved:
+            self.paved[mode] = Roads([(a.seed, self.edges[a, b]) for a, b in self.links(mode).pairs])
+        return self.paved[mode]
 
     @cached_property
-    def skies(self) -> "dict[Sharing, Weather]":
-        """What `weather` has found."""
+    def paved(self) -> "dict[Sharing, Roads]":
+        """What `roads` has found."""
         return {}
 
     @cached_property

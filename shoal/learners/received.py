@@ -1,8 +1,9 @@
 """Received images: what others have sent for each task, which agents learn from as from their own."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,12 +17,30 @@ if TYPE_CHECKING:
 OWNER = "received"
 
 
-class Arrived(NamedTuple):
-    """A received image that its receiver has a use for."""
+@dataclass(frozen=True)
+class Arrived:
+    """Received images, an image for each of the tasks that its receiver has a use for it in."""
 
-    image: Tensor
-    label: int  # local
-    task: int
+    images: Tensor  # [n, ...]
+    which: np.ndarray  # int64 [k]: an image,
+    labels: np.ndarray  # int64 [k]: its local label
+    tasks: np.ndarray  # int64 [k]: in a task
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Arrived]") -> "Arrived":
+        """Several, one after the other."""
+        first = np.cumsum([0, *(len(one.images) for one in parts)])
+        which = [one.which + start for one, start in zip(parts, first, strict=False)]
+        columns = ([one.labels for one in parts], [one.tasks for one in parts])
+        return cls(torch.cat([one.images for one in parts]), *map(np.concatenate, (which, *columns)))
+
+    def of(self, task: int) -> tuple[Tensor, np.ndarray]:
+        """The images of a task, and their labels."""
+        here = self.tasks == task
+        return self.images[torch.from_numpy(self.which[here])], self.labels[here]
+
+    def __len__(self) -> int:
+        return len(self.which)
 
 
 def init(world: "World") -> dict[str, Tensor]:
@@ -42,7 +61,7 @@ def store(
     world: "World",
     stack: "Stack",
     lane: "Lane",
-    arrived: Sequence[Arrived],
+    arrived: Arrived,
     rule: str,
     once: bool,
     rng: np.random.Generator,
@@ -54,21 +73,15 @@ def store(
     """
     state, row = stack.of(OWNER), world.row[lane]
     room = state["y"].shape[2]
-    if not arrived or not room:
+    if not len(arrived) or not room:
         return
-    # Views of rows, written in place; numbers on the host are quickest in numpy.
+    # Views of rows, written in place; lists are quicker than arrays, number by number.
     fill, seen, marks = (state[name][row].numpy() for name in ("fill", "seen", "marks"))
-    luck = rng.random(len(arrived)).tolist()
-    placed: dict[tuple[int, int], int] = {}
-    names: dict[int, int] = {}  # an image may be for several tasks
-    there: dict[int, list[int]] = {}  # the marks in the buffers of tasks: lists are quicker than rows of arrays
-    for at, (image, _, task) in enumerate(arrived):
-        if once and id(image) not in names:
-            names[id(image)] = digest(image)
-        mark = names[id(image)] if once else 0
-        if task not in there:
-            there[task] = marks[task, : fill[task]].tolist()
-        held = there[task]
+    names = digests(arrived.images) if once else [0] * len(arrived.images)
+    luck, placed = rng.random(len(arrived)).tolist(), dict[tuple[int, int], int]()
+    there = {task: marks[task, : fill[task]].tolist() for task in np.unique(arrived.tasks).tolist()}
+    for at, (image, task) in enumerate(zip(arrived.which.tolist(), arrived.tasks.tolist(), strict=True)):
+        mark, held = names[image], there[task]
         if once and mark in held:
             continue
         seen[task] += 1
@@ -82,10 +95,10 @@ def store(
         marks[task, : len(held)] = held
     if not placed:
         return
-    chosen = [arrived[at] for at in placed.values()]
+    chosen = np.array(list(placed.values()))
     tasks, places = (torch.tensor(one, device=world.device) for one in zip(*placed, strict=True))
-    state["x"][row, tasks, places] = world.encode(torch.stack([one.image for one in chosen]), lane)
-    state["y"][row, tasks, places] = torch.tensor([one.label for one in chosen], device=world.device)
+    state["x"][row, tasks, places] = world.encode(arrived.images[torch.from_numpy(arrived.which[chosen])], lane)
+    state["y"][row, tasks, places] = torch.from_numpy(arrived.labels[chosen]).to(world.device)
 
 
 def put(
@@ -140,4 +153,12 @@ def slot(fill: int, seen: int, room: int, luck: float, rule: str) -> int | None:
 
 def digest(image: Tensor) -> int:
     """Eight bytes that name an image."""
-    return int.from_bytes(blake2b(image.numpy().tobytes(), digest_size=8).digest(), "little", signed=True)
+    return digests(image[None])[0]
+
+
+def digests(images: Tensor) -> list[int]:
+    """What names each of some images."""
+    whole = memoryview(images.contiguous().numpy().tobytes())
+    size = len(whole) // max(1, len(images))
+    parts = (blake2b(whole[at * size : (at + 1) * size], digest_size=8).digest() for at in range(len(images)))
+    return [int.from_bytes(part, "little", signed=True) for part in parts]

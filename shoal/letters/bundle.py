@@ -71,6 +71,11 @@ class Links:
         return [(peers[a], peers[b]) for a, b in zip(self.senders.tolist(), self.receivers.tolist(), strict=True)]
 
     @cached_property
+    def index(self) -> dict[tuple[Lane, Lane], int]:
+        """Where each link is among these, by the lanes at its ends."""
+        return {ends: at for at, ends in enumerate(self.pairs)}
+
+    @cached_property
     def back(self) -> Numbers:
         """int64 [M]: which of these links leads back from the receiver of each to its sender; -1: none."""
         count = len(self.peers)

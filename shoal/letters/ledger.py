@@ -4,14 +4,14 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Bundle, Links, Lot
+from shoal.letters.bundle import Links, Lot
 from shoal.letters.mail import ACCEPTED, UNDER_WAY, UNSENT, Mail, identify
+from shoal.letters.uses import Ends, Use, Uses, Weight
 
 COLUMNS = (
     *("seed", "task", "epoch", "sender", "receiver", "mode", "kind", "items", "floats", "bytes", "verdict"),
@@ -20,56 +20,6 @@ COLUMNS = (
 COUNTS = tuple(COLUMNS.index(name) for name in ("items", "floats", "bytes"))
 VERDICT, LATE = COLUMNS.index("verdict"), COLUMNS.index("late")
 WORDS = ("mode", "kind", "verdict")  # columns of words; all others are numbers
-SETTLING = Lock()
-
-
-class Weight(NamedTuple):
-    """How much was carried, in numbers and in bytes."""
-
-    floats: int = 0
-    bytes: int = 0
-
-    def plus(self, mail: Mail) -> "Weight":
-        return Weight(self.floats + mail.floats, self.bytes + mail.bytes)
-
-
-NOTHING = Weight()
-
-
-class Use(NamedTuple):
-    """What a directed edge has carried, of all modes or of one."""
-
-    last: int = -1  # when, in epochs since the first task; -1: never
-    task: int = -1  # then, by the clock of the sender
-    carried: Weight = NOTHING  # then
-    during: Weight = NOTHING  # in that task
-    total: Weight = NOTHING
-
-    def then(self, mail: Mail, now: int) -> "Use":
-        """The same edge when it has carried one mail more."""
-        carried, during = self.at(now), self.within(mail.task)
-        return Use(now, mail.task, carried.plus(mail), during.plus(mail), self.total.plus(mail))
-
-    def at(self, now: int) -> Weight:
-        """What it has carried at a moment that is not past."""
-        return self.carried if self.last == now else NOTHING
-
-    def within(self, task: int) -> Weight:
-        """What it has carried in a task that is not past."""
-        return self.during if self.task == task else NOTHING
-
-    def beside(self, other: "Use") -> "Use":
-        """What an edge has carried of both, if neither is part of the other."""
-        last, task = max(self.last, other.last), max(self.task, other.task)
-        carried, during = [self.at(last), other.at(last)], [self.within(task), other.within(task)]
-        return Use(last, task, *(added(*pair) for pair in (carried, during, (self.total, other.total))))
-
-
-def added(one: Weight, other: Weight) -> Weight:
-    return Weight(one.floats + other.floats, one.bytes + other.bytes)
-
-
-UNUSED = Use()
 
 
 class Settled(NamedTuple):
@@ -78,47 +28,6 @@ class Settled(NamedTuple):
     id: str
     verdict: str
     late: int  # epochs
-
-
-TALLIES = 8  # sets of edges of which a mode's bundles are counted as arrays
-
-
-@dataclass
-class Tally:
-    """What the edges of bundles have carried of one mode, as arrays."""
-
-    links: Links
-    last: np.ndarray  # int64 [M]: when; -1: never
-    task: np.ndarray  # int64 [M]: then
-    carried: np.ndarray  # int64 [M, 2], floats and bytes: at that moment,
-    during: np.ndarray  # in that task,
-    total: np.ndarray  # and in all
-
-    @classmethod
-    def of(cls, links: Links) -> "Tally":
-        """Nothing yet."""
-        nothing = [np.zeros((len(links), 2), np.int64) for _ in range(3)]
-        return cls(links, *np.full((2, len(links)), -1), *nothing)
-
-    def add(self, bundle: Bundle, now: int) -> None:
-        """Note that a bundle crosses its edges."""
-        at: np.ndarray | slice = slice(None) if bundle.links is self.links else bundle.links.places
-        weight = np.stack([bundle.floats, bundle.bytes], 1)
-        self.carried[at] = weight + self.carried[at] * (self.last[at] == now)[:, None]
-        self.during[at] = weight + self.during[at] * (self.task[at] == bundle.task)[:, None]
-        self.total[at] += weight
-        self.last[at], self.task[at] = now, bundle.task
-
-    @property
-    def uses(self) -> dict[tuple[Lane, Lane], Use]:
-        """The same by edge."""
-        some = np.flatnonzero(self.last >= 0)
-        columns = self.links.senders, self.links.receivers, self.last, self.task, self.carried, self.during, self.total
-        peers = self.links.peers
-        return {
-            (peers[a], peers[b]): Use(last, task, *(Weight(*pair) for pair in weights))
-            for a, b, last, task, *weights in zip(*(one[some].tolist() for one in columns), strict=True)
-        }
 
 
 @dataclass
@@ -131,9 +40,8 @@ class Ledger:
 
     blocks: list[np.ndarray] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
-    noted: dict[tuple[Lane, Lane], Use] = field(default_factory=dict)  # what single mails have come to,
-    parts: dict[tuple[Lane, Lane, str], Use] = field(default_factory=dict)  # of one mode,
-    tallies: dict[str, list[Tally]] = field(default_factory=dict)  # and bundles, of one mode
+    every: Uses = field(default_factory=Uses)  # what edges have carried,
+    parts: dict[str, Uses] = field(default_factory=dict)  # and of each mode
     latest: dict[tuple[Lane, Lane, str, str], int] = field(default_factory=dict)  # when the newest mail of a mode and
     # kind was sent that a receiver has accepted; it is noted where mail can be late
     open: dict[str, int] = field(default_factory=dict)  # the rows of mail that is under way, by its id
@@ -160,14 +68,12 @@ class Ledger:
             rows = np.pad(rows, [(0, 0), (0, len(COLUMNS) - rows.shape[1])])
         ledger = cls([rows], list(words))
         crossed = rows[ledger.crossed]
-        ledger.noted = {
-            (Lane(seed, sender), Lane(seed, receiver)): use
-            for (seed, sender, receiver), use in used(crossed, ("seed", "sender", "receiver"), epochs)
-        }
-        ledger.parts = {
-            (Lane(seed, sender), Lane(seed, receiver), ledger.words[mode]): use
-            for (seed, sender, receiver, mode), use in used(crossed, ("seed", "sender", "receiver", "mode"), epochs)
-        }
+        edge, shares = ("seed", "sender", "receiver"), dict[str, dict[Ends, Use]]()
+        every = used(crossed, edge, epochs)
+        ledger.every = Uses({(Lane(seed, one), Lane(seed, other)): use for (seed, one, other), use in every})
+        for (seed, one, other, mode), use in used(crossed, (*edge, "mode"), epochs):
+            shares.setdefault(ledger.words[mode], {})[Lane(seed, one), Lane(seed, other)] = use
+        ledger.parts = {mode: Uses(uses) for mode, uses in shares.items()}
         ledger.latest = {
             (Lane(seed, sender), Lane(seed, receiver), ledger.words[mode], ledger.words[kind]): use.last
             for (seed, sender, receiver, mode, kind), use in used(
@@ -187,70 +93,46 @@ class Ledger:
         return ledger
 
     @property
-    def uses(self) -> dict[tuple[Lane, Lane], Use]:
+    def uses(self) -> dict[Ends, Use]:
         """What every edge has carried so far."""
-        self.settle()
-        return self.noted
+        return self.every.each()
 
     @property
     def shares(self) -> dict[tuple[Lane, Lane, str], Use]:
         """What every edge has carried so far of each mode."""
-        self.settle()
-        return self.parts
+        return {(*ends, mode): use for mode, uses in self.parts.items() for ends, use in uses.each().items()}
 
-    def settle(self) -> None:
-        """Write what bundles have carried beside what single mails have, once, whichever thread asks first."""
-        if not self.tallies:
-            return
-        with SETTLING:
-            for mode, tallies in self.tallies.items():
-                for tally in tallies:
-                    for ends, use in tally.uses.items():
-                        self.noted[ends] = self.noted.get(ends, UNUSED).beside(use)
-                        self.parts[*ends, mode] = self.parts.get((*ends, mode), UNUSED).beside(use)
-            self.tallies.clear()
+    def share(self, mode: str) -> Uses:
+        """What edges have carried so far of one mode."""
+        return self.parts.setdefault(mode, Uses())
 
-    def use(self, sender: Lane, receiver: Lane) -> Use:
-        """What an edge has carried so far."""
-        return self.uses.get((sender, receiver), UNUSED)
+    def carry(self, mode: str, links: Links, weights: np.ndarray, now: int, task: int) -> None:
+        """Note that mail of a mode crosses some links, of so many floats and bytes [M, 2]."""
+        for uses in (self.every, self.share(mode)):
+            uses.add(uses.where(links), weights, now, task)
 
-    def share(self, sender: Lane, receiver: Lane, mode: str) -> Use:
-        """What it has carried so far of one mode."""
-        return self.shares.get((sender, receiver, mode), UNUSED)
-
-    def carry(self, mail: Mail, now: int) -> None:
+    def carry_one(self, mail: Mail, now: int) -> None:
         """Note that a message crosses its edge."""
-        ends = mail.sender, mail.receiver
-        self.noted[ends] = self.use(*ends).then(mail, now)
-        self.parts[*ends, mail.mode] = self.share(*ends, mail.mode).then(mail, now)
-
-    def carry_all(self, bundle: Bundle, now: int) -> None:
-        """Note that a bundle crosses its edges."""
-        tallies, links = self.tallies.setdefault(bundle.mode, []), bundle.links.root
-        for tally in tallies:
-            if tally.links is links:
-                break
-        else:
-            if len(tallies) == TALLIES:  # of a graph that changes all the time, each moment would have one
-                self.settle()
-                tallies = self.tallies.setdefault(bundle.mode, [])
-            tallies.append(tally := Tally.of(links))
-        tally.add(bundle, now)
+        weight = np.array([[mail.floats, mail.bytes]])
+        for uses in (self.every, self.share(mail.mode)):
+            uses.add(uses.grown([(mail.sender, mail.receiver)]), weight, now, mail.task)
 
     def copy(self) -> "Ledger":
         """The same ledger for somebody else to write in."""
-        self.settle()
-        found = Ledger(list(self.blocks), list(self.words), dict(self.noted), dict(self.parts), totals=self.totals)
+        found = Ledger(list(self.blocks), list(self.words), Uses(self.uses), totals=self.totals)
+        found.parts = {mode: Uses(uses.each()) for mode, uses in self.parts.items()}
         found.latest, found.open = dict(self.latest), dict(self.open)
         return found
 
     def sent_by(self, lanes: Collection[Lane]) -> "Ledger":
         """A ledger without rows that knows what edges from some lanes have carried, and what has come to these."""
-        uses = {ends: use for ends, use in self.uses.items() if ends[0] in lanes}
-        parts = {name: use for name, use in self.shares.items() if name[0] in lanes}
-        return Ledger(
-            noted=uses, parts=parts, latest={name: at for name, at in self.latest.items() if name[1] in lanes}
-        )
+
+        def theirs(uses: Uses) -> Uses:
+            return Uses({ends: use for ends, use in uses.each().items() if ends[0] in lanes})
+
+        found = Ledger(every=theirs(self.every), parts={mode: theirs(uses) for mode, uses in self.parts.items()})
+        found.latest = {name: at for name, at in self.latest.items() if name[1] in lanes}
+        return found
 
     @property
     def rows(self) -> np.ndarray:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, nextafter
 from typing import Any, NamedTuple
 
+import numpy as np
 from safetensors import SafetensorError
 
 from shoal.agents.events import BEFORE
@@ -23,11 +24,13 @@ from shoal.fleet.here import Here, Posted
 from shoal.fleet.members import Crew, joint
 from shoal.letters.mail import ACCEPTED, OVER_BUDGET, Envelope, Mail, pack, unpack, weight
 from shoal.letters.quote import Room
+from shoal.letters.uses import Used
 from shoal.live.office import Draft, Office
 from shoal.live.store import EACH, NEWEST, QUESTION, Come
 from shoal.live.wire import Terms, Turn
-from shoal.mail.filters import Way, stopped
+from shoal.mail.filters import Load, Ways, stopped
 from shoal.mail.post import Observe
+from shoal.network.roads import Roads
 from shoal.settings.groups import Settings
 
 # What a receiver says of mail that its link may not carry, or that is dated before what came earlier.
@@ -314,14 +317,15 @@ class LiveCrew(Crew):
         if ends not in edges:
             return BEYOND[OVER_BUDGET]
         now = mail.task * world.settings.learner.epochs + mail.epoch
-        use, own = self.ledger.use(*ends), self.ledger.share(*ends, mail.mode)
+        use, own = self.ledger.every.one(ends), self.ledger.share(mail.mode).one(ends)
         if now < use.last:
             return BACKWARDS
-        way = Way(edges[ends]._replace(loss=0, delay=0, down=()), mode, now, mail.task, use, own, mail.sender.seed)
-        why = stopped(way, mail)
+        road = Roads([(mail.sender.seed, edges[ends]._replace(loss=0, delay=0, down=()))])
+        ways = Ways(road, np.zeros(1, np.int64), mode, now, mail.task, Used.of([use]), Used.of([own]))
+        why = stopped(ways, Load([mail.kind], np.array([[mail.floats, mail.bytes]])))[0]
         if why:
             return BEYOND.get(why, TOO_OFTEN)
-        self.ledger.carry(mail, now)
+        self.ledger.carry_one(mail, now)
         return ""
 
 

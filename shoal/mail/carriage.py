@@ -4,47 +4,39 @@ A link can be down, lose mail or be slow, and a receiver can be absent when it c
 own, mail takes seconds: it waits until its link is free, and then for as long as its bytes take.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Bundle
-from shoal.letters.mail import ABSENT, ACCEPTED, DOWN, LOST, Mail
+from shoal.letters.bundle import Links
+from shoal.letters.mail import ABSENT, ACCEPTED, LOST
+from shoal.mail.filters import Load, sent
 from shoal.settings.conditions import NEVER
 
 if TYPE_CHECKING:
     from shoal.mail.post import Post
 
 
-def fates(post: "Post", bundle: Bundle) -> tuple[list[str], np.ndarray | None]:
-    """What becomes of each mail of a bundle over links that have no limits, as filters, `carried` and `met` would say
-    of each; empty: all of it is accepted, as far as its sender can know. And when it is due; None: all of it at
-    once."""
-    weather, links = post.world.weather(post.mode), bundle.links
-    if post.own:
-        lost = weather.lost(post.when)[links.places] if weather.lossy else np.zeros(0, bool)
-        return np.where(lost, LOST, ACCEPTED).tolist() if lost.any() else [], carried_all(post, bundle)
-    if not (weather.lossy or weather.breaks or weather.slow or post.world.gaps):
-        return [], None
-    found, late = np.full(len(links), ACCEPTED, dtype=object), np.zeros(len(links), np.int64)
-    if weather.slow:
-        late = weather.delays(post.when)[links.places]
+def fates(
+    post: "Post", links: Links, load: Load, leaves: Sequence[float] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """What becomes of a mail over each of some links: ACCEPTED, as far as its sender can know, or that it is lost,
+    object [M]; and when it is due, [M], 0: at once. They leave now, or each at a moment."""
+    lost, late = sent(post.ways(links.places), load)
+    found = np.where(lost, LOST, ACCEPTED).astype(object)
     due = np.where(late > 0, post.now + late, 0)
+    if post.asynchronous and not post.world.instant:
+        due = np.where(late > 0, due, carried(post, links, load.weights[:, 1], leaves))
     if post.world.gaps:
-        pairs = list(zip(links.receivers.tolist(), late.tolist(), strict=True))
-        waits = {pair: met(post, links.peers[pair[0]], pair[1]) for pair in set(pairs)}
-        back = np.array([waits[pair][0] for pair in pairs], np.int64)
-        found[:] = [waits[pair][1] for pair in pairs]
-        due = np.where(back > 0, back, due)
-    if weather.lossy:
-        found[weather.lost(post.when)[links.places]] = LOST
-    if weather.breaks:
-        found[weather.down(post.when)[links.places]] = DOWN
-    due[(found == LOST) | (found == DOWN)] = 0
-    verdicts: list[str] = found.tolist()
-    return verdicts, due if due.any() else None
+        waits = np.maximum(0, due.astype(np.int64) - post.now).tolist()
+        for at, pair in enumerate(zip(links.receivers.tolist(), waits, strict=True)):
+            back, word = met(post, links.peers[pair[0]], pair[1])
+            due[at] = back or due[at]
+            found[at] = LOST if lost[at] else word
+    due[lost] = 0
+    return found, due
 
 
 def met(post: "Post", receiver: Lane, late: int) -> tuple[int, str]:
@@ -63,29 +55,15 @@ def met(post: "Post", receiver: Lane, late: int) -> tuple[int, str]:
 # In seconds
 
 
-def carried(post: "Post", mail: Mail) -> Mail:
-    """A mail as its link carries it: it leaves when the link is free, an answer after its question has come, and is
-    there when all of it has gone through."""
-    if not post.asynchronous or post.world.instant:
-        return mail
-    ends = mail.sender, mail.receiver
-    edge, leaves = post.world.edges[ends], max(post.time, post.asked_at.get(mail.reply, post.time))
-    if edge.bandwidth is not None:
-        leaves = through(post, *ends, leaves, mail.bytes / edge.bandwidth)
-    return replace(mail, due=leaves + edge.latency)
-
-
-def carried_all(post: "Post", bundle: Bundle) -> np.ndarray | None:
-    """When links have carried each mail of a bundle, none of which replies to another, as `carried` says."""
-    if not post.asynchronous or post.world.instant:
-        return None
-    found = np.empty(len(bundle))
-    for at, weight in enumerate(bundle.bytes.tolist()):
-        ends = bundle.ends(at)
-        edge, leaves = post.world.edges[ends], post.time
+def carried(post: "Post", links: Links, weights: np.ndarray, leaves: Sequence[float] | None) -> np.ndarray:
+    """When links have carried mails of so many bytes: each leaves when its link is free, an answer after its question
+    has come, and is there when all of it has gone through. float64 [M]."""
+    found = np.empty(len(links))
+    for at, (ends, weight) in enumerate(zip(links.pairs, weights.tolist(), strict=True)):
+        edge, starts = post.world.edges[ends], post.time if leaves is None else max(post.time, leaves[at])
         if edge.bandwidth is not None:
-            leaves = through(post, *ends, leaves, weight / edge.bandwidth)
-        found[at] = leaves + edge.latency
+            starts = through(post, *ends, starts, weight / edge.bandwidth)
+        found[at] = starts + edge.latency
     return found
 
 

@@ -5,7 +5,7 @@ exchange. What may leave is copied, so that nobody can change it any more, passe
 for, whatever becomes of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,17 +14,15 @@ import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Bundle, Lot
+from shoal.letters.bundle import Bundle, Links, Lot
 from shoal.letters.mail import (
-    DOWN,
+    ACCEPTED,
     FORGED,
-    LOST,
     NO_EDGE,
     NO_TENSORS,
     NOBODY,
     SENT_ALREADY,
     TOO_MUCH,
-    UNSENT,
     Mail,
     counted,
     frozen,
@@ -32,8 +30,8 @@ from shoal.letters.mail import (
     packable,
 )
 from shoal.letters.terms import counted as counted_by_class
-from shoal.mail.carriage import carried, fates, met
-from shoal.mail.filters import sent, stopped
+from shoal.mail.carriage import fates
+from shoal.mail.filters import Load, Ways, stopped
 from shoal.mail.lies import lied
 from shoal.mail.policy import given, note
 from shoal.mail.privacy import released
@@ -42,44 +40,91 @@ if TYPE_CHECKING:
     from shoal.mail.post import Post
 
 
-def send_one(post: "Post", mail: Mail) -> tuple[Mail, str]:
-    """Let one mail leave, if it may."""
+def send_each(post: "Post", mails: Iterable[Mail]) -> list[tuple[Mail, str]]:
+    """Let single mails leave, if they may: all at once, but for several over one edge, which go one after the other."""
+    found, left = list[tuple[Mail, str]](), list[int]()
+    for mail in mails:
+        found.append(admitted(post, mail))
+        if not found[-1][1]:
+            left.append(len(found) - 1)
+    while left:
+        turn = {ends_of(found[at][0]): at for at in reversed(left)}  # the first of each edge
+        now = sorted(turn.values())
+        for at, one in zip(now, leave(post, [found[at][0] for at in now]), strict=True):
+            found[at] = one
+        left = [at for at in left if turn[ends_of(found[at][0])] != at]
+    return found
+
+
+def ends_of(mail: Mail) -> tuple[Lane, Lane]:
+    return mail.sender, mail.receiver
+
+
+def admitted(post: "Post", mail: Mail) -> tuple[Mail, str]:
+    """A mail that nobody can change any more, or why it never leaves."""
     if why := misaddressed(post, mail):
         return blank(mail, post.mode.mode), why
-    ends = mail.sender, mail.receiver
     if not post.once(("packable",), mail.payload, lambda: packable(mail.payload)):
         return blank(mail, post.mode.mode), NO_TENSORS
     if excessive(post, mail):
         return blank(mail, post.mode.mode), TOO_MUCH
     payload = post.once(("copy",), mail.payload, lambda: frozen(mail.payload))
     mail = replace(mail, payload=payload, items=items_of(post, mail, payload))
-    if (lie := lied(post, mail)) is not None:
-        mail = lie
-    if (*ends, mail.kind) in post.gone or mail.kind in post.lots:
-        return mail, SENT_ALREADY
-    way = post.way(*ends)
-    if way.terms is not None and way.terms.by_class and post.known(mail.kind):
-        classes = len(post.world.bank.classes)
-        counts = counted_by_class(post.mode, mail, post.look(mail.kind, mail.sender), classes)
-        way = way._replace(counts=counts, given=given(post, *ends))
-    if why := stopped(way, mail):
-        if why not in UNSENT:  # the ledger could not tell that it was never paid for
-            raise ValueError(f"a filter stops mail as `{why}`, which is not in UNSENT; put it there")
-        return mail, why
-    mail, why = released(post, mail)
-    if why:
-        return mail, why
-    note(post, mail, way)
-    post.sent[mail.id] = mail
-    post.gone[*ends, mail.kind] = mail
-    post.stack.ledger.carry(mail, post.now)
+    return lied(post, mail) or mail, ""
+
+
+def leave(post: "Post", mails: Sequence[Mail]) -> list[tuple[Mail, str]]:
+    """What becomes of mails over edges of which each has one."""
+    found = [(mail, "") for mail in mails]
+    for at, mail in enumerate(mails):
+        if (*ends_of(mail), mail.kind) in post.gone or mail.kind in post.lots:
+            found[at] = mail, SENT_ALREADY
+    places = post.world.links(post.mode).index
+    ways = post.ways(np.array([places[ends_of(mail)] for mail in mails]))
+    load = loaded(post, ways, mails)
+    for at, why in enumerate(stopped(ways, load).tolist()):
+        if not found[at][1]:
+            found[at] = (mails[at], why) if why else released(post, mails[at])
+    going = [at for at, (_, why) in enumerate(found) if not why]
+    if not going:
+        return found
+    gone = [found[at][0] for at in going]
+    for at, mail in zip(going, gone, strict=True):
+        note(post, mail, ways.terms[at] if ways.terms else None, load.counts[at] if load.counts else None)
+        post.sent[mail.id] = mail
+        post.gone[*ends_of(mail), mail.kind] = mail
+    links, weights = post.world.links(post.mode).take(ways.at[going]), weights_of(gone)
+    paid(post, links, weights)
+    leaves = [post.asked_at.get(mail.reply, post.time) for mail in gone]
+    verdicts, due = fates(post, links, Load([mail.kind for mail in gone], weights), leaves)
+    for at, mail, verdict, when in zip(going, gone, verdicts, due.tolist(), strict=True):
+        found[at] = (replace(mail, due=when) if when else mail), verdict
+    return found
+
+
+def weights_of(mails: Sequence[Mail]) -> np.ndarray:
+    """What mails weigh, floats and bytes: int64 [M, 2]."""
+    return np.array([(mail.floats, mail.bytes) for mail in mails], np.int64)
+
+
+def loaded(post: "Post", ways: Ways, mails: Sequence[Mail]) -> Load:
+    """What filters see of mails over some edges."""
+    counts, before = list[np.ndarray | None](), list[np.ndarray | None]()
+    for mail, ours in zip(mails, ways.terms, strict=bool(ways.terms)):
+        by_class = ours is not None and ours.by_class and post.known(mail.kind)
+        looks = post.look(mail.kind, mail.sender) if by_class else {}
+        counts.append(counted_by_class(post.mode, mail, looks, len(post.world.bank.classes)) if by_class else None)
+        before.append(given(post, *ends_of(mail)) if by_class else None)
+    return Load([mail.kind for mail in mails], weights_of(mails), counts, before)
+
+
+def paid(post: "Post", links: Links, weights: np.ndarray) -> None:
+    """Note that mail crosses some links, of so many floats and bytes [M, 2]."""
+    post.room = None
+    post.stack.ledger.carry(post.mode.mode, links, weights, post.now, post.stack.task)
     if "sent" in post.stack.clock:
-        post.stack.clock["sent"][post.world.row[mail.sender]] += mail.bytes
-    under_way = sent(way, carried(post, mail))
-    if under_way is None:
-        return mail, LOST
-    back, why = met(post, mail.receiver, max(0, int(under_way.due) - post.now))
-    return (replace(under_way, due=back) if back else under_way), why
+        rows = torch.from_numpy(post.rows(links.senders))
+        post.stack.clock["sent"].index_add_(0, rows, torch.from_numpy(weights[:, 1].copy()))
 
 
 def misaddressed(post: "Post", mail: Mail) -> str:
@@ -89,7 +134,7 @@ def misaddressed(post: "Post", mail: Mail) -> str:
         return FORGED if type(mail.sender) is not Lane or mail.sender not in post.world.row else NO_EDGE
     if mail.sender not in post.world.row:
         return FORGED
-    if ends not in post.world.edges:
+    if ends not in post.world.links(post.mode).index:
         return NO_EDGE
     said = (mail.mode, mail.task, mail.epoch) == (post.mode.mode, post.stack.task, post.stack.epoch)
     if not said or not all(type(word) is str for word in (mail.kind, mail.id, mail.reply)):
@@ -140,7 +185,7 @@ def sealed(post: "Post", bundle: Bundle) -> Bundle | None:
     ours = bundle.links.within(post.links) and bundle.mode == post.mode.mode
     now = (bundle.task, bundle.epoch) == (post.stack.task, post.stack.epoch)
     first = not any(kind == bundle.kind for *_, kind in post.gone) and bundle.kind not in post.lots
-    if not (ours and now and first and post.free and len(bundle)) or bundle.due is not None:
+    if not (ours and now and first and post.bundles and len(bundle)) or bundle.due is not None:
         return None
     if not packable(bundle.content) or len({tensor.shape[:1] for tensor in bundle.content.values()}) != 1:
         return None
@@ -155,12 +200,17 @@ def sealed(post: "Post", bundle: Bundle) -> Bundle | None:
 
 
 def send_all(post: "Post", bundle: Bundle) -> Lot:
-    """Let a bundle that is sealed leave, but for what would go over links that are down."""
-    verdicts, due = fates(post, bundle)
-    gone = bundle if DOWN not in verdicts else bundle.take(np.flatnonzero([one != DOWN for one in verdicts]))
+    """Let a bundle that is sealed leave, but for what links do not carry."""
+    weights = np.stack([bundle.floats, bundle.bytes], 1)
+    verdicts = stopped(post.ways(bundle.links.places), Load([bundle.kind] * len(bundle), weights))
+    going = np.flatnonzero(verdicts == "")
+    gone = bundle if len(going) == len(bundle) else bundle.take(going)
     post.lots[bundle.kind] = gone
-    post.stack.ledger.carry_all(gone, post.now)
-    if "sent" in post.stack.clock:
-        rows, weights = post.rows(gone.links.senders), torch.from_numpy(gone.bytes)
-        post.stack.clock["sent"].index_add_(0, torch.from_numpy(rows), weights)
-    return Lot(replace(bundle, due=due), verdicts)
+    due = np.zeros(len(bundle))
+    if len(gone):
+        paid(post, gone.links, weights[going])
+        verdicts[going], late = fates(post, gone.links, Load([bundle.kind] * len(gone), weights[going]))
+        due = due.astype(late.dtype)
+        due[going] = late
+    fine = bool((verdicts == ACCEPTED).all())
+    return Lot(replace(bundle, due=due if due.any() else None), () if fine else verdicts.tolist())

@@ -1,110 +1,150 @@
-"""Filters: what a directed edge lets pass. Each edge has a row of them, and a message leaves if all of them let it.
+"""Filters: what directed edges let pass. All edges have the same row of them, and a message leaves if all let it.
 
-A filter sees the sender's side of an edge and nothing else. A new one is a value of type `Filter` and a word in the
-row that `filters` makes; if it stops messages with a verdict of its own, that verdict belongs into `UNSENT` too.
+A filter sees the sender's side of edges and nothing else, many at once: its columns have a row for each edge, and it
+answers with a row for each. A new one is a value of type `Filter` in `filters`; if it stops messages with a verdict of
+its own, that verdict belongs into `UNSENT` too.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import reduce
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shoal.letters.ledger import UNUSED, Use
-from shoal.letters.mail import AT_REST, DOWN, OVER_BUDGET, Mail
-from shoal.letters.quote import Quote, Room
+from shoal.letters.mail import AT_REST, DOWN, OVER_BUDGET, UNSENT
+from shoal.letters.quote import Room
 from shoal.letters.terms import Terms, stops
-from shoal.network.edges import Edge
-from shoal.network.weather import Weather, over
-from shoal.units import Limit, limit
+from shoal.letters.uses import Used
+from shoal.network.roads import Fate, Limits, Roads
+from shoal.network.weather import Numbers
+from shoal.units import limit
 
 if TYPE_CHECKING:
     from shoal.sharing.contract import Sharing
 
 
-class Way(NamedTuple):
-    """A directed edge at one moment, for one mode, as its sender knows it."""
+class Ways(NamedTuple):
+    """Directed edges at one moment, for one mode, as their senders know them."""
 
-    edge: Edge
+    roads: Roads
+    at: Numbers  # which of the roads these are, int64 [M]
     mode: "Sharing"
     now: int  # in epochs since the first task
-    task: int  # by the clock of the sender
-    use: Use  # what it has carried, of all modes
-    own: Use = UNUSED  # of this mode
-    seed: int = 0
+    task: int  # by the clock of the senders
+    use: Used  # what they have carried, of all modes
+    own: Used  # of this mode
     when: int = 0  # the epoch that runs, or has just ended, since the first task
-    terms: Terms | None = None  # what may leave over it; None: anything
-    counts: np.ndarray | None = None  # of the message in question, items of each class, where that matters
-    given: np.ndarray | None = None  # and those that have left before it
+    terms: Sequence[Terms | None] = ()  # what may leave over each; nothing: anything over all
 
     @property
-    def weather(self) -> Weather:
-        """What becomes of mail on it."""
-        return over(self.seed, self.edge)
+    def rests(self) -> Numbers:
+        """Which were used not long ago: bool [M]. (Now is not long ago, but the same moment.)"""
+        last = self.use.last
+        found: Numbers = (last >= 0) & (last < self.now) & (self.now < last + self.roads.every[self.at])
+        return found
 
     @property
-    def rests(self) -> bool:
-        """Was it used not long ago? (Now is not long ago, but the same moment.)"""
-        return 0 <= self.use.last < self.now < self.use.last + self.edge.every
+    def fate(self) -> Fate:
+        """What becomes of what leaves over them."""
+        return Fate(*(column[self.at] for column in self.roads.fate(self.when)))
+
+
+class Load(NamedTuple):
+    """What is to leave, a message over each of some edges."""
+
+    kinds: Sequence[str]
+    weights: Numbers  # int64 [M, 2], floats and bytes
+    counts: Sequence[Numbers | None] = ()  # items of each class, where they matter,
+    given: Sequence[Numbers | None] = ()  # and those that have left before
 
 
 class Filter(NamedTuple):
-    """One rule for what leaves over an edge."""
+    """One rule for what leaves over edges."""
 
-    # Why a message, or the largest one that is to be expected, may not leave now; empty: it may.
-    stops: Callable[[Way, Mail | Quote], str] = lambda way, letter: ""
-    # What may still leave now.
-    left: Callable[[Way], Room] = lambda way: Room()
-    # A message that leaves as it arrives, perhaps later (`due`); None: it is lost on the way, and paid for.
-    sends: Callable[[Way, Mail], Mail | None] = lambda way, mail: mail
+    # Why messages, or the largest ones that are to be expected, may not leave now; empty: they may. Words, object [M].
+    stops: Callable[[Ways, Load], Numbers] = lambda ways, load: words(len(ways.at))
+    # What may still leave now, floats and bytes: float64 [M, 2].
+    left: Callable[[Ways], Numbers] = lambda ways: np.full((len(ways.at), 2), inf)
+    # Which of the messages that leave are lost on the way, and paid for, bool [M]; and how many epochs later the others
+    # come, int64 [M].
+    sends: Callable[[Ways, Load], tuple[Numbers, Numbers]] = lambda ways, load: (
+        np.zeros(len(ways.at), bool),
+        np.zeros(len(ways.at), np.int64),
+    )
 
 
-def budgeted(limit: Callable[[Way], Limit | None], used: Callable[[Way], Use]) -> Filter:
+def words(count: int, said: Numbers | bool = False, word: str = "") -> Numbers:
+    """A word where something is said, and none elsewhere: object [M]."""
+    found = np.full(count, "", dtype=object)
+    found[said] = word
+    return found
+
+
+def budgeted(limits: Callable[[Ways], Limits | None], used: Callable[[Ways], Used]) -> Filter:
     """Lets pass what fits a limit, per exchange or per task, of which some is used."""
 
-    def left(way: Way) -> Room:
-        most = limit(way)
-        if most is None:
-            return Room()
-        gone = used(way).at(way.now) if most.per == "exchange" else used(way).within(way.task)
-        return Room(**{most.unit: most.amount - getattr(gone, most.unit)})
+    def left(ways: Ways) -> Numbers:
+        found, most = np.full((len(ways.at), 2), inf), limits(ways)
+        if most is not None:
+            gone = np.where(most.task[:, None], used(ways).within(ways.task), used(ways).at(ways.now))
+            unit = most.bytes.astype(np.int64)
+            row = np.arange(len(ways.at))
+            found[row, unit] = most.amount - gone[row, unit]
+        return found
 
-    def stops(way: Way, letter: Mail | Quote) -> str:
-        most, room = limit(way), left(way)
+    def stops(ways: Ways, load: Load) -> Numbers:
+        most = limits(ways)
+        if most is None:
+            return words(len(ways.at))
         # Nothing at all goes over an edge without a budget, not even a message without content.
-        closed = most is not None and not most.amount
-        pairs = (letter.floats, room.floats), (letter.bytes, room.bytes)
-        return OVER_BUDGET if closed or any(rest is not None and one > rest for one, rest in pairs) else ""
+        over = (most.amount == 0) | (load.weights > left(ways)).any(1)
+        return words(len(ways.at), over, OVER_BUDGET)
 
     return Filter(stops, left)
 
 
-def delayed(way: Way, mail: Mail) -> Mail:
-    """A mail that comes so much later."""
-    late = int(way.weather.delays(way.when)[0])
-    return replace(mail, due=way.now + late) if late else mail
+def closed(ways: Ways, where: Numbers) -> Numbers:
+    """Room where edges let nothing pass, and where they let all."""
+    return np.where(where[:, None], 0.0, np.full((len(ways.at), 2), inf))
 
 
-LINK_DOWN = Filter(
-    lambda way, letter: DOWN if way.weather.down(way.when)[0] else "",
-    lambda way: Room(0, 0) if way.weather.down(way.when)[0] else Room(),
+def edge_limits(ways: Ways) -> Limits | None:
+    """The limits of the edges; None: not one has any."""
+    most = ways.roads.limits
+    return most.take(ways.at) if np.isfinite(most.amount).any() else None
+
+
+def mode_limits(ways: Ways) -> Limits | None:
+    """The limit of the mode, for each edge."""
+    most = limit(ways.mode.budget)
+    return None if most is None else Limits.of([most] * len(ways.at))
+
+
+def stopped_by_site(ways: Ways, load: Load) -> Numbers:
+    """What the policies of sites say of each message."""
+    found = words(len(ways.at))
+    for at, ours in enumerate(ways.terms):
+        more = (load.given[at], load.counts[at]) if load.counts else (None, None)
+        found[at] = stops(ours, ways.mode, more[0], load.kinds[at], more[1])
+    return found
+
+
+POLICY = Filter(stopped_by_site)
+RHYTHM = Filter(lambda ways, load: words(len(ways.at), ways.rests, AT_REST), lambda ways: closed(ways, ways.rests))
+EDGE_BUDGET = budgeted(edge_limits, lambda ways: ways.use)
+MODE_BUDGET = budgeted(mode_limits, lambda ways: ways.own)
+WEATHER = Filter(
+    lambda ways, load: words(len(ways.at), ways.fate.down, DOWN),
+    lambda ways: closed(ways, ways.fate.down),
+    lambda ways, load: ways.fate[:2],
 )
-LOSS = Filter(sends=lambda way, mail: None if way.weather.lost(way.when)[0] else mail)
-DELAY = Filter(sends=delayed)
-POLICY = Filter(lambda way, letter: stops(way.terms, way.mode, way.given, letter.kind, way.counts))
-RHYTHM = Filter(lambda way, letter: AT_REST if way.rests else "", lambda way: Room(0, 0) if way.rests else Room())
-EDGE_BUDGET = budgeted(lambda way: way.edge.limit, lambda way: way.use)
-MODE_BUDGET = budgeted(lambda way: limit(way.mode.budget), lambda way: way.own)
+ROW = (POLICY, RHYTHM, EDGE_BUDGET, MODE_BUDGET, WEATHER)
 
 
-def filters(way: Way) -> tuple[Filter, ...]:
-    """The filters of an edge, in their order. This is the one place where they are put in a row. (Where links have no
-    limits, the same is done for bundles, by arrays: `carriage.fates`.)"""
-    edge = way.edge
-    weather = [(edge.down, LINK_DOWN), (edge.loss, LOSS), (edge.delay, DELAY)]
-    site = (POLICY,) if way.terms is not None else ()
-    return *site, RHYTHM, EDGE_BUDGET, MODE_BUDGET, *(one for there, one in weather if there)
+def filters() -> tuple[Filter, ...]:
+    """The filters of all edges, in their order. This is the one place where they are put in a row."""
+    return ROW
 
 
 USUAL = filters
@@ -115,26 +155,32 @@ def usual() -> bool:
     return filters is USUAL
 
 
-def open_to_all(mode: "Sharing") -> bool:
-    """Is all that a mode sends over edges without limits let pass as it is?"""
-    return usual() and limit(mode.budget) is None
+def stopped(ways: Ways, load: Load) -> Numbers:
+    """Why messages may not leave now, each by the first filter that stops it; empty: it may. Words, object [M]."""
+    found = words(len(ways.at))
+    for one in filters():
+        said = one.stops(ways, load)
+        free = found == ""
+        found[free] = said[free]
+    if strange := set(found.tolist()) - {"", *UNSENT}:  # the ledger could not tell that it was never paid for
+        raise ValueError(f"a filter stops mail as `{min(strange)}`, which is not in UNSENT; put it there")
+    return found
 
 
-def stopped(way: Way, letter: Mail | Quote) -> str:
-    """Why a message may not leave now, by the first filter that stops it; empty: it may."""
-    return next((why for one in filters(way) if (why := one.stops(way, letter))), "")
+def left(ways: Ways) -> Numbers:
+    """What may still leave now, floats and bytes, nothing while an edge rests: float64 [M, 2]."""
+    return reduce(np.minimum, (one.left(ways) for one in filters()))
 
 
-def left(way: Way) -> Room:
-    """What may still leave now: nothing while the edge rests."""
-    return reduce(Room.within, (one.left(way) for one in filters(way)))
+def room(row: Numbers) -> Room:
+    """What is left of one edge."""
+    return Room(*(None if one == inf else int(one) for one in row.tolist()))
 
 
-def sent(way: Way, mail: Mail) -> Mail | None:
-    """A message that leaves as it arrives; None: it is lost on the way."""
-    for one in filters(way):
-        changed = one.sends(way, mail)
-        if changed is None:
-            return None
-        mail = changed
-    return mail
+def sent(ways: Ways, load: Load) -> tuple[Numbers, Numbers]:
+    """Which messages are lost on the way, bool [M], and how many epochs later the others come, int64 [M]."""
+    lost, late = np.zeros(len(ways.at), bool), np.zeros(len(ways.at), np.int64)
+    for one in filters():
+        gone, later = one.sends(ways, load)
+        lost, late = lost | gone, late + later
+    return lost, late

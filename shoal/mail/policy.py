@@ -15,7 +15,6 @@ from shoal.letters.mail import Mail
 from shoal.letters.terms import Terms
 
 if TYPE_CHECKING:
-    from shoal.mail.filters import Way
     from shoal.mail.post import Post
 
 OWNER = "policy"  # of what senders remember
@@ -30,16 +29,16 @@ def given(post: "Post", sender: Lane, receiver: Lane) -> np.ndarray:
     return found
 
 
-def note(post: "Post", mail: Mail, way: "Way") -> None:
-    """Note the items of a mail that leaves, where they count."""
-    carried = way.mode.carries(mail.kind)
-    if way.terms is None or way.terms.per_class is None or way.counts is None or not Terms.classed(carried):
+def note(post: "Post", mail: Mail, terms: Terms | None, counts: np.ndarray | None) -> None:
+    """Note the items of a mail that leaves, so many of each class, where they count."""
+    carried = post.mode.carries(mail.kind)
+    if terms is None or terms.per_class is None or counts is None or not Terms.classed(carried):
         return
     state, near = post.stack.of(OWNER), slots(post.world)
     if "given" not in state:
         shape = len(post.stack.lanes), near.most, len(post.world.bank.classes)
         state["given"] = torch.zeros(shape, dtype=torch.int64)
-    state["given"][post.world.row[mail.sender], near.of(mail.sender, mail.receiver)] += torch.from_numpy(way.counts)
+    state["given"][post.world.row[mail.sender], near.of(mail.sender, mail.receiver)] += torch.from_numpy(counts)
 
 
 def permitted(post: "Post", lane: Lane, others: Sequence[Lane], kind: str, classes: np.ndarray) -> np.ndarray:

@@ -25,8 +25,8 @@ from shoal.letters.ledger import Settled
 from shoal.letters.mail import ACCEPTED, TOO_MANY, UNDER_WAY, Expected, Mail, counted, fault, identify
 from shoal.letters.quote import Quote, Room
 from shoal.mail.arrival import are_there, is_there, taken
-from shoal.mail.dispatch import sealed, send_all, send_one
-from shoal.mail.filters import Way, left, open_to_all, usual
+from shoal.mail.dispatch import sealed, send_all, send_each
+from shoal.mail.filters import Ways, left, room, usual
 from shoal.mail.judgement import all_late, all_right, seen, seen_late, sound
 from shoal.mail.policy import permitted
 from shoal.own_code import for_whom, running
@@ -67,6 +67,7 @@ class Post:
     acts: bool = True  # are its lanes at an exchange by their own clocks? Others only answer
     whole: bool = True  # are all lanes of the fleet at this exchange, at one point of their clocks?
     waits: dict[Lane, float] = field(default_factory=dict)  # until when a lane waits for answers to what it has asked
+    room: np.ndarray | None = None  # what links still carry, until something leaves
 
     # When it is
 
@@ -187,16 +188,15 @@ class Post:
         return mine if mine is not None and (mine.sender, mine.receiver) == ends else None
 
     @cached_property
-    def free(self) -> bool:
-        """May all lanes that are here send all they like to all that they are linked with? Then mail can be bundled."""
-        links = self.world.free and open_to_all(self.mode)
-        ours = not self.world.fleet.faulty and not self.world.fleet.policy and not self.silent
-        if not links or not ours or self.world.device.type != "cpu":
+    def bundles(self) -> bool:
+        """Can what lanes that are here send be bundled? Nothing of it is looked at one by one then, whatever links
+        carry."""
+        fleet = self.world.fleet
+        if fleet.faulty or fleet.policy or self.silent or self.world.device.type != "cpu":
             return False
         if not self.whole:  # who is asked by its own clock is at another point of its stream
             return self.acts and not self.mode.both_ways
-        # What is not sent over a link that is down would be written as larger than by single mails.
-        return self.world.even and (self.prompt or not self.world.weather(self.mode).breaks)
+        return self.world.even
 
     @cached_property
     def links(self) -> Links:
@@ -275,17 +275,31 @@ class Post:
 
     # For senders
 
-    def way(self, sender: Lane, receiver: Lane) -> Way:
-        """An edge as it is now. Without an edge there is none, whoever asks."""
-        edge, ledger = self.world.edges[sender, receiver], self.stack.ledger
-        uses = ledger.use(sender, receiver), ledger.share(sender, receiver, self.mode.mode)
-        terms = self.world.terms(sender, receiver)
-        return Way(edge, self.mode, self.now, self.stack.task, *uses, sender.seed, self.when, terms)
+    def ways(self, at: np.ndarray | None = None) -> Ways:
+        """The links of the mode, or those at some places, as they are now."""
+        links, mode, ledger, policy = self.world.links(self.mode), self.mode, self.stack.ledger, self.world.fleet.policy
+        if at is None:
+            at = np.arange(len(links))
+        some = links.take(at)
+        terms = [self.world.terms(*ends) for ends in some.pairs] if policy else ()
+        uses = ledger.every.of(some), ledger.share(mode.mode).of(some)
+        return Ways(self.world.roads(mode), at, mode, self.now, self.stack.task, *uses, self.when, terms)
+
+    @property
+    def rooms(self) -> np.ndarray:
+        """What each link of the mode still carries now, floats and bytes, nothing while it rests: float64 [M, 2]."""
+        if self.room is None:
+            self.room = left(self.ways())
+        return self.room
 
     def left(self, sender: Lane, receiver: Lane) -> Room:
-        """What the edge still carries now, in floats and bytes: nothing while it rests. `fitting` says how many items
-        that is."""
-        return left(self.way(sender, receiver))
+        """What a link still carries now, in floats and bytes. `fitting` says how many items that is."""
+        return room(self.rooms[self.world.links(self.mode).index[sender, receiver]])
+
+    @property
+    def limited(self) -> bool:
+        """Carries any link not all that one likes?"""
+        return bool(np.isfinite(self.rooms).any())
 
     def permitted(self, lane: Lane, others: Sequence[Lane], kind: str, classes: np.ndarray) -> np.ndarray:
         """Which of some items, of classes [n] or of several each [n, K], may be in mail of a kind from a lane to all of
@@ -303,7 +317,7 @@ class Post:
         """
         if isinstance(mails, Bundle) and (copy := sealed(self, mails)) is not None:
             return send_all(self, copy)
-        return [send_one(self, mail) for mail in mails]
+        return send_each(self, mails)
 
     # For receivers
 

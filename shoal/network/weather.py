@@ -6,7 +6,7 @@ What leaves over an edge at one moment has one fate: it is lost together, or com
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -121,9 +121,3 @@ class Weather:
     def down(self, when: int) -> Numbers:
         """Which edges are down at a moment: bool [M]."""
         return np.array([any(a <= when < b for a, b in edge.down) for _, edge in self.edges], bool)
-
-
-@lru_cache(maxsize=2**16)
-def over(seed: int, edge: Edge) -> Weather:
-    """The weather of a single edge."""
-    return Weather([(seed, edge)])

@@ -6,10 +6,11 @@ images of these tasks, both of the receiver's net as it is now and without dropo
 refused, and the ledger says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -33,18 +34,17 @@ def accepting(what: str) -> Any:
     )
 
 
-def helps(post: Post, lane: Lane, arrived: Sequence[Arrived]) -> bool:
+def helps(post: Post, lane: Lane, arrived: Arrived) -> bool:
     """Do images that have arrived help a lane?"""
     world, row = post.world, post.world.row[lane]
-    if not arrived:
+    if not len(arrived):
         return True
     net = post.once(("nets",), post.stack, lambda: nets(world, post.stack))[row]
-    tasks = sorted({one.task for one in arrived})
+    tasks = np.unique(arrived.tasks).tolist()
     parts, own = {}, {}
     for task in tasks:
-        mine, size = [one for one in arrived if one.task == task], int(world.validation.sizes[row, task])
-        labels = torch.tensor([one.label for one in mine], device=world.device)
-        parts[task] = world.encode(torch.stack([one.image for one in mine]), lane), labels
+        (images, labels), size = arrived.of(task), int(world.validation.sizes[row, task])
+        parts[task] = world.encode(images, lane), torch.from_numpy(labels).to(world.device)
         at = world.validation.rows[row, task, :size]
         own[task] = world.inputs[at], world.validation.labels[row, task, :size]
     theirs, known = slope(net, parts), post.once(("slope", lane, *tasks), post.stack, lambda: slope(net, own))

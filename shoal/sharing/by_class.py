@@ -1,13 +1,12 @@
 """What modes that send images have in common: their settings, and which of a receiver's tasks an image is for."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
+import torch
 from pydantic import Field, PositiveInt
-from torch import Tensor
 
-from shoal.data.tasks import Task
 from shoal.learners import received
 from shoal.learners.received import Arrived
 from shoal.settings.groups import Settings
@@ -45,24 +44,22 @@ class ByClass(ImageMode):
 
     def judge(self, agent: Present, letter: Received) -> str:
         """Images may have to help."""
-        if self.accept == "all" or agent.helped_by(sorted_in(agent.tasks, [letter.tensors])):
+        if self.accept == "all" or agent.helped_by(sorted_in(agent, [letter])):
             return ""
         return NO_HELP
 
     def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """Keep every image in the buffers of all tasks so far that have its class."""
-        agent.receive(sorted_in(agent.tasks, [one.tensors for one in letters]), self.buffer, self.once)
+        if letters:
+            agent.receive(sorted_in(agent, letters), self.buffer, self.once)
 
 
-def sorted_in(tasks: Sequence[Task], letters: Iterable[Mapping[str, Tensor]]) -> list[Arrived]:
+def sorted_in(agent: Present, letters: Sequence[Received]) -> Arrived:
     """Received images with each of an agent's tasks so far that has their class."""
-    return [
-        Arrived(image, task.outputs.index(label), at)
-        for letter in letters
-        for image, label in zip(letter["images"], letter["labels"].tolist(), strict=True)
-        for at, task in enumerate(tasks)
-        if label in task.classes
-    ]
+    images, labels = (torch.cat([one[name] for one in letters]) for name in ("images", "labels"))
+    local = agent.outputs[:, labels.numpy()]  # [T, n], -1: the task does not have the class
+    which, tasks = np.nonzero(local.T >= 0)
+    return Arrived(images, which, local[tasks, which].astype(np.int64), tasks)
 
 
 def marks(agent: Present) -> set[int]:

@@ -176,7 +176,7 @@ class Sharing(Part):
 
     @abstractmethod
     def answer(self, post: "Post", questions: Sequence["Mail"]) -> Sequence["Mail"]:
-        """What everybody sends, given the questions that have arrived: mails, or where `post.free` a bundle of them
+        """What everybody sends, given the questions that have arrived: mails, or where `post.bundles` a bundle of them
         (`post.bundle`), which is much faster."""
 
     @abstractmethod

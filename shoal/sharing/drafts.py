@@ -1,6 +1,7 @@
 """Drafts: what agents have written, as mail: without what may not leave, and cut to what links still carry."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,9 +11,11 @@ from torch import Tensor
 
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
+from shoal.letters.bundle import Bundle, Links
 from shoal.letters.letter import Letter
 from shoal.letters.mail import Expected, Mail, identify
-from shoal.letters.quote import fitting
+from shoal.letters.quote import Room, fitting
+from shoal.mail.filters import room
 from shoal.mail.post import Post
 
 # What an agent writes: a tensor or an array for each name of its letter, items in order of worth; images are rows of
@@ -68,7 +71,7 @@ def posted(
         form = form_of(post, kind, other)
         mine = draft if letter.alike else kept_back(post, lane, kind, form, draft, [other])
         items = min(len(mine[form.counted]), form.most) if form.counted else form.most
-        if not post.free and letter.cut:
+        if letter.cut and post.limited:
             items = min(items, room_for(post, kind, lane, other, items, before))
         if items < letter.least:
             continue
@@ -87,14 +90,49 @@ def room_for(
     """How many items of a letter the link to a neighbour still carries when what goes `before` has gone."""
     form = form_of(post, kind, other)
     most = form.most if most is None else most
-    room = post.once(("left", lane, other, len(post.gone)), post, partial(post.left, lane, other))
+    left = post.left(lane, other)
     for mail in before:
-        room = room.less(form_of(post, mail.kind, other).look, mail.items)
-    if form.letter.leaves:
-        beside = form_of(post, form.letter.leaves, other)
-        room = room.less(beside.look, form.letter.spare or beside.most)
-    part = room.part(form.letter.share)
-    return post.once(("fits", kind, most, part), form, partial(fitting, most, form.look, part))
+        left = left.less(form_of(post, mail.kind, other).look, mail.items)
+    return within(post, form, other, most, left)
+
+
+def within(post: Post, form: Form, other: Lane, most: int, left: Room) -> int:
+    """How many of so many items of a letter fit what is left of a link."""
+
+    def find() -> int:
+        rest = left
+        if form.letter.leaves:
+            beside = form_of(post, form.letter.leaves, other)
+            rest = left.less(beside.look, form.letter.spare or beside.most)
+        return fitting(most, form.look, rest.part(form.letter.share))
+
+    return post.once(("fits", most, left), form, find)
+
+
+def bundled(
+    post: Post,
+    kind: str,
+    content: Mapping[str, Tensor],
+    first: np.ndarray,
+    items: np.ndarray,
+    replies: str = "",
+    at: np.ndarray | None = None,
+) -> Bundle:
+    """What all agents have written, as a bundle (`Post.bundle`), each mail cut to what its link still carries."""
+    found = post.bundle(kind, content, first, items, replies, at)
+    return replace(found, items=fitted(post, kind, found.links, found.items)) if len(found) else found
+
+
+def fitted(post: Post, kind: str, links: Links, items: np.ndarray) -> np.ndarray:
+    """How many of so many items of a letter each link still carries: int64 [M]."""
+    if not post.limited or not post.mode.letters[kind].cut:
+        return items
+    other = links.peers[links.receivers[0]]
+    form, rooms = form_of(post, kind, other), post.rooms[links.places]
+    some, which = np.unique(np.column_stack([items, rooms]), axis=0, return_inverse=True)
+    fits = [within(post, form, other, int(most), room(np.array(left))) for most, *left in some.tolist()]
+    found: np.ndarray = np.minimum(items, np.array(fits, np.int64)[which.reshape(-1)])
+    return found
 
 
 def kept_back(post: Post, lane: Lane, kind: str, form: Form, draft: Draft, others: Sequence[Lane]) -> Draft:

@@ -64,7 +64,7 @@ def ids(values: Sequence[int] | np.ndarray) -> Tensor:
     return torch.from_numpy(np.asarray(values, np.int32))
 
 
-def store(post: Post, lane: Lane, arrived: Sequence[received.Arrived], rule: str, once: bool) -> None:
+def store(post: Post, lane: Lane, arrived: received.Arrived, rule: str, once: bool) -> None:
     """Put received images into the buffers of their tasks, by a rule (`received.store`)."""
     luck = key(*lane, "shared", post.mode.mode, post.stack.task, post.stack.epoch)
     received.store(post.world, post.stack, lane, arrived, rule, once, luck)

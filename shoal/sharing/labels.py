@@ -139,8 +139,8 @@ class Labels(Mode):
         clear = np.flatnonzero((most >= self.agree) & ((votes == most[:, None]).sum(1) == 1))
         if not len(clear):
             return
-        images, said = agent.images(asked["images"][clear]), votes[clear].argmax(1).tolist()
-        arrived = [Arrived(image, label, agent.task) for image, label in zip(images, said, strict=True)]
+        images, tasks = agent.images(asked["images"][clear]), np.full(len(clear), agent.task)
+        arrived = Arrived(images, np.arange(len(clear)), votes[clear].argmax(1), tasks)
         agent.receive(arrived, "reservoir", once=True)
         known = agent.kept["known"].clone()
         known[agent.task, torch.from_numpy(asked["at"][clear])] = True

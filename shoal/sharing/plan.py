@@ -4,18 +4,23 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from shoal.agents.clock import due
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.letters.ledger import Use
 from shoal.letters.mail import AT_REST, OVER_BUDGET, POLICY, weight
 from shoal.letters.quote import Quote, Room
-from shoal.mail.filters import Way, left, stopped
+from shoal.letters.uses import Use, Used
+from shoal.mail.filters import Load, Ways, left, room, stopped
+from shoal.network.roads import Roads
 from shoal.settings.groups import Settings
 from shoal.sharing import sites
 from shoal.sharing.contract import Sharing
 from shoal.units import Limit, limit, shown
+
+FIRST = np.zeros(1, np.int64)
 
 
 class Edges(NamedTuple):
@@ -139,17 +144,17 @@ def along(world: World, other: World, sender: Lane, receiver: Lane, edges: Edges
     refused: Counter[tuple[tuple[str, str], str]] = Counter()
     largest: dict[tuple[str, str], Quote] = {}
     crossed: dict[tuple[str, str], dict[int, list[Quote]]] = {}  # by task
-    last = -1
+    last, road, terms = -1, Roads([(sender.seed, edge)]), [world.terms(sender, receiver)]
     for task, epoch, mode in moments(settings):
         if mode.mode not in edges.modes:
             continue
         now = task * settings.learner.epochs + epoch
-        way = Way(edge, mode, now, task, Use(last), terms=world.terms(sender, receiver))
-        for quote in quoted(mode, world, left(way), other, sender):
+        ways = Ways(road, FIRST, mode, now, task, Used.of([Use(last)]), Used.of([Use()]), terms=terms)
+        for quote in quoted(mode, world, room(left(ways)[0]), other, sender):
             name = mode.mode, quote.kind
             posted[name] += 1
             largest[name] = max(largest.get(name, quote), quote, key=lambda one: one.floats)
-            if why := stopped(way, quote):
+            if why := stopped(ways, Load([quote.kind], np.array([[quote.floats, quote.bytes]])))[0]:
                 refused[name, why] += 1
             else:
                 last = now

@@ -1,6 +1,6 @@
 """One agent at an exchange, the letters that come to it and those that have left it: all that a mode sees."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -215,17 +215,24 @@ class Present(Agent):
         """What was noted; None: nothing."""
         return self._post.notes.get(self._lane)
 
-    def receive(self, arrived: Sequence[Arrived], rule: str, once: bool) -> None:
+    def receive(self, arrived: Arrived, rule: str, once: bool) -> None:
         """Put images into the buffers of their tasks, by a rule (`received.store`)."""
         store(self._post, self._lane, arrived, rule, once)
 
-    def helped_by(self, arrived: Sequence[Arrived]) -> bool:
+    def helped_by(self, arrived: Arrived) -> bool:
         """Would images that have arrived help it on its own validation images?"""
         return helps(self._post, self._lane, arrived)
 
     def images(self, rows: np.ndarray) -> Tensor:
         """Images of its own, as they are sent."""
         return self._world.images(rows)
+
+    @property
+    def outputs(self) -> np.ndarray:
+        """For each of its tasks so far and every class of the data the output that stands for it: int64 [T, classes],
+        -1: none."""
+        found: np.ndarray = self._world.outputs[self._row, : self.task + 1]
+        return found
 
     def read(self, images: Tensor) -> Tensor:
         """What its net reads of images that were sent."""

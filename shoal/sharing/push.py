@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from shoal.agents.slots import slots
 from shoal.agents.world import World
-from shoal.learners.received import digest
+from shoal.learners.received import digests
 from shoal.letters.letter import Letter
 from shoal.letters.mail import Expected
 from shoal.sharing.accept import NO_HELP
@@ -150,17 +150,18 @@ class Push(ImageMode):
         """Images may have to help."""
         if self.accept == "all" or letter.kind != "images":
             return ""
-        return "" if agent.helped_by(sorted_in(agent.tasks, [letter.tensors])) else NO_HELP
+        return "" if agent.helped_by(sorted_in(agent, [letter])) else NO_HELP
 
     def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """Remember what has gone, keep every image in the buffers of all tasks so far that have its class, and vote."""
         kept, votes = self.remembered(agent), self.choose == "votes"
         before = marks(agent) if votes else set()
         surprises = [surprise(agent, letter) for letter in letters if votes]
-        agent.receive(sorted_in(agent.tasks, [letter.tensors for letter in letters]), self.buffer, once=True)
+        if letters:
+            agent.receive(sorted_in(agent, letters), self.buffer, once=True)
         after = marks(agent) if votes else set()
         for letter, surprised in zip(letters, surprises, strict=False):
-            names, slot = [digest(image) for image in letter["images"]], agent.slot(letter.sender)
+            names, slot = digests(letter["images"]), agent.slot(letter.sender)
             new, held = (torch.tensor([name in some for name in names]) for some in (before, after))
             kept["votes"][slot, : len(names)] = ~new * (held.float() if self.vote == "kept" else surprised)
             kept["due"][slot] = torch.tensor([*letter.clock, len(names)])

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from shoal.agents.world import World
 from shoal.errors import SettingsError
 from shoal.learners import received
-from shoal.learners.received import Arrived, digest
+from shoal.learners.received import Arrived, digests
 from shoal.letters.letter import Letter
 from shoal.letters.mail import EXPIRED, OUT_OF_RANGE, TOO_MANY, Expected
 from shoal.models import dropout
@@ -119,35 +119,33 @@ class Recv(ImageMode):
 
     def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
         """Keep what fits a task in that task's buffer, and remember what was asked where answers can be late."""
-        agent.receive([one for letter in letters for one in self.sorted_in(agent, letter)], self.buffer, once=False)
+        if letters:
+            arrived = Arrived.joined([self.sorted_in(agent, letter) for letter in letters])
+            agent.receive(arrived, self.buffer, once=False)
         if not agent.prompt:
             remember(agent, self.queries)
         if self.leak and agent.answered:
             agent.train_without_dropout()
 
-    def sorted_in(self, agent: Present, letter: Received) -> list[Arrived]:
+    def sorted_in(self, agent: Present, letter: Received) -> Arrived:
         """What of an answer fits the tasks that its receiver has asked for."""
-        asked = agent.noted if letter.asked is not None else remembered(agent, letter)
+        asked, which = agent.noted if letter.asked is not None else remembered(agent, letter), letter["queries"].numpy()
         if asked is None:
-            return []
-        origin = letter["queries"].tolist()
-        labels = letter["labels"].tolist() if "labels" in letter else [None] * len(origin)
-        held_out = self.held_out(agent)
-        arrived = []
-        for image, at, label in zip(letter["images"], origin, labels, strict=True):
-            task = int(asked["task"][at])
-            wanted = agent.tasks[task]
-            if (label is not None and label not in wanted.classes) or (held_out and digest(image) in held_out):
-                continue
-            local = int(asked["local"][at]) if self.labels == "query" else wanted.outputs.index(label)
-            arrived.append(Arrived(image, local, task))
-        return arrived
+            return Arrived(letter["images"], *np.zeros((3, 0), np.int64))
+        tasks, local = (np.asarray(asked[name], np.int64)[which] for name in ("task", "local"))
+        fits = np.full(len(which), True)
+        if "labels" in letter:
+            true = agent.outputs[tasks, letter["labels"].numpy()].astype(np.int64)
+            local, fits = local if self.labels == "query" else true, true >= 0
+        if held_out := self.held_out(agent):
+            fits &= np.array([one not in held_out for one in digests(letter["images"])], bool)
+        return Arrived(letter["images"], np.flatnonzero(fits), local[fits], tasks[fits])
 
     def held_out(self, agent: Present) -> set[int]:
         """What names the images that an agent does not learn from others because it validates on them."""
         if self.own_validation == "keep":
             return set()
-        return {digest(image) for image in agent.images(np.concatenate([one.validation for one in agent.tasks]))}
+        return set(digests(agent.images(np.concatenate([one.validation for one in agent.tasks]))))
 
 
 def history(most: int, *lanes: int) -> dict[str, Tensor]:

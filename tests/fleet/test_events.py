@@ -123,7 +123,7 @@ def test_bundles_come_to_the_same_as_single_mails(mode: str, loss: float, monkey
     }
     bundled = ended(**changes)
     assert ACCEPTED in bundled.ledger.column("verdict")
-    monkeypatch.setattr(Post, "free", False)
+    monkeypatch.setattr(Post, "bundles", False)
     letters = ended(**changes)
     same(bundled, letters)
     for name in ("uses", "shares", "latest", "open"):

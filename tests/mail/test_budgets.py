@@ -74,7 +74,7 @@ def test_a_run_ends_in_which_an_edge_has_carried_more_than_it_may() -> None:
     world, stack = ready("mlp", [{"mode": "fedavg"}], network={"budget": "3 kB"})
     post = Post(world, stack, world.settings.sharing[0])
     audit(post)
-    stack.ledger.carry(post.mail(LANES[0], LANES[1], "model", {"x": torch.zeros(10**5)}, 1), post.now)
+    stack.ledger.carry_one(post.mail(LANES[0], LANES[1], "model", {"x": torch.zeros(10**5)}, 1), post.now)
     with pytest.raises(RuntimeError, match=f"bytes where {3000 * (post.now + 1)} are allowed"):
         audit(post)
 

@@ -15,6 +15,8 @@ from shoal.agents.stack import Stack
 from shoal.data.tasks import Lane
 from shoal.letters.bundle import Bundle, Gathered, Links, Lot
 from shoal.letters.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, UNDER_WAY, Mail, pack
+from shoal.letters.quote import Room
+from shoal.letters.uses import Uses
 from shoal.mail.dispatch import sealed
 from shoal.mail.post import Post
 from shoal.sharing.contract import Sharing
@@ -47,7 +49,7 @@ def ended(
     seen: list[tuple[Mail, str]] = []
     with patch.context() as inner:
         if one_by_one:
-            inner.setattr(Post, "free", False)
+            inner.setattr(Post, "bundles", False)
         world, stack = ready(model_of(mode), [{"mode": mode}], agents=5, learner={"epochs": 3}, **conditions)
         for tensor in stack.params.values():  # everybody knows something else
             tensor += 0.01 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1))
@@ -137,11 +139,33 @@ def test_an_inbox_forgets_what_is_for_some_lanes_and_keeps_the_order_of_the_rest
     assert other not in {mail.receiver for mail in stack.inbox}
 
 
-def test_over_links_with_limits_mail_goes_one_by_one() -> None:
-    for network in ({"graph": "complete", "budget": "1 MB"}, {"graph": "complete", "every": 2}):
-        world, stack = ready("mlp", [{"mode": "fedavg"}], network=network)
-        post = Post(world, stack, world.settings.sharing[0])
-        assert not isinstance(world.settings.sharing[0].answers_of(post, []), Bundle)
+LIMITS: dict[str, dict[str, Any]] = {
+    "bytes": {"budget": "1400 B"},
+    "bytes in a task": {"budget": "3 kB/task"},
+    "floats": {"budget": 400},
+    "rests": {"every": 2},
+    "of some links": {
+        "edges": [{"sender": 0, "receiver": 1, "budget": "700 B"}, {"sender": 2, "receiver": 0, "every": 2}]
+    },
+    "and loss": {"budget": "2 kB", "loss": 0.3, "down": [[7, 8]]},
+}
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("mode", ["fedavg", "fedfish", "recv", "modmod"])
+def test_bundles_are_cut_to_what_links_carry_as_single_mails_are(
+    mode: str, limits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = compare(mode, monkeypatch, network=LIMITS[limits])
+    assert stack.ledger.crossed.any()
+
+
+def test_mail_over_links_with_limits_is_bundled() -> None:
+    world, stack = ready("mlp", [{"mode": "recv"}], network={"budget": "2 kB"})
+    post = Post(world, stack, world.settings.sharing[0])
+    said = world.settings.sharing[0].asks_of(post)
+    assert isinstance(said, Bundle)
+    assert 0 < said.items.max() < world.settings.sharing[0].quote(world, Room())[0].items
 
 
 def bundle() -> tuple[Post, Bundle]:
@@ -234,7 +258,7 @@ def test_a_bundle_leaves_once() -> None:
     assert {verdict for _, verdict in post.send(mails)} == {"sent already"}
     assert post.receive(mails) == []
     assert set(post.receive(mails)) == {"once"}
-    assert post.stack.ledger.use(Lane(0, 0), Lane(0, 1)).total.floats == mails.floats[0]
+    assert post.stack.ledger.uses[Lane(0, 0), Lane(0, 1)].total.floats == mails.floats[0]
 
 
 def test_some_links_are_taken_in_order_and_once() -> None:
@@ -245,21 +269,18 @@ def test_some_links_are_taken_in_order_and_once() -> None:
     assert not Links(links.peers, links.senders, links.receivers).within(links)
 
 
-def test_what_bundles_have_carried_is_counted_once_whichever_thread_asks() -> None:
-    """Threads that search for answers ask what their edges still carry: one of them would fall silent, or find an edge
-    used twice as much as it is."""
-    world, stack = ready("mlp", [{"mode": "fedavg"}], agents=12)
-    post = Post(world, stack, world.settings.sharing[0])
-    bundle = post.send(post.mode.answers_of(post, []))
-    assert isinstance(bundle, Lot)
-    wanted, before = deepcopy(stack.ledger).uses, sys.getswitchinterval()
+def test_an_edge_has_one_row_whichever_thread_asks_first() -> None:
+    """Threads ask what their edges still carry: one of them would find an edge twice, or none."""
+    ends = [(Lane(0, a), Lane(0, b)) for a in range(30) for b in range(30)]
+    before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(20):
-            ledger = deepcopy(stack.ledger)
+            uses = Uses()
             with ThreadPoolExecutor(8) as pool:
-                found = list(pool.map(lambda ends, book=ledger: book.use(*ends), [*wanted] * 4))
-            assert found == [*wanted.values()] * 4
-            assert ledger.uses == wanted
+                rows = list(pool.map(lambda some, book=uses: book.grown(some).tolist(), [ends[at:] for at in range(8)]))
+            assert sorted(uses.rows.values()) == list(range(900))
+            assert len(uses.table.last) == 900
+            assert all(rows[0][at:] == rows[at] for at in range(8))
     finally:
         sys.setswitchinterval(before)

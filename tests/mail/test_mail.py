@@ -18,7 +18,7 @@ from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.fleet.run import train
 from shoal.letters.inbox import Inbox
-from shoal.letters.ledger import COLUMNS, UNUSED, Ledger, Use, Weight
+from shoal.letters.ledger import COLUMNS, Ledger
 from shoal.letters.mail import (
     ACCEPTED,
     AT_REST,
@@ -33,9 +33,11 @@ from shoal.letters.mail import (
     unpack,
 )
 from shoal.letters.quote import Quote, Room
-from shoal.mail.filters import EDGE_BUDGET, MODE_BUDGET, RHYTHM, Filter, Way, filters, left, stopped
+from shoal.letters.uses import Use, Used, Weight
+from shoal.mail.filters import ROW, Filter, Load, Ways, left, room, stopped
 from shoal.mail.post import Post
 from shoal.network.edges import Edge
+from shoal.network.roads import Roads
 from shoal.runs.record import Record
 from shoal.runs.tables import posted, traffic
 from shoal.settings.part import Budget
@@ -187,8 +189,10 @@ def test_an_empty_ledger_has_all_columns() -> None:
 # Filters
 
 
-def way(budget: Budget | None, share: Budget, every: int, now: int, use: Use, own: Use = UNUSED) -> Way:
-    return Way(Edge(0, 1, budget, every), FedAvg(budget=share), now, 2, use, own)
+def way(budget: Budget | None, share: Budget, every: int, now: int, use: Use, own: Use | None = None) -> Ways:
+    """An edge, behind one that is never looked at."""
+    roads, at = Roads([(0, Edge(0, 2, 7, 5)), (0, Edge(0, 1, budget, every))]), np.array([1])
+    return Ways(roads, at, FedAvg(budget=share), now, 2, Used.of([use]), Used.of([own or Use()]))
 
 
 def used(last: int, floats: int, task: int = 2, during: int = 0) -> Use:
@@ -220,10 +224,9 @@ def used(last: int, floats: int, task: int = 2, during: int = 0) -> Use:
         (way(None, "100 floats/task", 1, 9, used(8, 90), used(7, 60)), 41, OVER_BUDGET, Room(40)),
     ],
 )
-def test_an_edge_lets_pass_what_all_its_filters_do(here: Way, floats: int, verdict: str, rest: Room) -> None:
-    assert filters(here) == (RHYTHM, EDGE_BUDGET, MODE_BUDGET)
-    assert stopped(here, Quote("model", 1, floats, 4 * floats)) == verdict
-    assert left(here) == rest
+def test_an_edge_lets_pass_what_all_its_filters_do(here: Ways, floats: int, verdict: str, rest: Room) -> None:
+    assert stopped(here, Load(["model"], np.array([[floats, 4 * floats]]))).tolist() == [verdict]
+    assert room(left(here)[0]) == rest
 
 
 @pytest.fixture
@@ -231,15 +234,25 @@ def added(monkeypatch: pytest.MonkeyPatch) -> Callable[[Filter], None]:
     """Puts a filter into the row of every edge."""
 
     def add(one: Filter) -> None:
-        monkeypatch.setattr("shoal.mail.filters.filters", lambda way: (*filters(way), one))
+        monkeypatch.setattr("shoal.mail.filters.filters", lambda: (*ROW, one))
 
     return add
+
+
+def said(ways: Ways, word: str) -> np.ndarray:
+    """The same word of all."""
+    return np.array([word] * len(ways.at), dtype=object)
+
+
+def to(ways: Ways) -> np.ndarray:
+    """The agents that edges lead to."""
+    return np.array([ways.roads.edges[at][1].receiver for at in ways.at.tolist()])
 
 
 def test_what_is_planned_passes_the_same_filters_as_what_is_sent(added: Callable[[Filter], None]) -> None:
     """One filter more: every third epoch nothing leaves."""
     (before,) = plan([ready("mlp", [{"mode": "fedavg"}])[0]])
-    added(Filter(stops=lambda way, letter: AT_REST if way.now % 3 == 0 else ""))
+    added(Filter(stops=lambda ways, load: said(ways, AT_REST if ways.now % 3 == 0 else "")))
     world, stack = ready("mlp", [{"mode": "fedavg"}])
     exchanges(world, stack)
     verdicts = {(row["epoch"] % 3 == 0, row["verdict"]) for row in entries(stack.ledger)}
@@ -250,7 +263,7 @@ def test_what_is_planned_passes_the_same_filters_as_what_is_sent(added: Callable
 
 
 def test_a_filter_stops_mail_by_a_word_that_says_it_never_left(added: Callable[[Filter], None]) -> None:
-    added(Filter(stops=lambda way, letter: "forbidden"))
+    added(Filter(stops=lambda ways, load: said(ways, "forbidden")))
     with pytest.raises(ValueError, match="stops mail as `forbidden`, which is not in UNSENT"):
         exchanges(*ready("mlp", [{"mode": "fedavg"}]))
 
@@ -258,7 +271,7 @@ def test_a_filter_stops_mail_by_a_word_that_says_it_never_left(added: Callable[[
 def test_lost_mail_is_paid_for_and_never_absorbed(added: Callable[[Filter], None]) -> None:
     world, stack = ready("mlp", [{"mode": "fedavg"}])
     before = deepcopy(stack)
-    added(Filter(sends=lambda way, mail: None if way.edge.receiver == 0 else mail))
+    added(Filter(sends=lambda ways, load: (to(ways) == 0, np.zeros(len(ways.at), np.int64))))
     exchanges(world, stack)
     rows = entries(stack.ledger)
     assert {(row["receiver"] == 0, row["verdict"]) for row in rows} == {(True, LOST), (False, ACCEPTED)}
@@ -271,9 +284,15 @@ def test_lost_mail_is_paid_for_and_never_absorbed(added: Callable[[Filter], None
 # Inboxes
 
 
-def late(way: Way, mail: Mail) -> Mail:
+def late(ways: Ways, load: Load) -> tuple[np.ndarray, np.ndarray]:
     """An exchange later; a question is not delayed, because who answers must still know what it was asked."""
-    return mail if mail.kind == "question" else replace(mail, due=way.now + 1)
+    return np.zeros(len(ways.at), bool), np.array([int(kind != "question") for kind in load.kinds])
+
+
+def later(ways: Ways, load: Load) -> tuple[np.ndarray, np.ndarray]:
+    """Two exchanges later."""
+    lost, epochs = late(ways, load)
+    return lost, 2 * epochs
 
 
 @pytest.fixture
@@ -331,7 +350,7 @@ def test_late_mail_is_absorbed_once_and_survives_a_stop(
 
 @pytest.mark.parametrize("mode", ["recv", "simp", "fedcurv", "modmod"])
 def test_late_mail_comes_to_stacks_as_to_one_stack(mode: str, added: Callable[[Filter], None]) -> None:
-    added(Filter(sends=lambda way, mail: replace(late(way, mail), due=late(way, mail).due + (mode == "modmod"))))
+    added(Filter(sends=later if mode == "modmod" else late))
     model = model_of(mode)
     (one,) = fleet(mode, model=model)
     (want,) = train([one])

@@ -15,7 +15,7 @@ from shoal.contracts.modes import check
 from shoal.errors import SettingsError
 from shoal.letters.mail import LOST, Mail, pack
 from shoal.mail import filters as rules
-from shoal.mail.filters import Filter
+from shoal.mail.filters import Filter, Load, Ways
 from shoal.rng import key
 from shoal.sharing.codecs import CODECS
 from shoal.sharing.fedavg import FedAvg
@@ -200,13 +200,19 @@ def test_the_mean_of_the_fleet_stays(own: dict[str, Any]) -> None:
 # Lost and refused mail
 
 
+def luck(ways: Ways, load: Load) -> list[np.random.Generator]:
+    """What decides of every mail."""
+    edges = [ways.roads.edges[at][1][:2] for at in ways.at.tolist()]
+    return [key(0, kind, *ends, ways.now) for kind, ends in zip(load.kinds, edges, strict=True)]
+
+
 def losing(monkeypatch: pytest.MonkeyPatch, chance: float) -> None:
     """Every mail is lost with some chance."""
-    lost = Filter(
-        sends=lambda way, mail: None if key(0, mail.id).random() < chance else mail,
-    )
-    usual = rules.USUAL
-    monkeypatch.setattr(rules, "filters", lambda way: (*usual(way), lost))
+
+    def lost(ways: Ways, load: Load) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([one.random() < chance for one in luck(ways, load)]), np.zeros(len(ways.at), np.int64)
+
+    monkeypatch.setattr(rules, "filters", lambda: (*rules.ROW, Filter(sends=lost)))
 
 
 def copies_agree(world: World, stack: Stack) -> int:
@@ -249,11 +255,10 @@ def test_directions_agree_whatever_is_lost(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_late_mail_is_added_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
+    def late(ways: Ways, load: Load) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(len(ways.at), bool), np.array([one.integers(0, 4) for one in luck(ways, load)])
 
-    late = Filter(sends=lambda way, mail: replace(mail, due=way.now + int(key(0, mail.id).integers(0, 4))))
-    usual = rules.USUAL
-    monkeypatch.setattr(rules, "filters", lambda way: (*usual(way), late))
+    monkeypatch.setattr(rules, "filters", lambda: (*rules.ROW, Filter(sends=late)))
     world, stack = made(4, "ring", 60, width=8, compress="topk", ratio=0.25)
     distances, _ = gone_on(world, stack, 60)
     assert copies_agree(world, stack) > 0

@@ -449,7 +449,8 @@ def test_buffers_hold_what_came_and_no_more_than_their_room(
     post = Post(world, stack, post.mode)
     came: dict[int, list[int]] = {0: [], 1: [], 2: []}
     for stack.epoch, items in enumerate(rounds):
-        arrived = [Arrived(world.images(np.array([row]))[0], row % 4, task) for row, task in items]
+        rows, tasks = np.array(items, np.int64).reshape(-1, 2).T
+        arrived = Arrived(world.images(rows), np.arange(len(rows)), rows % 4, tasks)
         store(post, world.lanes[0], arrived, rule, once)
         for row, task in items:
             came[task].append(row)

@@ -58,7 +58,7 @@ def test_all_lanes_at_once_find_what_each_finds_alone(model: str, case: str) -> 
 @pytest.mark.parametrize("model", MODELS)
 def test_mail_one_by_one_finds_the_same(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled = shared(model, "compiled", "usual")[1]
-    monkeypatch.setattr(Post, "free", False)
+    monkeypatch.setattr(Post, "bundles", False)
     assert_same(bundled, shared(model, "compiled", "usual")[1])
 
 

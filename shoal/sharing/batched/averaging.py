@@ -22,6 +22,7 @@ from shoal.sharing.arrived import made_one
 from shoal.sharing.body import write_all
 from shoal.sharing.bounds import LARGEST, fresh, largest, sizes_of
 from shoal.sharing.combine import RULES, averaged
+from shoal.sharing.drafts import fitted
 from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.fedcurv import FedCurv
 from shoal.sharing.federated import Federated
@@ -41,7 +42,11 @@ def ask(mode: Mode, post: Post) -> Sequence[Mail] | None:
 
 
 def bundled(mode: Federated, post: Post) -> bool:
-    return post.free and bool(post.world.edges) and not mode.receipts and mode.whole
+    """Does everybody send whole models to all its neighbours?"""
+    if not post.bundles or not post.world.edges or mode.receipts or not mode.whole:
+        return False
+    count = np.full(len(post.links), body_units(post.world.model))
+    return not len(count) or bool((fitted(post, "model", post.links, count) == count).all())
 
 
 def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Bundle | None:

@@ -15,7 +15,7 @@ from shoal.letters.mail import Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.sharing import modules
 from shoal.sharing.bounds import largest, size
-from shoal.sharing.drafts import form_of, tensors_of
+from shoal.sharing.drafts import bundled, form_of, tensors_of
 from shoal.sharing.images import per_lane
 from shoal.sharing.mode import Draft, Mode, agent_of
 from shoal.sharing.modmod import ModMod
@@ -28,7 +28,7 @@ Offers = tuple[np.ndarray, np.ndarray, Sequence[float]]  # how many modules answ
 def ask(mode: Mode, post: Post) -> Sequence[Mail] | None:
     """The questions of all lanes."""
     assert isinstance(mode, ModMod)
-    if not post.free:
+    if not post.bundles:
         return None
     who, world = post.rows(post.links.senders), post.world
     form = form_of(post, "question", world.lanes[0])
@@ -44,13 +44,13 @@ def ask(mode: Mode, post: Post) -> Sequence[Mail] | None:
     first[asking] = items[asking].cumsum() - items[asking]
     every = {name: np.concatenate([draft[name] for draft in drafts]) for name in form.look}
     content = tensors_of(world, form, every, int(items.sum()))
-    return post.bundle("question", content, first[who], items[who])
+    return bundled(post, "question", content, first[who], items[who])
 
 
 def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Sequence[Mail] | None:
     """The answers of all lanes that were asked, where no link has a limit."""
     assert isinstance(mode, ModMod)
-    back = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
+    back = questions.answered(post.links) if isinstance(questions, Bundle) and post.bundles else None
     if not isinstance(questions, Bundle) or back is None:
         return None
     links, order = back
@@ -62,7 +62,7 @@ def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Sequence[Mail] 
     at = np.flatnonzero(items)
     every = modules.packed(world, post.stack, mode.mode, mode.compress, np.repeat(senders, items), tasks, scores)
     content = {name: every[name] for name in form_of(post, "modules", world.lanes[0]).look}
-    return post.bundle("modules", content, (items.cumsum() - items)[at], items[at], "question", links[at])
+    return bundled(post, "modules", content, (items.cumsum() - items)[at], items[at], "question", links[at])
 
 
 def by_scores(mode: ModMod, post: Post, questions: Bundle, senders: np.ndarray, order: np.ndarray) -> Offers:

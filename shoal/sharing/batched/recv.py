@@ -12,6 +12,7 @@ from shoal.letters.bundle import Bundle
 from shoal.letters.mail import Mail, by_receiver
 from shoal.mail.post import Post
 from shoal.rng import key
+from shoal.sharing.drafts import bundled
 from shoal.sharing.images import ids, per_lane, put
 from shoal.sharing.mode import Draft, Mode, agent_of, posted
 from shoal.sharing.recv import Recv, score
@@ -24,7 +25,7 @@ NONE: Draft = {name: np.zeros(0, np.int64) for name in COLUMNS}
 def ask(mode: Mode, post: Post) -> Bundle | None:
     """The questions of all lanes."""
     assert isinstance(mode, Recv)
-    if not post.free:
+    if not post.bundles:
         return None
     world = post.world
     if at_once(world) and mode.scorer != "random":
@@ -38,7 +39,7 @@ def ask(mode: Mode, post: Post) -> Bundle | None:
     if mode.prefilter == "label":
         content["labels"] = ids(np.concatenate([one["labels"] for one in drafts]))
     items, who = np.array([len(one["images"]) for one in drafts]), post.rows(post.links.senders)
-    return post.bundle("question", content, (items.cumsum() - items)[who], items[who])
+    return bundled(post, "question", content, (items.cumsum() - items)[who], items[who])
 
 
 def hardest(mode: Recv, post: Post) -> dict[Lane, Draft]:
@@ -59,7 +60,7 @@ def hardest(mode: Recv, post: Post) -> dict[Lane, Draft]:
 def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
     """The answers of all lanes that were asked."""
     assert isinstance(mode, Recv)
-    back = questions.answered(post.links) if isinstance(questions, Bundle) and post.free else None
+    back = questions.answered(post.links) if isinstance(questions, Bundle) and post.bundles else None
     if not isinstance(questions, Bundle) or back is None:
         return one_by_one(mode, post, questions)
     at, order = back
@@ -84,7 +85,7 @@ def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
     content = {"images": world.images(near.rows), "queries": ids(near.query)}
     if mode.receive == "class":
         content["labels"] = ids(near.labels)
-    return post.bundle("answer", content, near.counts.cumsum() - near.counts, near.counts, "question", at)
+    return bundled(post, "answer", content, near.counts.cumsum() - near.counts, near.counts, "question", at)
 
 
 def one_by_one(mode: Recv, post: Post, questions: Sequence[Mail]) -> list[Mail]:
