@@ -10,7 +10,6 @@ from shoal import data
 from shoal.agents.stack import MODEL, Stack, start
 from shoal.agents.world import World
 from shoal.agents.worlds import world
-from shoal.configure.former import upgraded
 from shoal.configure.reading import resolve
 from shoal.contracts.fleets import difference
 from shoal.contracts.mode_case import made_of, suited
@@ -60,12 +59,32 @@ def colours(name: str = "colours") -> Bank:
     )
 
 
+GROWTH = ("adaptation", "accept", "hidden", "current")  # what modular nets alone have
+
+
+def plain(raw: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a small fleet in which every agent splits the images for itself, and only modular nets have settings
+    of growth, so that tests can say the same of all models."""
+    model = raw.get("model", "modular-mlp")
+    kinds = [grown(kind, model) for kind in raw.get("kinds", ())]
+    tasks = {"tasks": {"draw": "agent", **raw["tasks"]}}
+    return grown(raw, model) | tasks | ({"kinds": kinds} if kinds else {})
+
+
+def grown(table: dict[str, Any], model: str) -> dict[str, Any]:
+    """A fleet or a kind, without settings of growth if its net does not grow."""
+    learner = table.get("learner", {})
+    if table.get("model", model).startswith("modular-") or not isinstance(learner, dict) or "method" in learner:
+        return table
+    return table | {"learner": {name: value for name, value in learner.items() if name not in GROWTH}}
+
+
 def fleet(model: str, lanes: list[Lane] | None = None, **changes: Any) -> World:
     """A small fleet; `changes` replace single settings, or inside groups; only modular nets take those of growth."""
     raw = {**(CNN if model.endswith("cnn") else MLP), "model": model}
     for name, value in changes.items():
         raw[name] = {**raw.get(name, {}), **value} if isinstance(value, dict) else value
-    return world(resolve(upgraded(raw)), colours() if model.endswith("cnn") else data.load("digits"), lanes)
+    return world(resolve(plain(raw)), colours() if model.endswith("cnn") else data.load("digits"), lanes)
 
 
 def last_saved(record: Record) -> tuple[Stack, ...] | None:

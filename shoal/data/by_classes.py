@@ -15,7 +15,6 @@ from shoal.data.views import rotated
 from shoal.errors import SettingsError
 from shoal.rng import key
 from shoal.settings.groups import Settings, Tasks
-from shoal.settings.part import LATER
 
 
 def by_classes(choose: Choose) -> Scenario:
@@ -119,9 +118,7 @@ class Split(Tasks):
 
     even: ClassVar[bool] = True
     shuffled: bool = Field(
-        False,
-        description="are the classes taken in an order that the seed draws, and not in that of the data?",
-        json_schema_extra=LATER,
+        False, description="are the classes taken in an order that the seed draws, and not in that of the data?"
     )
 
     def streams(self, bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
@@ -152,7 +149,6 @@ class Overlap(Tasks):
         ge=0,
         le=1,
         description="how often a task has the classes that all agents have at that time, and not the agent's own",
-        json_schema_extra=LATER,
     )
 
     def streams(self, bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
@@ -208,9 +204,7 @@ class Rotated(Tasks):
 
     even: ClassVar[bool] = True
     places: ClassVar[bool] = True
-    angle: float = Field(
-        30.0, description="degrees by which images are turned from task to task", json_schema_extra=LATER
-    )
+    angle: float = Field(30.0, description="degrees by which images are turned from task to task")
 
     @staticmethod
     def view(bank: Bank, tasks: Any) -> View:

@@ -14,7 +14,6 @@ from shoal.data.tasks import Lane, Stream, Task
 from shoal.errors import SettingsError
 from shoal.rng import key
 from shoal.settings.groups import Settings, Tasks
-from shoal.settings.part import LATER
 from shoal.units import plural
 
 # The rows of every agent, from all training rows of a source and their labels.
@@ -103,9 +102,7 @@ def evenly(rows: np.ndarray, labels: np.ndarray, settings: Settings, rng: np.ran
 class Dirichlet(Tasks):
     """Of every class each agent gets a share drawn from Dirichlet(`tasks.alpha`): small is uneven."""
 
-    alpha: PositiveFloat = Field(
-        0.5, description="how evenly the images of a class are dealt to agents", json_schema_extra=LATER
-    )
+    alpha: PositiveFloat = Field(0.5, description="how evenly the images of a class are dealt to agents")
 
     def streams(self, bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
         def deal(rows: np.ndarray, labels: np.ndarray, share: Settings, rng: np.random.Generator) -> list[np.ndarray]:
@@ -125,9 +122,7 @@ class Shards(Tasks):
     """Rows in the order of their labels are cut into `tasks.shards` pieces per agent and dealt: few classes for each
     (McMahan et al. 2017)."""
 
-    shards: PositiveInt = Field(
-        2, description="pieces of the sorted training images that an agent gets", json_schema_extra=LATER
-    )
+    shards: PositiveInt = Field(2, description="pieces of the sorted training images that an agent gets")
 
     def streams(self, bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
         def deal(rows: np.ndarray, labels: np.ndarray, share: Settings, rng: np.random.Generator) -> list[np.ndarray]:
@@ -159,12 +154,9 @@ class Timed(Tasks):
         "count",
         description="where a task ends in the order of time: after an equal part, with a period, or before a label for "
         "which it has no room",
-        json_schema_extra=LATER,
     )
     period: PositiveFloat = Field(
-        86400.0,
-        description="how long a task lasts, in the unit of time of the data (cut = period)",
-        json_schema_extra=LATER,
+        86400.0, description="how long a task lasts, in the unit of time of the data (cut = period)"
     )
 
     def streams(self, bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:

@@ -17,7 +17,6 @@ from shoal.errors import SettingsError
 from shoal.own_code import running
 from shoal.rng import key
 from shoal.settings.groups import Settings, Tasks
-from shoal.settings.part import LATER
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,18 +45,14 @@ class Drift(Tasks):
         "page-hinkley",
         description="what says that the stream has changed: page-hinkley, adwin or kswin (of the package river), or "
         "your own as package.module:Name",
-        json_schema_extra=LATER,
     )
-    of: str = Field("time", description="the scenario whose rows come as one stream", json_schema_extra=LATER)
+    of: str = Field("time", description="the scenario whose rows come as one stream")
     watch: Literal["rows", "errors"] = Field(
         "rows",
         description="what the detector sees: how far a row lies from the first ones of the task, or whether the "
         "nearest mean of a class is wrong about it (rows with labels alone)",
-        json_schema_extra=LATER,
     )
-    least: PositiveInt = Field(
-        30, description="rows of a task before its end is looked for: what is usual in it", json_schema_extra=LATER
-    )
+    least: PositiveInt = Field(30, description="rows of a task before its end is looked for: what is usual in it")
 
     @staticmethod
     def view(bank: Bank, tasks: Any) -> View | None:

@@ -91,10 +91,7 @@ def judge(world: World, stack: Stack) -> None:
     if task < initial - 1:
         return
     tasks = list(range(initial)) if task == initial - 1 else [task]
-    state = stack.of(RECORD)
-    if "training" not in state:  # a checkpoint of an earlier version
-        state["training"] = blank(world)
-    told = state["training"]
+    told = stack.of(RECORD)["training"]
     work = stack.pieces(world)
     told[:, tasks, :2] = torch.cat(crew(work, lambda piece: losses(*piece, tasks)))
     told[:, tasks, 2] = norms(stack)[:, None]
@@ -102,11 +99,6 @@ def judge(world: World, stack: Stack) -> None:
     unsaid = ~there | stack.gone[:, None]
     told[:, tasks] = told[:, tasks].masked_fill(unsaid[:, :, None], torch.nan)
     conclude(stack, (~told[:, tasks, 0].isfinite() & ~unsaid).any(1), LOSS)
-
-
-def blank(world: World) -> Tensor:
-    """The record of training before anything is learned: loss, that of guessing, and norm, [L, T, 3]."""
-    return torch.full((len(world.lanes), world.settings.tasks.count, 3), torch.nan)
 
 
 @torch.inference_mode()

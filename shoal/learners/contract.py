@@ -12,7 +12,7 @@ from pydantic import (
     model_serializer,
 )
 
-from shoal.settings.part import LATER, Part, named
+from shoal.settings.part import Part, named
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,12 +47,10 @@ class Learner(Part):
     memory: NonNegativeInt = Field(32, description="replay images kept per finished task")
     fresh_adam: bool = Field(False, description="forget Adam's moments at the start of every task?")
     optimiser: Literal["adam", "sgd"] = Field(
-        "adam", description="who takes the steps: Adam, or plain SGD without momentum", json_schema_extra=LATER
+        "adam", description="who takes the steps: Adam, or plain SGD without momentum"
     )
     iterations: PositiveInt | None = Field(
-        None,
-        description="steps per task, dealt evenly to its epochs, instead of one pass over the images in each",
-        json_schema_extra=LATER,
+        None, description="steps per task, dealt evenly to its epochs, instead of one pass over the images in each"
     )
 
     @classmethod

@@ -17,7 +17,6 @@ from shoal.learners.step import Frame, Part, Tensors
 from shoal.models import heads
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.settings.part import LATER
 
 TOGETHER = 64  # images whose slopes are held at once
 
@@ -36,7 +35,7 @@ class EWC(Learner):
     decay: float = Field(1.0, ge=0, le=1, description="how much of F is kept from task to task (online)")
     samples: PositiveInt = Field(64, description="training images of a task that F is measured on")
     labels: Literal["every", "true"] = Field(
-        "every", description="the sum over all classes, or the term of the true one alone", json_schema_extra=LATER
+        "every", description="the sum over all classes, or the term of the true one alone"
     )
 
     def suits(self, settings: Settings) -> None:

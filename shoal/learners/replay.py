@@ -6,7 +6,6 @@ from pydantic import Field
 
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only
-from shoal.settings.part import LATER
 
 if TYPE_CHECKING:
     from shoal.agents.stack import Stack
@@ -19,11 +18,7 @@ class Replay(Learner):
 
     plain: ClassVar[bool] = True
     method: Literal["replay"] = "replay"
-    balance: bool = Field(
-        False,
-        description="repeat what is replayed until there is as much of it as of the new task?",
-        json_schema_extra=LATER,
-    )
+    balance: bool = Field(False, description="repeat what is replayed until there is as much of it as of the new task?")
 
     @property
     def doubt(self) -> str:

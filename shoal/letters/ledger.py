@@ -64,8 +64,6 @@ class Ledger:
             return ledger
         if not len(rows):
             return cls(words=list(words))
-        if rows.shape[1] < len(COLUMNS):  # an earlier version knew nothing of late mail
-            rows = np.pad(rows, [(0, 0), (0, len(COLUMNS) - rows.shape[1])])
         ledger = cls([rows], list(words))
         crossed = rows[ledger.crossed]
         edge, shares = ("seed", "sender", "receiver"), dict[str, dict[Ends, Use]]()

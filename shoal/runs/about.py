@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 import shoal
+from shoal.runs.files import FORMAT as FORMAT
 
-FORMAT = 4  # of a run directory; raised when an older one cannot be continued
 PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
 
 

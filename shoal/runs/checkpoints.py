@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import zlib
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
@@ -21,8 +20,6 @@ from shoal.letters.mail import Envelope, pack, unpack
 from shoal.runs.about import FORMAT
 from shoal.runs.files import reason
 
-TYPED = "typed:"  # what a checksum of an earlier version begins with that covers types and shapes
-WHOLE = "sha256:"  # what a digest of this one begins with
 # What reading a checkpoint of somebody else can raise, wherever it is not what it should be.
 STRANGE = (
     *(KeyError, IndexError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, ArithmeticError),
@@ -116,7 +113,7 @@ def packed(stacks: Sequence[Stack], identity: str, seconds: float) -> bytes:
     for at, one in enumerate(letters):
         for place, (_, content) in enumerate(one):
             tensors[letter(at, place)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-    about["digest"] = f"{WHOLE}{digest(about, tensors)}"
+    about["digest"] = digest(about, tensors)
     return save(tensors, about)
 
 
@@ -132,13 +129,7 @@ def opened(place: Path, device: torch.device) -> Saved:
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise DamagedError(error) from None
-    said = about.pop("digest", "")
-    if said.startswith(WHOLE):
-        right = f"{WHOLE}{digest(about, tensors)}"
-    else:
-        typed = said.startswith(TYPED)  # one of an earlier version does not cover types and shapes
-        right = f"{TYPED * typed}{checksum(about, tensors, typed)}"
-    if said != right:
+    if about.pop("digest", "") != digest(about, tensors):
         raise DamagedError("its content does not match its digest")
     return Saved(about, tensors)
 
@@ -169,13 +160,3 @@ def digest(about: dict[str, str], tensors: dict[str, torch.Tensor]) -> str:
         value.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
         value.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return value.hexdigest()
-
-
-def checksum(about: dict[str, str], tensors: dict[str, torch.Tensor], typed: bool) -> str:
-    """What earlier versions wrote in its place; `typed` ones cover the types and shapes of tensors too."""
-    value = zlib.crc32(json.dumps(about, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].cpu()
-        label = f"{name} {tensor.dtype} {list(tensor.shape)}" if typed else name
-        value = zlib.crc32(tensor.numpy().data, zlib.crc32(label.encode(), value))
-    return f"{value:08x}"

@@ -25,7 +25,6 @@ MANY = 2.0**53  # beyond what anything is counted to
 NEEDED = (*CORE, MODEL, memory.OWNER)  # owners without whose tensors no stack can go on
 FREE = ("busy",)  # tensors whose shape the whole fleet decides
 OWN = ("moment", "rests")  # of clocks: joint agents, who learn in lock-step, have none
-LATER = ("ended", "training", "steps", "spent")  # of records: earlier versions had none
 HEALED = (PARAMS, MEAN)  # what is no finite number there ends its lane, and is said (shoal/fleet/health.py)
 
 
@@ -54,8 +53,7 @@ def of_one(world: World, stack: Stack) -> None:
     for name, tensor in wanted.items():
         owner, _, inner = name.partition("/")
         if name not in there:
-            later = (*LATER, *OWN) if stack.lanes == joint else LATER
-            if owner in NEEDED and inner not in later:
+            if owner in NEEDED and not (inner in OWN and stack.lanes == joint):
                 raise DamagedError(f"`{name}` is missing")
             continue
         known = tensor.shape[1:] if owner in exact and inner not in FREE else [None] * (tensor.ndim - 1)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+FORMAT = 5  # of a run directory; raised when an older one cannot be continued
 MANIFEST = "manifest.json"
 TEXT = 64 * 2**20  # bytes of a file of settings or of JSON, at most
 TABLE = 4 * 2**30  # bytes of a table

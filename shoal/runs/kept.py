@@ -22,7 +22,7 @@ from shoal.data.sites import site_of
 from shoal.data.tasks import Lane
 from shoal.models.heads import OPEN
 from shoal.runs import files
-from shoal.runs.record import Record, RecordError, content, text
+from shoal.runs.record import Record, RecordError, content, of_today, text
 
 SOURCE, AGENTS = "source.json", "agents.parquet"
 NUMBERS, LISTS = pl.List(pl.Float64), pl.List(pl.List(pl.Int64))
@@ -95,11 +95,7 @@ def told_by(world: World, kind: str = "") -> Iterator[Told]:
 
 def read(folder: Path) -> tuple[Source, list[Told]]:
     """What a run directory says of its agents."""
-    if not (folder / AGENTS).exists() or not (folder / SOURCE).exists():
-        raise RecordError(
-            f"{folder} does not say how its agents read rows, because an earlier version of shoal made it; run it "
-            "again to take agents out of it"
-        )
+    of_today(folder)
     source = Source.read(content(folder / SOURCE))
     try:
         table = pl.read_parquet(io.BytesIO(files.read_whole(folder / AGENTS, files.TABLE)))

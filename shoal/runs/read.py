@@ -23,11 +23,10 @@ from shoal.agents import ends as health
 from shoal.data.sites import names
 from shoal.errors import UserError
 from shoal.runs import files, metrics
-from shoal.runs.files import reason
+from shoal.runs.files import FORMAT, reason
 from shoal.settings.groups import FAIR
 from shoal.settings.problem import problem
 
-FORMAT = 4  # of a run directory: the newest that is known here; `shoal.runs.about.FORMAT` is what a run writes
 ALONE = "shares nothing"  # the method of agents without a sharing mode
 
 Array = npt.NDArray[np.float64]

@@ -55,7 +55,6 @@ from shoal.agents.evaluate import others, squared_error, within
 from shoal.agents.predicting import predicted
 from shoal.agents.stack import PARAMS, Stack
 from shoal.agents.world import World, streams_of
-from shoal.configure.former import upgraded
 from shoal.configure.reading import is_there, parsed, resolve
 from shoal.data.drift import Drift, boundaries
 from shoal.data.overlap import mean_iou
@@ -67,10 +66,10 @@ from shoal.fleet.health import unfit
 from shoal.models.table import vet
 from shoal.network.graphs import is_file
 from shoal.runs import checkpoints, files
-from shoal.runs.about import FORMAT, about, difference, sessions_of
+from shoal.runs.about import about, difference, sessions_of
 from shoal.runs.conditions import consensus, links
 from shoal.runs.examined import examined
-from shoal.runs.files import reason
+from shoal.runs.files import FORMAT, reason
 from shoal.runs.tables import (
     accounts,
     accuracies,
@@ -144,11 +143,6 @@ class Record:
     @property
     def finished(self) -> bool:
         return self.summary.exists()
-
-    @property
-    def current(self) -> bool:
-        """Is it of the format that is written now?"""
-        return content(self.folder / "about.json").get("format") == FORMAT
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -272,6 +266,7 @@ class Record:
     def load(self, fleet: Sequence[World], wanted: Wanted = all_of) -> tuple[Stack, ...] | None:
         """The stacks of the last checkpoint that is whole, or None if there is none yet. All that is `wanted` of them
         must be what a run of these worlds can hold: nothing is given out that was not examined."""
+        of_today(self.folder)
         if not self.earlier.exists():
             return self.load_one(self.checkpoint, fleet, wanted) if self.checkpoint.exists() else None
         try:
@@ -503,12 +498,27 @@ def reopen(folder: str | Path, trust: bool = False, own: Settings | None = None)
         allow(raw, folder / "settings.toml", words, trust)
         if own is None:
             vet(raw)
-        settings = resolve(upgraded(raw))
+        settings = resolve(raw)
     except UntrustedError:
         raise
     except SettingsError as error:
         raise RecordError(f"{folder / 'settings.toml'}: {error}") from None
     return Record(folder, settings)
+
+
+def format_of(folder: Path) -> Any:
+    """The format in which a folder was written; a start that is kept does not say, and has today's in its name."""
+    about = folder / "about.json"
+    return content(about).get("format") if about.exists() else FORMAT
+
+
+def of_today(folder: Path) -> None:
+    """Raise for a run of another format, whose nets cannot be read."""
+    if (made := format_of(folder)) != FORMAT:
+        raise RecordError(
+            f"{folder} has format {made}, this shoal reads the checkpoints of format {FORMAT}; make it again with "
+            f"`shoal run {folder / 'settings.toml'}`"
+        )
 
 
 def raw_settings(folder: Path, verified: bool) -> bytes:

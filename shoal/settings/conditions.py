@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, ValidationError, model_validator
 
-from shoal.settings.part import LATER, Part
+from shoal.settings.part import Part
 
 LOSSES = (
     "a number from 0 to 1, or bursts: {share = 0.2, length = 5} for links that are bad a fifth of the time, 5 epochs "
@@ -177,18 +177,17 @@ class Presence(Part):
     """Which agents are there when. One that is absent neither trains nor sends nor receives, and its stream passes."""
 
     absent: Annotated[tuple[Absence, ...], BeforeValidator(absences)] = Field(
-        (), description=f"agents that miss tasks or epochs: {ABSENCES}", json_schema_extra=LATER
+        (), description=f"agents that miss tasks or epochs: {ABSENCES}"
     )
     joins: Annotated[tuple[Turn, ...], BeforeValidator(turns)] = Field(
-        (), description=f"agents that are there from a time on: {TURNS}", json_schema_extra=LATER
+        (), description=f"agents that are there from a time on: {TURNS}"
     )
     leaves: Annotated[tuple[Turn, ...], BeforeValidator(turns)] = Field(
-        (), description=f"agents that are there until a time: {TURNS}", json_schema_extra=LATER
+        (), description=f"agents that are there until a time: {TURNS}"
     )
     mail: Literal["lost", "waits"] = Field(
         "lost",
         description="mail for an agent that is absent is lost, or waits until it is back; the sender pays in any case",
-        json_schema_extra=LATER,
     )
 
     @property

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from shoal.settings.conditions import DELAYS, INTERVALS, LOSSES, Delay, Intervals, Loss, Presence
-from shoal.settings.part import LATER, Budget, Duration, Part, Rate
+from shoal.settings.part import Budget, Duration, Part, Rate
 from shoal.settings.policies import Policies, Policy
 from shoal.settings.safety import Fault, Faults
 
@@ -36,42 +36,28 @@ class Tasks(Part):
     """What every agent meets: how many tasks, of how many classes, with how many images. Scenarios have settings of
     their own beside these (`shoal list scenarios NAME`)."""
 
-    scenario: str = Field(
-        "drawn",
-        description="how streams come about: see `shoal list scenarios`",
-        json_schema_extra=LATER,
-    )
+    scenario: str = Field("drawn", description="how streams come about: see `shoal list scenarios`")
     heads: Literal["task", "one", "grow"] = Field(
         "task",
         description="a head for each task (task-incremental), one for all classes of the data from the start "
         "(domain-incremental; where a scenario says so, as `permuted` and `parity` do, for the places of a task), or "
         "one that grows with the classes (class-incremental)",
-        json_schema_extra=LATER,
     )
     draw: str = Field(
         "agent",
         description="who splits the training images: every agent for itself (agent), or the fleet once for all (fleet: "
         "nobody validates on what another trains on); see `shoal list draws`",
-        json_schema_extra=LATER,
     )
     repeat: PositiveInt | None = Field(
         None,
         description="seeds so many apart draw the same splits and classes, and differ in weights, batches and dropout "
         "alone; None: every seed draws its own",
-        json_schema_extra=LATER,
     )
     outputs: Literal["seen", "all"] = Field(
         "seen",
         description="which outputs of a head that grows count: those of classes met by then, or all from the start",
-        json_schema_extra=LATER,
     )
-    held_out: float = Field(
-        0.2,
-        gt=0,
-        lt=1,
-        description="the share of the training images that is kept for validation",
-        json_schema_extra=LATER,
-    )
+    held_out: float = Field(0.2, gt=0, lt=1, description="the share of the training images that is kept for validation")
     count: PositiveInt = Field(10, description="tasks per agent")
     classes: PositiveInt = Field(2, description="classes per task, at most; 1: numbers are to be predicted")
     train: PositiveInt | Literal["all"] = Field(
@@ -84,7 +70,6 @@ class Tasks(Part):
         256,
         description="tasks of others that an agent is tested on at the end without having met them; of more, so many "
         "at random",
-        json_schema_extra=LATER,
     )
     common: bool = Field(True, description="do all agents of a seed share the initial tasks and what is learned there?")
     labelled: float = Field(
@@ -93,14 +78,12 @@ class Tasks(Part):
         le=1,
         description="the share of training rows that have a label, one of every class at least; the others are there "
         "for what looks at no label: backbones, anchors, drift",
-        json_schema_extra=LATER,
     )
     blur: float = Field(
         0.0,
         ge=0,
         le=1,
         description="the share of training images that are dealt anew among an agent's tasks (heads one or grow)",
-        json_schema_extra=LATER,
     )
 
 
@@ -119,40 +102,27 @@ class Net(Part):
     weights: Literal["usual", "xavier"] = Field(
         "usual",
         description="first weights: uniform within 1/sqrt(inputs), or Glorot's for ReLU with no bias (plain-mlp)",
-        json_schema_extra=LATER,
     )
     head: Literal["random", "zero"] = Field(
-        "random",
-        description="first weights of the heads of later tasks: uniform within 1/sqrt(inputs), or zero",
-        json_schema_extra=LATER,
+        "random", description="first weights of the heads of later tasks: uniform within 1/sqrt(inputs), or zero"
     )
     private: NonNegativeInt = Field(
-        0,
-        description="atoms that an agent never sends, beside those that agents share (factor)",
-        json_schema_extra=LATER,
+        0, description="atoms that an agent never sends, beside those that agents share (factor)"
     )
     projections: NonNegativeInt = Field(
         0,
         description="random projections of a row, cut off below zero, that predictors read instead of it; 0: the row "
         "(ridge)",
-        json_schema_extra=LATER,
     )
-    rank: PositiveInt = Field(
-        4, description="rank of what is added to every weight of a frozen net (adapted)", json_schema_extra=LATER
-    )
-    alpha: PositiveFloat = Field(
-        8.0, description="how much it counts: alpha / rank times the product (adapted)", json_schema_extra=LATER
-    )
+    rank: PositiveInt = Field(4, description="rank of what is added to every weight of a frozen net (adapted)")
+    alpha: PositiveFloat = Field(8.0, description="how much it counts: alpha / rank times the product (adapted)")
     factors: Literal["both", "second"] = Field(
         "both",
         description="which of the two factors train and are shared: both, or the second alone, so that a mean of them "
         "is the mean of what they add (FFA-LoRA; adapted)",
-        json_schema_extra=LATER,
     )
     replace_last: bool = Field(
-        False,
-        description="put heads in the place of the last linear layer of a net of your own, which gave classes",
-        json_schema_extra=LATER,
+        False, description="put heads in the place of the last linear layer of a net of your own, which gave classes"
     )
 
 
@@ -168,14 +138,12 @@ class Link(Part):
     receiver: NonNegativeInt = Field(description="the agent that receives")
     budget: Budget | None = Field(None, description="what this edge carries, said like network.budget (else that)")
     every: PositiveInt | None = Field(None, description="epochs between exchanges on this edge (else network.every)")
-    loss: Loss | None = Field(None, description="said like network.loss (else that)", json_schema_extra=LATER)
-    delay: Delay | None = Field(None, description="said like network.delay (else that)", json_schema_extra=LATER)
-    down: Intervals | None = Field(None, description="said like network.down (else that)", json_schema_extra=LATER)
-    bandwidth: Rate | None = Field(
-        None, description="what this edge carries in a second (else network.bandwidth)", json_schema_extra=LATER
-    )
+    loss: Loss | None = Field(None, description="said like network.loss (else that)")
+    delay: Delay | None = Field(None, description="said like network.delay (else that)")
+    down: Intervals | None = Field(None, description="said like network.down (else that)")
+    bandwidth: Rate | None = Field(None, description="what this edge carries in a second (else network.bandwidth)")
     latency: Duration | None = Field(
-        None, description="how long a message is under way on this edge (else network.latency)", json_schema_extra=LATER
+        None, description="how long a message is under way on this edge (else network.latency)"
     )
 
 
@@ -203,39 +171,27 @@ class Network(Part):
         "task, shared by all modes (20 kB, 20 kB/task, 500 floats/task)",
     )
     every: PositiveInt = Field(1, description="epochs between two exchanges on a link, at least")
-    loss: Loss = Field(
-        0.0,
-        description=f"how much of what leaves over a link is lost, and paid for: {LOSSES}",
-        json_schema_extra=LATER,
-    )
-    delay: Delay = Field(0, description=f"how late mail comes, in epochs: {DELAYS}", json_schema_extra=LATER)
-    down: Intervals = Field((), description=f"when nothing can leave: {INTERVALS}", json_schema_extra=LATER)
+    loss: Loss = Field(0.0, description=f"how much of what leaves over a link is lost, and paid for: {LOSSES}")
+    delay: Delay = Field(0, description=f"how late mail comes, in epochs: {DELAYS}")
+    down: Intervals = Field((), description=f"when nothing can leave: {INTERVALS}")
     edges: Annotated[tuple[Link, ...], BeforeValidator(as_tuple)] = Field(
         (), description="the graph's edges, or limits of single edges of a named graph"
     )
     radius: PositiveFloat = Field(
-        0.3,
-        description="how far apart agents in a square of side 1 can be and are connected (geometric)",
-        json_schema_extra=LATER,
+        0.3, description="how far apart agents in a square of side 1 can be and are connected (geometric)"
     )
-    speed: NonNegativeFloat = Field(
-        0.0, description="how far agents move in an epoch (geometric)", json_schema_extra=LATER
-    )
+    speed: NonNegativeFloat = Field(0.0, description="how far agents move in an epoch (geometric)")
     changes: Annotated[tuple[Change, ...], BeforeValidator(as_tuple)] = Field(
         (),
         description='other graphs from a time on, such as [{task = 5, graph = "ring"}, {epoch = 620, graph = "tree"}]',
-        json_schema_extra=LATER,
     )
     bandwidth: Rate | None = Field(
         None,
         description="what an edge carries in a second, in one direction: 1 Mbit/s, 50 kB/s, or a number of bytes; "
         "nothing said: as much as one likes (needs clock.speed)",
-        json_schema_extra=LATER,
     )
     latency: Duration = Field(
-        0.0,
-        description="how long a message is under way beside that: seconds, or 20 ms (needs clock.speed)",
-        json_schema_extra=LATER,
+        0.0, description="how long a message is under way beside that: seconds, or 20 ms (needs clock.speed)"
     )
 
 
@@ -251,43 +207,31 @@ class Clock(Part):
     """
 
     pace: Literal["wait", "asynchronous"] = Field(
-        "wait",
-        description="all go in lock-step and wait for the slowest, or nobody waits and mail comes when it comes",
-        json_schema_extra=LATER,
+        "wait", description="all go in lock-step and wait for the slowest, or nobody waits and mail comes when it comes"
     )
     starts: Annotated[NonNegativeFloat | Times, BeforeValidator(as_tuple)] = Field(
         0.0,
         description="when each agent begins: a list with a time for each, or a number by which each begins later than "
         "the one before it",
-        json_schema_extra=LATER,
     )
     arrivals: Annotated[Literal["at once", "poisson"] | Times | tuple[Times, ...], BeforeValidator(as_tuple)] = Field(
         "at once",
         description="when tasks come, counted from an agent's start: each as soon as the one before it is learned; at "
         "random (poisson); or a list with a time for each task, or one such list for each agent",
-        json_schema_extra=LATER,
     )
-    gap: PositiveFloat = Field(
-        100.0, description="the mean time between two tasks (arrivals = poisson)", json_schema_extra=LATER
-    )
+    gap: PositiveFloat = Field(100.0, description="the mean time between two tasks (arrivals = poisson)")
     speed: PerAgent | None = Field(
         None,
         description="steps per second of all agents, or a list with one for each; nothing said: seconds are not "
         "counted",
-        json_schema_extra=LATER,
     )
     patience: NonNegativeFloat | Literal["unlimited"] = Field(
         "unlimited",
         description="seconds for which who has asked waits for answers; later ones are late mail (asynchronous)",
-        json_schema_extra=LATER,
     )
-    step_joules: Energy = Field(
-        0.0, description="energy of a step of all agents, or a list with one for each", json_schema_extra=LATER
-    )
+    step_joules: Energy = Field(0.0, description="energy of a step of all agents, or a list with one for each")
     byte_joules: Energy = Field(
-        0.0,
-        description="energy of a byte that an agent sends, for all or a list with one for each",
-        json_schema_extra=LATER,
+        0.0, description="energy of a byte that an agent sends, for all or a list with one for each"
     )
 
     @property
@@ -336,7 +280,6 @@ class Machine(Part):
     companions: bool = Field(
         True,
         description="use verbs for all agents at once where modes have them; else only the definitions, which are slow",
-        json_schema_extra=LATER,
     )
     data: str = Field("", description="folder to look for data first; --data sets it")
     checkpoint: PositiveFloat = Field(30.0, description="seconds between checkpoints inside a task")
@@ -349,7 +292,6 @@ class Recording(Part):
         False,
         description="keep what agents say of every test row at the end of each task, as Parquet, for metrics such as "
         "f1 and confusion_matrix",
-        json_schema_extra=LATER,
     )
 
 
@@ -379,7 +321,6 @@ class Settings(Part):
         "",
         description="a frozen net whose features of rows all agents learn from: a name (`shoal list backbones`), "
         "FILE.onnx, or package.module:make; empty: none",
-        json_schema_extra=LATER,
     )
     model: str = Field(MODEL, description="see `shoal list models`, or a net of your own: package.module:Net")
     protocol: str = Field(FAIR, description="what fills in the rest: see `shoal list protocols`")
@@ -390,23 +331,20 @@ class Settings(Part):
     net: Net = Net()
     learner: SerializeAsAny[Learner] = UNSAID
     network: SerializeAsAny[Network] = Network()
-    clock: Clock = Field(Clock(), json_schema_extra=LATER)
+    clock: Clock = Field(Clock())
     sharing: tuple[SerializeAsAny[Sharing], ...] = Field(
         (), description="what agents share, in the order of acting: modes with their settings; see `shoal list sharing`"
     )
-    presence: Presence = Field(Presence(), json_schema_extra=LATER)
+    presence: Presence = Field(Presence())
     faulty: Faults = Field(
-        (),
-        description="agents that lie in what they send: tables with agents, does, strength (docs/guides/liars.md)",
-        json_schema_extra=LATER,
+        (), description="agents that lie in what they send: tables with agents, does, strength (docs/guides/liars.md)"
     )
     policy: Policies = Field(
         (),
         description="what may leave agents: tables with agents, to, allow, forbid, forbid_classes, per_class, clip, "
         "noise, epsilon, delta (docs/guides/privacy.md)",
-        json_schema_extra=LATER,
     )
-    record: Recording = Field(Recording(), json_schema_extra=LATER)
+    record: Recording = Field(Recording())
     machine: Machine = Machine()
     kinds: tuple[Kind, ...] = Field(
         (), description="agents with a model, net or learner of their own: name, agents, and only what differs"

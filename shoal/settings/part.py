@@ -9,9 +9,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from shoal.errors import SettingsError
 from shoal.units import BUDGETS, duration, plain, rate
 
-# Marks a setting that shoal 0.1 did not have: it counts in a run's identity only where it is not at its default.
-LATER: dict[str, Any] = {"since": 4}
-
 
 class Part(BaseModel):
     """A frozen group of settings that accepts no key it does not know."""

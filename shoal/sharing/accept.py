@@ -20,7 +20,6 @@ from shoal.agents.evaluate import Trained, nets
 from shoal.data.tasks import Lane
 from shoal.learners.received import Arrived
 from shoal.mail.post import Post
-from shoal.settings.part import LATER
 
 Accept = Literal["all", "helps"]
 NO_HELP = "no help"  # a verdict
@@ -29,9 +28,7 @@ Parts = Mapping[int, tuple[Tensor, Tensor]]  # inputs [n, ...] and local labels 
 
 def accepting(what: str) -> Any:
     """The setting, with what is accepted in words."""
-    return Field(
-        "all", description=f"use all that comes, or only {what} on one's own validation images", json_schema_extra=LATER
-    )
+    return Field("all", description=f"use all that comes, or only {what} on one's own validation images")
 
 
 def helps(post: Post, lane: Lane, arrived: Arrived) -> bool:

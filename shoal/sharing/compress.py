@@ -21,7 +21,6 @@ from shoal.letters.mail import Expected
 from shoal.models.contract import Model, body_shapes
 from shoal.rng import key
 from shoal.settings.groups import Settings
-from shoal.settings.part import LATER
 from shoal.sharing.codecs import BUILT_IN, CODECS, NONE, POWER, Codec
 from shoal.sharing.mode import Mode, Present, Received
 from shoal.weakly import weakly
@@ -38,23 +37,18 @@ class Compressing(Mode):
         NONE,
         description=f"how weights are made small: none, {', '.join(BUILT_IN)}, or power (low rank); biases go as "
         "they are",
-        json_schema_extra=LATER,
     )
-    ratio: Annotated[float, Gt(0), Le(1)] = Field(
-        0.1, description="the share of weights that topk and randk send", json_schema_extra=LATER
-    )
+    ratio: Annotated[float, Gt(0), Le(1)] = Field(0.1, description="the share of weights that topk and randk send")
     form: Literal["auto", "difference", "copies"] = Field(
         "auto",
         description="what is coded: weights, compared with what one has sent oneself, or the difference to copies that "
         "both ends keep; auto: difference for int8, copies for others",
-        json_schema_extra=LATER,
     )
     gamma: Annotated[float, Gt(0), Le(1)] | Literal["auto"] = Field(
         "auto",
         description="the step towards neighbours, of which too large a one diverges; auto: what the codec stands",
-        json_schema_extra=LATER,
     )
-    rank: PositiveInt = Field(1, description="of what compress = power sends", json_schema_extra=LATER)
+    rank: PositiveInt = Field(1, description="of what compress = power sends")
 
     @property
     def way(self) -> str:

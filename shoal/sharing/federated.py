@@ -22,7 +22,6 @@ from shoal.letters.quote import Quote, Room
 from shoal.models.contract import body_units
 from shoal.models.families import is_frozen
 from shoal.settings.groups import Settings
-from shoal.settings.part import LATER
 from shoal.sharing.arrived import combined
 from shoal.sharing.body import net_of
 from shoal.sharing.bounds import WEIGHTIEST, far_larger
@@ -48,30 +47,22 @@ class Federated(Compressing):
     every: PositiveInt = Field(5, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
     receipts: bool = Field(
-        False,
-        description="receivers confirm by mail what they accepted; modules that do not fit wait for that",
-        json_schema_extra=LATER,
+        False, description="receivers confirm by mail what they accepted; modules that do not fit wait for that"
     )
     combine: str = Field(
-        "mean",
-        description="what is made of one's own model and those that came: see `shoal list rules`",
-        json_schema_extra=LATER,
+        "mean", description="what is made of one's own model and those that came: see `shoal list rules`"
     )
-    tolerates: NonNegativeInt = Field(
-        1, description="how many liars among what an agent hears the rule is to bear", json_schema_extra=LATER
-    )
+    tolerates: NonNegativeInt = Field(1, description="how many liars among what an agent hears the rule is to bear")
     radius: PositiveFloat | Literal["adaptive"] = Field(
         "adaptive",
         description="how far combine = clipped goes towards a neighbour; adaptive: as far as to the farthest one, "
         "`tolerates` left out",
-        json_schema_extra=LATER,
     )
 
     weights: Literal["mean", "metropolis", "push-sum"] = Field(
         "mean",
         description="how much each neighbour weighs: all the same, by the larger number of neighbours of the two "
         "(keeps the fleet's mean), or by masses that are sent along (keeps it on directed graphs)",
-        json_schema_extra=LATER,
     )
 
     def suits(self, settings: Settings) -> None:

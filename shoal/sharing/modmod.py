@@ -26,7 +26,6 @@ from shoal.models import dropout
 from shoal.models.families import block_of, is_modular
 from shoal.models.table import modular_form
 from shoal.settings.groups import Settings
-from shoal.settings.part import LATER
 from shoal.sharing import modules
 from shoal.sharing.accept import Accept, accepting
 from shoal.sharing.anchors import anchor_layout
@@ -82,7 +81,6 @@ class ModMod(Mode):
         "none",
         description="the weights of a module go as they are, or as a byte each, rounded at random; a module is sent "
         "once, so that no codec with a memory serves",
-        json_schema_extra=LATER,
     )
     leak: bool = Field(
         False, description="after looking at images once, train without dropout for good (the paper's code did)"

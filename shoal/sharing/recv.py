@@ -18,7 +18,6 @@ from shoal.letters.letter import Letter
 from shoal.letters.mail import EXPIRED, OUT_OF_RANGE, TOO_MANY, Expected
 from shoal.models import dropout
 from shoal.settings.groups import Settings
-from shoal.settings.part import LATER
 from shoal.sharing.accept import NO_HELP
 from shoal.sharing.by_class import ImageMode
 from shoal.sharing.contract import Late
@@ -57,7 +56,6 @@ class Recv(ImageMode):
     own_validation: Literal["keep", "drop"] = Field(
         "keep",
         description="received images that are among the receiver's own validation images are learned, or left out",
-        json_schema_extra=LATER,
     )
 
     def suits(self, settings: Settings) -> None:

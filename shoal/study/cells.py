@@ -18,10 +18,11 @@ from shoal.letters.mail import UNSENT
 from shoal.runs import metrics
 from shoal.runs.about import sessions_of
 from shoal.runs.execute import carry_out, prepare, units
+from shoal.runs.files import FORMAT
 from shoal.runs.material import unchanged
 from shoal.runs.paired import Scores
 from shoal.runs.read import Unusable, dense, learned, settings_of, table_of, without_ended
-from shoal.runs.record import Record, content, create, reopen
+from shoal.runs.record import Record, content, create, format_of, reopen
 from shoal.settings.groups import Machine, Settings
 
 Row = dict[str, Any]
@@ -74,7 +75,18 @@ def place_of(cell: Cell, folder: Path) -> Path:
     """The cell's run directory: one with its identity, under whatever name, or else the one to make."""
     identity = cell.settings.identity()
     there = sorted(folder.glob(f"*-{identity}"), key=lambda place: not (place / "summary.json").exists())
+    there = there or [place for place in sorted(folder.glob(f"{cell.name}-*")) if formerly(cell, place)]
     return there[0] if there else folder / f"{cell.name}-{identity}"
+
+
+def formerly(cell: Cell, place: Path) -> bool:
+    """Is this a finished run of the cell whose format named it otherwise?"""
+    try:
+        found = reopen(place, own=cell.settings)
+        old = found.finished and format_of(place) != FORMAT
+        return old and found.settings.identity() == cell.settings.identity()
+    except UserError:
+        return False
 
 
 def finished(cell: Cell, folder: Path) -> bool:

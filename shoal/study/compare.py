@@ -9,7 +9,7 @@ from shoal.configure.reading import read
 from shoal.data.sources import is_source
 from shoal.errors import SettingsError, UserError
 from shoal.network.graphs import is_file
-from shoal.runs.about import FORMAT
+from shoal.runs.files import FORMAT
 from shoal.runs.paired import Scores, paired
 from shoal.runs.read import Unusable, inside, settings_of
 from shoal.runs.record import content, reopen
@@ -77,8 +77,8 @@ def entries(said: Sequence[Path], words: Sequence[str] = ()) -> list[Entry]:
 
 
 def finished(path: Path) -> Mapping[str, Any]:
-    """The settings of a finished run as words. Those that name code, data or a cluster are not made into settings,
-    which would load it; then about.json says whose they are."""
+    """The settings of a finished run as words. Those of an earlier format, and those that name code, data or a cluster,
+    are not made into settings, which would load it; then about.json says whose they are."""
     try:
         said = settings_of(path)
     except Unusable as why:
@@ -88,12 +88,13 @@ def finished(path: Path) -> Mapping[str, Any]:
     own = made.get("identity")
     graph = said["network"].get("graph")
     held = not isinstance(graph, str) or not is_file(graph)  # a run directory names no graph file, which is said
-    if not held or not (loads(said, path) or is_source(said["dataset"])):
+    current = made.get("format") == FORMAT
+    if current and (not held or not (loads(said, path) or is_source(said["dataset"]))):
         settings = reopen(path).settings
         said, own = settings.model_dump(), settings.identity()
     if not (path / "summary.json").exists():
         raise UserError(f"{path} is not finished; `shoal resume {path}` goes on with it")
-    if (told := summary_of(path)["identity"]) != own and made.get("format") == FORMAT:
+    if (told := summary_of(path)["identity"]) != own and current:
         raise UserError(
             f"{path / 'summary.json'} is of the run {told}, settings.toml of {own}: one of them belongs to another "
             "run; restore it, or leave the folder out"
@@ -105,12 +106,13 @@ def alike(named: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """Raise if runs, each a name and its settings, do not meet the same tasks."""
     label, settings = named[0]
     first = problem(settings)
-    for other, own in named:
-        for name, value in problem(own).items():
-            if value != first[name]:
+    for other, settings in named:
+        own = problem(settings)
+        for name in {**first, **own}:
+            if own.get(name) != first.get(name):
                 raise SettingsError(
-                    f"{label} has {name} = {first[name]}, {other} {value}: their seeds do not meet the same tasks, or "
-                    "not for as long, and cannot be paired; compare runs that do"
+                    f"{label} has {name} = {first.get(name)}, {other} {own.get(name)}: their seeds do not meet the "
+                    "same tasks, or not for as long, and cannot be paired; compare runs that do"
                 )
 
 

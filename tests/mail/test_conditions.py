@@ -13,7 +13,6 @@ from torch import Tensor
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.agents.worlds import worlds
-from shoal.configure.former import upgraded
 from shoal.configure.reading import override, resolve
 from shoal.contracts.fleets import saved
 from shoal.errors import SettingsError
@@ -26,7 +25,7 @@ from shoal.rng import numbers
 from shoal.settings.conditions import Bursts, Drawn, Presence
 from shoal.settings.groups import Network, Settings
 from shoal.settings.writing import toml
-from tests.fleets import fleet, same, tables_of
+from tests.fleets import fleet, plain, same, tables_of
 
 EPOCHS = 4
 
@@ -305,7 +304,7 @@ def test_a_graph_that_moves_carries_all_modes(mode: str) -> None:
     (again,) = saved([own], [states[len(states) // 2]])
     same(simulate(own, again), end)
     raw = {**SMALL, "model": own.settings.model, "net": {"width": 16}, "network": network, "kinds": kinds}
-    parts = worlds(resolve(upgraded({**raw, "sharing": tables_of(mode, 1)})), own.bank)
+    parts = worlds(resolve(plain({**raw, "sharing": tables_of(mode, 1)})), own.bank)
     for part, stack in zip(parts, train(parts), strict=True):
         same(stack, end.take([own.row[lane] for lane in part.lanes], part.lanes))
 

@@ -1,7 +1,5 @@
-"""Learners: chosen by name, each with its own settings; and settings as shoal 0.1 wrote them."""
+"""Learners: chosen by name, each with its own settings."""
 
-import csv
-import json
 import pickle
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +9,6 @@ from pydantic import Field
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.configure.former import GROWTH, upgraded
 from shoal.configure.reading import override, read, resolve
 from shoal.errors import SettingsError
 from shoal.learners.analytic import Analytic
@@ -23,12 +20,9 @@ from shoal.learners.modular import Growth
 from shoal.learners.replay import Replay
 from shoal.learners.table import LEARNERS, usual
 from shoal.models.table import MODELS
-from shoal.runs.record import create, reopen
 from shoal.settings.groups import Settings
 from shoal.settings.writing import toml
-from shoal.study.cells import place_of
-from shoal_paper import table1
-from tests.command import DIGITS, ROOT, call, refused
+from tests.command import DIGITS, call, refused
 
 
 class Slow(Learner):
@@ -156,26 +150,17 @@ def test_a_kind_can_have_a_learner_of_its_own_and_else_has_the_fleets() -> None:
     assert Settings(kinds=kinds, learner="slow").of("flat").learner == Slow()
 
 
-def test_runs_are_called_what_they_were_called_by_the_first_version() -> None:
-    rows = list(csv.DictReader((ROOT / "docs" / "results" / "table1.csv").read_text().splitlines()))
-    assert len(rows) > 100
-    for row in rows:
-        now = table1.settings(row["dataset"], row["model"], row["method"], row["protocol"], int(row["seeds"]))
-        settings = now.model_copy(update={"tasks": now.tasks.model_copy(update={"draw": row["draw"]})})
-        assert settings.identity() == row["identity"], row
-
-
 class Later(Learner):
     """A learner with a setting that was added later."""
 
     method: Literal["later"] = "later"
-    added: int = Field(3, json_schema_extra={"since": 4})
+    added: int = Field(3, description="what it had not before")
 
     def epoch(self, world: World, stack: Stack, epoch: int) -> None:
         raise NotImplementedError
 
 
-def test_a_setting_that_was_added_later_counts_where_it_is_not_at_its_default() -> None:
+def test_a_setting_counts_where_it_is_not_at_its_default() -> None:
     class Earlier(Learner):
         method: Literal["later"] = "later"
 
@@ -185,31 +170,8 @@ def test_a_setting_that_was_added_later_counts_where_it_is_not_at_its_default() 
     Earlier.__qualname__ = Later.__qualname__  # the same learner, before
     assert Settings(learner=Later()).identity() == Settings(learner=Earlier()).identity()
     assert Settings(learner=Later(added=4)).identity() != Settings(learner=Earlier()).identity()
-
-
-def test_a_run_of_the_first_version_is_found_and_can_be_read(tmp_path: Path) -> None:
-    settings = Settings(model="mlp", protocol="paper", dataset="mnist", kinds=[{"name": "a", "agents": [1]}])
-    record = create(tmp_path / f"old-{settings.identity()}", settings)
-    text = toml(settings).replace('method = "replay"', 'accept = 0.05\nhidden = "keep"\ncurrent = "max"', 1)
-    text = text.replace('method = "replay"', 'accept = 0.05, hidden = "keep"')
-    assert "method" not in text
-    (record.folder / "settings.toml").write_text(text)
-    about = json.loads((record.folder / "about.json").read_text())
-    (record.folder / "about.json").write_text(json.dumps(about | {"format": 3}))
-    (record.folder / "summary.json").write_text("{}")
-    (record.folder / "manifest.json").unlink()  # it had none
-    assert reopen(record.folder).settings == settings
-    cell = table1.Cell("table1", "mnist", "monolithic", "vanilla", settings)
-    assert place_of(cell, tmp_path) == record.folder
-
-
-def test_only_settings_of_growth_of_nets_that_do_not_grow_are_left_out() -> None:
-    learner = {**GROWTH, "epochs": 3}
-    then = {"tasks": {"draw": "agent"}}
-    assert upgraded({"learner": learner}) == {"learner": learner, **then}
-    assert upgraded({"model": "cnn", "learner": learner}) == {"model": "cnn", "learner": {"epochs": 3}, **then}
-    chosen = {"model": "cnn", "learner": {"method": "modular", "accept": 0.1}, "tasks": {"draw": "fleet"}}
-    assert upgraded(chosen) == chosen
+    kinds = [Settings(kinds=[{"name": "a", "agents": [1], "learner": Later(added=more)}]).identity() for more in (3, 4)]
+    assert kinds[0] != kinds[1]
 
 
 def test_another_learner_by_a_word_leaves_the_files_settings_of_the_first_behind(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shoal.data.by_rows import Dirichlet
+from shoal.errors import SettingsError
 from shoal.runs.paired import Gain, critical, interaction, paired, student
 from shoal.settings.groups import Tasks
 from shoal.settings.problem import problem
@@ -205,6 +207,17 @@ def test_runs_that_do_not_meet_the_same_tasks_are_not_paired(said: str, name: st
     own = Path("own.toml")
     own.write_text(SETTINGS.replace("count = 5,", f"count = 5, {said},"))
     refused(call("compare", write("alone"), own), f"alone has {name}: their seeds do not meet the same tasks")
+
+
+def test_settings_that_a_scenario_brings_are_of_the_tasks_too() -> None:
+    said = [
+        {"dataset": "digits", "agents": 2, "learner": {"epochs": 4}, "tasks": Dirichlet(alpha=one)}
+        for one in (0.1, 0.5)
+    ]
+    named = [(f"{one}", {**table, "tasks": table["tasks"].model_dump()}) for one, table in zip("ab", said, strict=True)]
+    with pytest.raises(SettingsError, match=r"a has tasks\.alpha = 0\.1, b 0\.5: their seeds do not meet"):
+        alike(named)
+    compare.alike(named[:1] * 2)
 
 
 def test_a_run_of_an_earlier_version_met_the_tasks_that_are_the_default_now() -> None:

@@ -31,10 +31,9 @@ from shoal.models.families import is_modular
 from shoal.models.modular import STRUCTURE
 from shoal.models.table import modular_form
 from shoal.rng import key
-from shoal.runs.about import FORMAT
 from shoal.runs.execute import prepare
 from shoal.runs.metrics import error
-from shoal.runs.record import RecordError, content, reopen
+from shoal.runs.record import RecordError, reopen
 from shoal.settings.groups import Settings
 from shoal.sharing import promises
 from shoal.sharing.mode import agent_of
@@ -144,9 +143,6 @@ def opened(folder: Path, seed: int | None, data: Path | None) -> tuple[World, St
         )
     seed = seed_of(folder, settings, seed)
     again = f"make it again with `shoal run {folder / 'settings.toml'}`"
-    made = content(folder / "about.json").get("format")
-    if made != FORMAT:
-        raise RecordError(f"{folder} has format {made}, this shoal reads the checkpoints of format {FORMAT}; {again}")
     if not (record.checkpoint.exists() or record.earlier.exists()):
         raise RecordError(f"{record.checkpoint} is missing, and the nets with it; {again}")
     lanes = [lane for lane in lanes_of(settings) if lane.seed == seed]
