@@ -216,7 +216,7 @@ def test_settings_that_a_scenario_brings_are_of_the_tasks_too() -> None:
     ]
     named = [(f"{one}", {**table, "tasks": table["tasks"].model_dump()}) for one, table in zip("ab", said, strict=True)]
     with pytest.raises(SettingsError, match=r"a has tasks\.alpha = 0\.1, b 0\.5: their seeds do not meet"):
-        alike(named)
+        compare.alike(named)
     compare.alike(named[:1] * 2)
 
 
