@@ -8,7 +8,7 @@ OUT are taken as they are. Writes docs/results/staggered.csv or docs/results/rob
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 import shoal
+from bench import results
 from shoal.runs.record import Record, reopen
 from shoal.settings.groups import Settings
 
@@ -157,6 +158,27 @@ def robots(out: Path, data: Path | None) -> None:
         column=alt.Column("pace:N", title=None, sort=["wait", "asynchronous"]),
     )
     chart.properties(width=300, height=240).save(DOCS / "figures" / "robots.svg")
+
+
+def robots_table(rows: Sequence[results.Row]) -> str:
+    """The rows of docs/results/robots.csv as a markdown table: means over seeds."""
+    found: dict[tuple[str, str], list[results.Row]] = {}
+    for row in rows:
+        found.setdefault((row["pace"], row["sharing"]), []).append(row)
+    lines = []
+    for (pace, sharing), own in found.items():
+        mean = {name: float(np.mean([float(row[name]) for row in own])) for name in list(own[0])[3:]}
+        first, last = round(mean["seconds of the first"]), round(mean["seconds"])
+        joules = mean["joules of sending"]
+        lines.append([
+            pace, "nothing" if sharing == "alone" else sharing, f"{mean['final']:.1f}",
+            f"{mean['seconds to 90 %']:.1f}",
+            f"{mean['joules to 90 %']:.0f}", f"{last}" if first == last else f"{first} to {last}",
+            f"{mean['joules of steps']:.0f}", f"{joules:.1f}" if joules >= 1 else f"{joules:.2g}",
+            f"{mean['kB sent']:,.0f}",
+        ])  # fmt: skip
+    head = ["pace", "shared", "final, %", "seconds to 90 %", "joules to 90 %", "seconds in all", "joules of steps"]
+    return results.markdown([*head, "joules of sending", "kB sent"], lines)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,12 @@ from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import generate  # noqa: E402
 
 import shoal  # noqa: E402
+from bench import pages as bench_pages  # noqa: E402
 from shoal_paper import tables  # noqa: E402
 
 project = "shoal"
@@ -75,7 +76,7 @@ def at_home(app: Sphinx, name: str, source: list[str]) -> None:
         return f"](/{ROOT_PAGES[found[1]]}.md{found[2] or ''})" if outside and found[1] in ROOT_PAGES else found[0]
 
     text = NOTEBOOK.sub(r"](/reference/\1", text)
-    source[0] = OUT.sub(page, tables.shown(text, HERE / "results"))
+    source[0] = OUT.sub(page, bench_pages.shown(tables.shown(text, HERE / "results")))
 
 
 def formula(translator: Any, node: nodes.Element) -> None:

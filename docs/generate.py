@@ -2,18 +2,21 @@
 the Python interface, examples. `write` is called at every build of the site; what it writes is not kept."""
 
 import inspect
-import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+from page_methods import Pages, methods, options, protocols
+from page_parts import SETTING, issubclass_, marked, rows_of, said, table
+
 ROOT = Path(__file__).parents[1]
 FOLDER = "reference"
 DOCS = re.compile(r"(?<=\()docs/([\w/]+\.md)(?=[,)])")  # a page of the site, as docstrings name it: (docs/protocol.md)
-Pages = dict[str, str]  # their text, by their place in docs/reference
 
 
 def write(docs: Path) -> list[Path]:
@@ -44,6 +47,7 @@ def pages() -> Pages:
     found = {
         **notebooks(),
         "settings.md": settings(),
+        "protocols.md": protocols(),
         "choices.md": choices(),
         "metrics.md": metrics(),
         "commands.md": commands(),
@@ -52,6 +56,7 @@ def pages() -> Pages:
         **methods("sharing", "Sharing modes", "What agents send each other.", MODES, "mode"),
         **methods("learners", "Learners", "How an agent learns a task without forgetting the others.", LEARNERS,
                   "learner"),
+        "sharing/options.md": options(),
     }  # fmt: skip
     return {name: DOCS.sub(r"[\1](/\1)", text) for name, text in found.items()} | {"reproduced.md": reproduced()}
 
@@ -71,55 +76,6 @@ def notebooks() -> Pages:
     return {file.name: file.read_text(encoding="utf-8").replace("](../docs/", "](/") for file in files}
 
 
-# What pages are made of
-
-
-def cell(text: object) -> str:
-    """Text that stays in its cell of a table."""
-    return " ".join(str(text).split()).replace("|", "\\|")
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A table in Markdown."""
-    titles = list(head)
-    lines = [titles, ["---"] * len(titles), *([cell(one) for one in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
-def said(thing: Any) -> str:
-    """A docstring in Markdown: what is indented in it, and examples, become blocks of code."""
-    return marked(inspect.getdoc(thing) or "")
-
-
-def marked(text: str) -> str:
-    """The text of a docstring in Markdown."""
-    out: list[str] = []
-    for block in text.split("\n\n"):
-        if block.startswith(">>>"):
-            block = f"```pycon\n{block}\n```"
-        elif block.startswith("    "):
-            block = f"```text\n{inspect.cleandoc(block)}\n```"
-        out.append(block)
-    return "\n\n".join(out)
-
-
-def value(default: Any) -> str:
-    """A default as it is written in a settings file."""
-    return f"`{json.dumps(default)}`"
-
-
-def rows_of(fields: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    """Settings as rows: name, default, meaning."""
-    from shoal.cli.choices import meaning
-
-    for name, field in fields:
-        default = "" if field.is_required() or field.default_factory else value(field.default)
-        yield f"`{name}`", default, meaning(field)
-
-
-SETTING = ("setting", "default", "meaning")
-
-
 # The pages
 
 
@@ -127,9 +83,8 @@ def settings() -> str:
     """Every setting, group by group."""
     from shoal.configure.checks import scenes
     from shoal.learners.contract import Learner
-    from shoal.settings.groups import FAIR, Kind, Link, Settings, Tasks
-    from shoal.settings.part import Part, flatten
-    from shoal.settings.protocols import EXAMPLE, switches
+    from shoal.settings.groups import Kind, Link, Settings, Tasks
+    from shoal.settings.part import Part
 
     groups: dict[str, type[Part]] = {
         name: field.annotation
@@ -161,112 +116,8 @@ def settings() -> str:
         out += [f"## `{name}`", f"{said(part)} In a settings file each is a table, `{written}`.",
                 table(SETTING, rows_of((f"{name}.{key}", field) for key, field in part.model_fields.items()
                                        if not issubclass_(field.annotation, Part)))]  # fmt: skip
-    fair, paper = (dict(flatten(switches(protocol, *EXAMPLE))) for protocol in (FAIR, "paper"))
-    differ = [(f"`{name}`", fair.get(name, ""), paper.get(name, ""))
-              for name in {**fair, **paper} if fair.get(name) != paper.get(name)]  # fmt: skip
-    out += [
-        "## What a protocol sets",
-        "A protocol sets what you do not. `fair` is one clean setting for all; `paper` is what the rows of the paper's "
-        "Table 1 really did. Here they are for modular nets on mnist whose agents share nothing; other rows of `paper` "
-        "may differ, and [each sharing mode](sharing/index.md) says what `paper` sets of it.",
-        table(("setting", "`fair`", "`paper`"), differ),
-    ]
+    out.append("A protocol sets what you do not: [what `fair` and `paper` set](protocols.md).")
     return "\n\n".join(out) + "\n"
-
-
-def issubclass_(thing: Any, base: type) -> bool:
-    """Is something a class below another?"""
-    return isinstance(thing, type) and issubclass(thing, base)
-
-
-def methods(folder: str, title: str, about: str, entries: Any, noun: str) -> Pages:
-    """A page for each entry of the table of modes or learners, and one that lists them."""
-    from shoal.doors import line
-
-    found: Pages = {}
-    rows = []
-    for name in entries.entries:
-        kind = entries[name]
-        found[f"{folder}/{name}.md"] = method(folder, name, kind)
-        rows.append((f"[`{name}`]({name}.md)", line(kind)))
-    tree = "\n".join(name for name in entries.entries)
-    found[f"{folder}/index.md"] = "\n\n".join([
-        f"# {title}",
-        f"{about} Yours can stand beside them: see [your own {noun}](/guides/{noun}.md). Formulas, sources and what we "
-        "measured stand together on the page [Methods](/methods.md).",
-        table(("name", "what it is"), rows),
-        f"```{{toctree}}\n:hidden:\n\n{tree}\n```\n",
-    ])  # fmt: skip
-    return found
-
-
-def method(folder: str, name: str, kind: Any) -> str:
-    """The page of a sharing mode or learner."""
-    from shoal.learners.contract import Learner
-    from shoal.settings.protocols import EXAMPLE, switches
-    from shoal.sharing.contract import Sharing
-
-    module = said(import_module(kind.__module__)) if len(defined(kind, (Sharing, Learner))) == 1 else ""
-    out = [f"# {name}", said(kind), measured(name), module]
-    command = tried(folder, name)
-    if command:
-        out += ["## Try it", f"```console\n$ {command}\n```"]
-    base: Any = Sharing if folder == "sharing" else Learner
-    own = {key: field for key, field in kind.model_fields.items() if key not in ("mode", "method")}
-    prefix = f"sharing.{name}." if folder == "sharing" else "learner."
-    special = {key: field for key, field in own.items() if key not in base.model_fields}
-    common = {key: field for key, field in own.items() if key in base.model_fields}
-    paper = switches("paper", *EXAMPLE, (name,))["sharing"].get(name, {}) if folder == "sharing" else {}
-    out.append("## Settings")
-    if special:
-        out.append(table(SETTING, rows_of((prefix + key, field) for key, field in special.items())))
-    out += ["Those that all have:", table(SETTING, rows_of((prefix + key, field) for key, field in common.items()))]
-    if paper:
-        sets = ", ".join(f"`{prefix}{key} = {json.dumps(one)}`" for key, one in paper.items())
-        out.append(f'With `protocol = "paper"`, for modular nets on mnist, what you do not set is {sets}.')
-    return "\n\n".join(filter(None, out)) + "\n"
-
-
-def defined(kind: Any, bases: tuple[type, ...]) -> list[Any]:
-    """The methods that a class's module defines."""
-    home = import_module(kind.__module__)
-    return [one for one in vars(home).values()
-            if issubclass_(one, bases) and one.__module__ == home.__name__ and not inspect.isabstract(one)]  # fmt: skip
-
-
-def measured(name: str) -> str:
-    """What docs/methods.md says of a method: the entry of a list, or the section, that begins with its name."""
-    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-    for entry in re.findall(r"^- (\*\*.+?)(?=\n- |\n\n|\Z)", text, re.M | re.S):
-        names = re.split(r", | and ", entry.removeprefix("**").partition("**")[0].rstrip("."))
-        if name in names:
-            return f"*From [Methods](/methods.md):* {outward(entry)}"
-    section = re.search(rf"^###? `?{re.escape(name)}`?\b[^\n]*\n(.*?)(?=^##|\Z)", text, re.M | re.S)
-    return outward(section[1].strip()) if section else ""
-
-
-def outward(text: str) -> str:
-    """Links of a page in docs, as they lead from anywhere in the site."""
-    return re.sub(r"\]\((?![a-z]+:|/|#|\.\.)([^)]+)\)", r"](/\1)", text)
-
-
-def tried(folder: str, name: str) -> str:
-    """A command that tries a method on the digits, with the first net and heads that it serves."""
-    from shoal.configure.reading import EXPERIMENTS, read
-    from shoal.errors import SettingsError
-    from shoal.learners.table import LEARNERS
-
-    said = [f"sharing={name}"] if folder == "sharing" else [f"learner={name}"]
-    ways = [[], ["model=mlp"], ["model=mlp", "tasks.heads=grow"], ["model=mlp", "tasks.initial=1"],
-            ["model=mlp", "tasks.heads=grow", "tasks.initial=1"]]  # fmt: skip
-    others = [["model=mlp", f"learner={one}"] for one in LEARNERS.entries] if folder == "sharing" else []
-    for more in [*ways, *others]:
-        try:
-            read(EXPERIMENTS / "digits.toml", [*said, *more])
-        except SettingsError:
-            continue
-        return " ".join(["shoal run digits", *said, *more])
-    return ""
 
 
 def choices() -> str:

@@ -23,13 +23,25 @@ from shoal.runs import metrics
 from shoal.runs.paired import SURE, Gain, chance, holm, interaction
 from shoal.sharing.combine import BUILT_IN as RULES
 from shoal.study.cells import Row, read_csv
-from shoal_paper import adaptation, benchmarks, compression, confounds, dropout, grid, heads, mixed, reduced, results
+from shoal_paper import (
+    adaptation,
+    benchmarks,
+    compression,
+    confounds,
+    dropout,
+    grid,
+    heads,
+    links,
+    mixed,
+    reduced,
+    results,
+)
 from shoal_paper.best import fullest
 from shoal_paper.results import lines_of as table
 from shoal_paper.table1 import MLP
 
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end of table -->)", re.S)
-SHOWN = re.compile(r"^\[table ([\w-]+)\]\(results/[\w-]+\.csv\)$", re.M)
+SHOWN = re.compile(r"^\[table ([\w-]+)\]\((?:\.\./)*results/[\w-]+\.csv\)$", re.M)
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)]+)\)")
 
 
@@ -407,6 +419,15 @@ def by_scenario(rows: list[Row]) -> list[str]:
     return table(["learner", *head], lines)
 
 
+def by_weather(rows: list[Row]) -> list[str]:
+    """What each mode gains over agents alone, by how much mail is lost and by how many agents are gone."""
+    found = {(row["method"], row["loss"], row["absent"]): row for row in rows}
+    columns = [*((loss, 0) for loss in links.LOSSES), *((0.0, gone) for gone in links.ABSENT)]
+    lines = [[method, *(gained(found[method, *place]) for place in columns)] for method in links.METHODS[1:]]
+    head = [f"{loss:g} lost" if loss else "no loss" for loss in links.LOSSES]
+    return table(["", *head, *(f"{gone} gone" for gone in links.ABSENT)], lines)
+
+
 def by_mode(rows: list[Row]) -> list[str]:
     """Final accuracy, AUC and bytes of sharing modes on one small fleet."""
     lines = [
@@ -500,6 +521,7 @@ TABLES = {
     heads.NAME: Table(by_head, heads.NAME),
     confounds.NAME: Table(by_confound, confounds.NAME),
     "heads-found": Table(heads_found, heads.NAME),
+    links.NAME: Table(by_weather, links.NAME),
     "special": Table(by_mode, "special"),
     "fedweit-digits": Table(by_case("digits"), "fedweit"),
     "fedweit-mnist": Table(by_case("mnist"), "fedweit"),

@@ -1,5 +1,6 @@
 """What there is to choose from, as tables on the terminal. Heavy imports happen inside the functions."""
 
+import inspect
 import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, get_args
@@ -79,12 +80,23 @@ def show_entry(what: str, table: "Entries[Any]", name: str) -> None:
     """What one entry of a table is, and its settings, if it has some."""
     entry = table.find(name)
     console.print(f"[bold]{escape(name)}[/]: {escape(headline(table, name))}", highlight=False)
+    show_text(entry)
     if what == "sharing":
         show_mode(name, entry)
     elif what == "learners":
         show_learner(entry)
     elif what == "scenarios":
         show_scenario(entry)
+
+
+def show_text(entry: Any) -> None:
+    """What a mode, learner or scenario says of itself beyond its first paragraph: formula, source, price."""
+    from rich.markdown import Markdown
+
+    _, _, rest = (inspect.getdoc(entry) or "").partition("\n\n")
+    if rest and isinstance(entry, type):
+        console.print()
+        console.print(Markdown(rest))
 
 
 def headline(table: "Entries[Any]", name: str) -> str:

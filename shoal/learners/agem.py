@@ -23,8 +23,11 @@ from shoal.settings.groups import Settings
 class AGEM(Learner):
     """Averaged gradient episodic memory: no step may raise the loss on what is remembered.
 
-    It learns the new task alone; where its gradient g points against the gradient r on a batch of memories,
-    g <- g - (g r / r r) r.
+    *Source:* Chaudhry et al. 2019.
+
+    If g·r < 0: g −= (g·r / r·r) r, with r the gradient on memories; both over what all tasks use, r without dropout.
+
+    *Costs:* the images of `memory`, and a second gradient in every step.
     """
 
     method: Literal["agem"] = "agem"

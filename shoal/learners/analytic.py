@@ -31,7 +31,19 @@ DOUBLE = 8  # bytes
 
 class Analytic(Learner):
     """Every row adds to a Gram matrix and to a sum for its class; weights are solved for from the sums of all tasks so
-    far. There are no steps: an epoch is a round in which sums can spread (sharing statistics)."""
+    far. There are no steps: an epoch is a round in which sums can spread (sharing statistics).
+
+    *Source:* Zhuang et al. 2022.
+
+    On model `ridge`: no net and no steps. Every row x, with a one behind it, adds xx' to a Gram matrix G and xy' to Q,
+    y a one for its class, or numbers; the weights are those of ridge regression on all rows so far, λ = `ridge` times
+    the mean of how much columns vary. The order of tasks does not matter, nothing is forgotten, no row is kept. Rows
+    are read as they are, as a backbone makes them, or as relu of `net.projections` random projections that all agents
+    of a seed have. Where agents scale rows each for itself, sums are in raw units and every column is held by its own
+    variance. In double precision; G has D² / 2 numbers.
+
+    *Costs:* D² / 2 numbers for the Gram matrix and D for each class; there are no steps.
+    """
 
     earlier: ClassVar[bool] = False  # a task's rows count once
     method: Literal["analytic"] = "analytic"

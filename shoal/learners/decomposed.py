@@ -26,10 +26,11 @@ ANCHOR, HOLD = "anchor", "hold"
 class Decomposed(Learner):
     """The net is a base that all tasks use and a sparse part for each; the base is held where earlier tasks need it.
 
-    A task trains the base, its own part, scales, attention, biases and head, and pays sparse * |part|_1 + decay / 2 *
-    (|part|^2 + |scale|^2) + drift / 2 * sum over earlier tasks u of |(base - base before) * sigmoid(scale^u)|^2; the
-    first one decay / 2 * |base|^2. At its end, entries of its part that are not larger than `sparse` become zero, and
-    what it attended to becomes a portion of it.
+    *Source:* FedWeIT; Yoon et al. 2021.
+
+    Weights of a base and of a sparse part for every task: see sharing mode `fedweit`.
+
+    *Costs:* a number for each weight and task; in a step the weights of a layer are put together.
     """
 
     serves: ClassVar[tuple[str, ...]] = ("task",)

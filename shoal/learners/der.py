@@ -23,8 +23,13 @@ from shoal.settings.groups import Settings
 class DER(Learner):
     """Dark experience replay: of remembered images the net goes on saying what it said when they came.
 
-    The loss of the new images, plus alpha times the mean squared distance between the logits of some memories and those
-    that were kept with them.
+    *Source:* Buzzega et al. 2020.
+
+    Cross-entropy + α MSE(logits, logits when the image was stored) [+ β cross-entropy of another draw]; logits are kept
+    without dropout.
+
+    *Costs:* the images of `memory` with a number for each class; a second gradient, and a pass forth, in every
+    step.
     """
 
     fixed: ClassVar[str] = "its memory has room for just these tasks"
@@ -47,7 +52,13 @@ class DER(Learner):
 class DERpp(Learner):
     """Dark experience replay with labels: what was said of some memories, and the true labels of others.
 
-    The loss of DER, plus beta times the mean loss of memories that are drawn for themselves.
+    *Source:* Buzzega et al. 2020.
+
+    Cross-entropy + α MSE(logits, logits when the image was stored) [+ β cross-entropy of another draw]; logits are kept
+    without dropout.
+
+    *Costs:* the images of `memory` with a number for each class; two more gradients, and a pass forth, in
+    every step.
     """
 
     fixed: ClassVar[str] = "its memory has room for just these tasks"

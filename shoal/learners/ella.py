@@ -29,7 +29,22 @@ DOUBLE = 8  # bytes
 
 class Ella(Learner):
     """A task is fitted by itself, its predictor written as a few atoms of the agent's dictionary, and the dictionary
-    solved again for all tasks so far. There are no steps: an epoch is a round in which agents can agree."""
+    solved again for all tasks so far. There are no steps: an epoch is a round in which agents can agree.
+
+    *Source:* Ruvolo & Eaton 2013.
+
+    On model `factor`: no net and no steps. A task is fitted by itself, θ by ridge logistic regression (more than two
+    classes: one against the rest) or ridge regression, with Γ half the Hessian over n; its code s = argmin (θ − Ls)'Γ(θ
+    − Ls) + `sparse` |s|₁; then A += ss' ⊗ Γ, b += s ⊗ Γθ, vec(L) = (A/T + `decay` I)⁻¹ b/T, in double precision. It
+    predicts with Ls, with new codes whenever L has changed (`again`). L has `net.basis` atoms, and `net.private` more
+    that are never shared.
+
+    *Changed:* atoms begin as the fits of the first tasks only with a common start, else as random ones in which fits
+    are coded for as long as some atoms are nearly sums of others; Newton's steps are halved where they go too far; a
+    task with one class is not fitted. A is (D · atoms)² numbers: for rows of up to some hundred.
+
+    *Costs:* (D · atoms)² numbers, and D² for every fit; there are no steps.
+    """
 
     serves: ClassVar[tuple[str, ...]] = ("task",)
     earlier: ClassVar[bool] = False  # what a task has learned stays as it is

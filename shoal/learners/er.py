@@ -23,7 +23,13 @@ from shoal.settings.groups import Settings
 class ER(Learner):
     """Experience replay step by step: every step has images of the new task, and others from a memory.
 
-    Where `replay` goes through the new task and all memories in one pass, here each step draws its memories anew.
+    *Source:* Chaudhry et al. 2019.
+
+    A batch of memories, from a reservoir of all images so far, in every step; one mean over all images, or 1/t new and
+    (1 − 1/t) old. Where `replay` goes through the new task and all memories in one pass, here each step draws
+    its memories anew.
+
+    *Costs:* the images of `memory`, and a second gradient in every step.
     """
 
     fixed: ClassVar[str] = "its memory has room for just these tasks"

@@ -24,8 +24,12 @@ from shoal.settings.groups import Settings
 class ERACE(Learner):
     """Asymmetric replay: new images push down no class that was learned before, memories are learned as usual.
 
-    The loss of new images counts only outputs of classes in their batch, and of classes that no task so far has; that
-    of as many memories as `replayed`, from a random part of all images so far, is added to it.
+    *Source:* Caccia et al. 2022.
+
+    New images count only outputs of classes in their batch, and of classes still to come if all outputs count; the
+    plain cross-entropy of memories is added. For heads that grow.
+
+    *Costs:* the images of `memory`, and a second gradient in every step.
     """
 
     serves: ClassVar[tuple[str, ...]] = ("grow",)

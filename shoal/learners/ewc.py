@@ -24,9 +24,13 @@ TOGETHER = 64  # images whose slopes are held at once
 class EWC(Learner):
     """Elastic weight consolidation: weights that mattered to earlier tasks are held where they were.
 
-    It learns the new task alone, and pays strength/2 times the sum over weights of F (w - w_before)^2.
-    F is the diagonal of the Fisher information of an earlier task, exact over its classes: the mean over images of
-    sum_c p(c|x) (d log p(c|x) / dw)^2. Sums of F and of F w over tasks are all that the gradient needs.
+    *Source:* Kirkpatrick et al. 2017; online: Schwarz et al. 2018.
+
+    Loss + (strength / 2) Σ F (w − w₀)²; F is the mean over images of Σ_c p(c|x) (∂ log p(c|x) / ∂w)², or of the true
+    label's term alone (`labels`). Strengths cannot be copied between libraries: some write the penalty without the
+    half.
+
+    *Costs:* two numbers for each weight that all tasks use, and a sum over them in every step.
     """
 
     method: Literal["ewc"] = "ewc"

@@ -27,7 +27,15 @@ MIXING = "mixing"
 class Frozen(Learner):
     """The weights of the net stay as they were drawn; a task learns a mask of them, or biases, and its head.
 
-    Nothing is forgotten, and replay would be pointless: memories are there for those that share images.
+    *Source:* masks: Wortsman et al. 2020; combined: Ben-Iwhiwhu et al. 2023; biases: Ge et al. 2023.
+
+    For nets on weights that nobody trains, sign(N(0, 1)) √(2 / width), the same everywhere. `masked-mlp`: every task
+    has scores S for all weights, a layer is ReLU((W · [S ≥ 0]) h), gradients go straight through; with `combine` the
+    scores are a softmax mixture, per layer, of one's own and those of all earlier tasks. `frozen-mlp`: every task has
+    biases β, a layer is ReLU(W h + β) stretched to length √width. A task trains its own scores or biases and its own
+    head, so nothing can be forgotten.
+
+    *Costs:* the scores or biases of every task; no more in a step.
     """
 
     serves: ClassVar[tuple[str, ...]] = ("task",)

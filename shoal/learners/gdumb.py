@@ -22,8 +22,12 @@ from shoal.settings.groups import Settings
 class GDumb(Learner):
     """A memory with as many images of every class, and with every task a fresh net that learns from nothing else.
 
-    It shows what a method is worth beyond its memory. The memory is as large as the replay memories of all tasks; a
-    class is one of a task's, or one of all where one head grows.
+    *Source:* Prabhu et al. 2020.
+
+    It shows what a method is worth beyond its memory, which is as large as the replay memories of all tasks; the fresh
+    net learns in the task's epochs, not when it is tested.
+
+    *Costs:* the images of `memory`; nothing more in a step.
     """
 
     example: ClassVar[Mapping[str, Any]] = {"memory": 20}

@@ -17,7 +17,10 @@ from shoal.settings.groups import Settings
 class Joint(Learner):
     """Joint training: every epoch goes through all images of all tasks so far, which is an upper bound.
 
-    What a method loses against it is what it forgets, or learns worse for not forgetting.
+    What a method loses against it is what it forgets, or learns worse for not forgetting; `fresh` begins each task with
+    a new net.
+
+    *Costs:* all images; no more in a step.
     """
 
     plain: ClassVar[bool] = True

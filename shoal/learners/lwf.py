@@ -23,9 +23,13 @@ KNOWN = "known"
 class LwF(Learner):
     """Learning without forgetting: earlier heads go on saying what they said of the new task's images.
 
-    It learns the new task alone, and distils the net of the last task's end into the one that learns: the sum over
-    earlier tasks of the cross-entropy between what their heads said and say, at a temperature. One head for all tasks
-    counts as often as there were tasks, one that grows once: what it said is of the classes of then.
+    *Source:* Li & Hoiem 2016.
+
+    Cross-entropy between what the net of the last task's end says of new images and what it says now, at temperature 2,
+    summed over earlier heads; one head for all counts as often as there were tasks, one that grows once, and what it
+    said is of the classes of then.
+
+    *Costs:* a second net, which goes forth and back in every step.
     """
 
     method: Literal["lwf"] = "lwf"

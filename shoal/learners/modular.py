@@ -21,8 +21,21 @@ if TYPE_CHECKING:
 class Growth(Learner):
     """Component dropout with growth: every task tries a module of its own (Mendez & Eaton 2021).
 
-    A task learns its structure and head, with and without a candidate module; earlier tasks are kept by freezing, and
-    by adapting all modules on replay.
+    *Source:* Mendez & Eaton 2021; nets: Meyerson & Miikkulainen 2018.
+
+    The paper's learner for modular nets (docs/protocol.md). At every depth h ← Σ_m softmax(s)_m
+    ReLU(W_m h + b_m) over the modules m that the task can use; the structure s is the task's own. A new task brings a
+    candidate module. In every epoch but the last each batch makes a step with the candidate, which trains it, the
+    structure and the head, and one without it, which trains structure and head; the last epoch trains all modules and
+    nothing else, on the task and all memories. The candidate is kept if r₁ − r₀ > `accept` (0.05) · r₀, with r₁ and r₀
+    the validation images that are right with it and without.
+
+    *Changed:* `hidden = "renormalise"` takes the softmax without the hidden candidate, where the paper's code left it
+    in (`keep`); on the way the accuracy of a task is that of the net which is better on validation images, where the
+    paper's code took the larger of two on test images (`current`).
+
+    *Costs:* the images of `memory`, modules, and a structure for every task; each batch is learned twice, and
+    all modules are computed at every depth.
     """
 
     later: ClassVar[tuple[str, ...]] = (*Learner.later, "adaptation", "accept", "hidden", "current")

@@ -23,9 +23,13 @@ from shoal.settings.groups import Settings
 class PackNet(Learner):
     """Pruning and packing: every task keeps some weights for ever, later ones use them and learn with the rest.
 
-    A task trains all weights that are free; after two thirds of its epochs the smallest of each layer become zero and
-    free again, and what it keeps is trained on alone. A task is answered with its own weights and those of tasks before
-    it. Biases belong to the first task.
+    *Source:* Mallya & Lazebnik 2018.
+
+    Train free weights, prune the smallest of each layer after two thirds of the epochs, retrain, freeze; a task answers
+    with the weights up to its own. Biases belong to the first task.
+    For a head per task, not with federated modes.
+
+    *Costs:* two bytes for each weight, and a product with a mask in every step.
     """
 
     serves: ClassVar[tuple[str, ...]] = ("task",)

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
 
 class Replay(Learner):
-    """Replay of images from earlier tasks; everything trains."""
+    """Replay of images from earlier tasks; everything trains.
+
+    The paper's learner for nets in one piece (docs/protocol.md). At the end of a task
+    `memory` (32) of its training images are kept, drawn uniformly; an epoch is one pass over the new task and all
+    memories, each image through the head of its own task.
+
+    *Changed:* memories hold an agent's own images alone; `balance` (off) repeats them until there are as many as new
+    ones.
+
+    *Costs:* the images of `memory`; nothing more in a step, because memories are part of the pass.
+    """
 
     plain: ClassVar[bool] = True
     method: Literal["replay"] = "replay"

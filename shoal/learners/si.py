@@ -22,9 +22,12 @@ from shoal.settings.groups import Settings
 class SI(Learner):
     """Synaptic intelligence: weights are held by how much their way through a task lowered the loss.
 
-    Every step notes g (w_before - w_after) for each weight; at the end of a task importance grows by the sum of that,
-    divided by damping + (how far the weight came)^2. It learns the new task alone, and pays strength times the sum over
-    weights of importance (w - w_before)^2. g is the gradient of all that is paid.
+    *Source:* Zenke et al. 2017.
+
+    Path −= g Δw in every step, g with the penalty; at a task's end importance += path / (way² + damping); loss +
+    strength Σ importance (w − anchor)². The new task is learned alone.
+
+    *Costs:* three numbers for each weight that all tasks use, and two sums over them in every step.
     """
 
     method: Literal["si"] = "si"

@@ -4,6 +4,11 @@ The images of a mail help if a small step down their loss does not lead up the l
 that they are for: with g the gradient of the mean loss on them, as they would be kept, and v that on the validation
 images of these tasks, both of the receiver's net as it is now and without dropout, if g v >= 0. What does not help is
 refused, and the ledger says so.
+
+`accept = "helps"` is for `recv`, `simp`, `uniform` and `push`; it costs a gradient for every mail, and one for every
+receiver and set of tasks. Of `modmod` offers are tried in their order on a copy of the lane for `tryout` epochs, and
+the first is taken whose validation accuracy is not below that of a fresh module, tried as long; `candidates.parquet`
+has who was tried, and chosen. What it brings among liars: (docs/guides/liars.md).
 """
 
 from collections.abc import Mapping

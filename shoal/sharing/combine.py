@@ -3,6 +3,22 @@
 A rule is written for one agent: it is given the models in the order of their agents and in double precision, and sees
 nothing else. It is numpy, which sums in the same order on any number of threads. What a rule makes of equal models is
 that model, bit for bit. A new one is a function and a line in `BUILT_IN`.
+
+For n models x_j, one's own x among them, of which `tolerates` (f = 1) may be lies, `combine` is one of
+
+- `mean`, the default, bears no liar.
+- `median`, of every weight; `trimmed`, the mean of every weight without its f largest and f smallest values (Yin et al.
+  2018).
+- `krum`, the one model with the smallest sum of squared distances to the n − f − 2 nearest others (equals: their mean);
+  `multi-krum`, the mean of all models but the f with the largest such sums (Blanchard et al. 2017).
+- `geometric`, the y with the smallest Σ_j |x_j − y|, in 8 rounds of y = (Σ_j x_j/d_j) / (Σ_j 1/d_j) from the median;
+  d_j is |x_j − y|, and 0.1 at least (Pillutla et al. 2022).
+- `clipped`, x + 1/n Σ_j (x_j − x) · min(1, r/|x_j − x|), r `radius` or the distance to the farthest of the others after
+  the f farthest have been left out (He et al. 2022).
+
+Median, trimmed and geometric need 2f + 1 models to bear f liars, krum and multi-krum 2f + 3, clipped f + 2. Price:
+nothing. Everybody applies the rule to what it hears, and counts its own model; the pull of fedcurv does not go through
+it. Not with `compress`, nor with `weights` other than mean.
 """
 
 from collections.abc import Callable, Sequence

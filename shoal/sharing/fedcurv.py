@@ -21,7 +21,18 @@ from shoal.sharing.penalty import remember, scale
 
 
 class FedCurv(Federated):
-    """Averaging, and a pull to each neighbour's weights where they matter to it (Shoham et al. 2019)."""
+    """Averaging, and a pull to each neighbour's weights where they matter to it (Shoham et al. 2019).
+
+    *Source:* Shoham et al. 2019.
+
+    *Formula:* loss + `mu` Σ_j Σ F_j (w − w_j)², over the neighbours j of the last exchange; F_j is the mean over 64
+    (`samples`) images that j trains on of the squared gradient of their cross-entropy, without dropout.
+
+    *Price:* 2 W, and 1 for each module.
+
+    *Changed:* protocol `paper` does as the paper's code: squared gradients of batches, and zeros in modular nets, so
+    that FedCurv is FedAvg there.
+    """
 
     companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     beside: ClassVar[str] = "fisher"

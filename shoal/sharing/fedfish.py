@@ -14,7 +14,18 @@ from shoal.sharing.mode import Present, Received
 
 
 class FedFish(Federated):
-    """Averaging that spares what matters to oneself (Le et al. 2024): w <- F w + (1 - F) mean. F stays one's own."""
+    """Averaging that spares what matters to oneself (Le et al. 2024): w <- F w + (1 - F) mean. F stays one's own.
+
+    *Source:* Le et al. 2024.
+
+    *Formula:* w ← F w + (1 − F) m, m the average of fedavg, F in 0..1 from one's own Fisher diagonal: the rank of each
+    entry in its tensor over the largest rank (`norm = "rank"`), or its share of the largest (`"max"`).
+
+    *Price:* that of fedavg.
+
+    *Changed:* the paper's softmax over all weights makes F about 0 and the mode FedAvg; protocol `paper` does so (`norm
+    = "softmax"`).
+    """
 
     companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "samples": 8}

@@ -17,7 +17,17 @@ from shoal.sharing.penalty import remember, scale
 
 
 class FedProx(Federated):
-    """Averaging, and a pull back to the average while learning (Li et al. 2020)."""
+    """Averaging, and a pull back to the average while learning (Li et al. 2020).
+
+    *Source:* Li et al. 2020.
+
+    *Formula:* loss + `mu`/2 Σ (w − a)², a the weights after the last exchange that brought something.
+
+    *Price:* that of fedavg.
+
+    *Changed:* `mu` is 0.01 and was never tuned; protocol `paper` takes the plain distance, once for each task in a
+    batch, over the images of the batch (`squared`, `scaling`), with the `mu` of each row (docs/protocol.md).
+    """
 
     companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     mode: Literal["fedprox"] = "fedprox"

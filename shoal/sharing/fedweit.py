@@ -30,8 +30,26 @@ LARGE = 100.0  # no entry of a part that is sent is larger
 class FedWeIT(Mode):
     """Averaging of the base, unit by unit where its scale is large, and sparse parts of tasks that others attend to.
 
-    At every exchange a lane sends the base of those units of every layer whose |scale| is largest; the mean is taken
-    over all that have a unit. With the first one of a task goes the sparse part of the task before.
+    For `decomposed-mlp` and its learner `decomposed`.
+
+    *Source:* FedWeIT (Yoon et al. 2021).
+
+    *Formula:* the weights of a layer for task t are θ = B · σ(m) + A + Σ_j α_j A_j: a base B, a scale m for each output
+    unit, a sparse part A, and others' parts A_j, each with a number α_j per layer. Loss + `sparse` |A|₁ + `decay`/2
+    (|A|² + |m|²) + `drift`/2 Σ_{u<t} |(B − B₀) · σ(m_u)|², B₀ the agent's own base at the end of the task before; the
+    first task pays `decay`/2 |B|² instead. The sum over u is one number per unit. At a task's end entries with |A| ≤
+    `sparse` become zero and Σ α_j A_j is added to A.
+
+    *Sent:* at every exchange the base of the `share` (0.7) of the units of each layer with the largest |m|, averaged
+    unit by unit over all that have it; with the first exchange of a task the part of the task before, its non-zero
+    entries and a bit for every entry, the largest where not all fit. An agent attends to the part of its own task
+    before and to those of 16 neighbours at most.
+
+    *Price:* depth (share · width² + width/32 + 1) numbers per exchange; per task the non-zero entries and depth ·
+    width²/32 words.
+
+    *Changed:* one loss over B in place of a copy of all earlier weights (equal); parts are pruned at the end of a task;
+    the rate stays as it is.
     """
 
     between: ClassVar[str] = "agents of model decomposed-mlp with the same net.width and net.depth"

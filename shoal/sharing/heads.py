@@ -32,10 +32,21 @@ LARGE = 1e4  # no number that is sent is larger
 class Heads(Mode):
     """Sharing of heads, biases and anchors: a lane can then solve tasks that it has never met.
 
-    After each task a lane sends, of every task that has not gone to a neighbour, head, biases, classes, and an anchor
-    of each class: mean and variance of the features of the backbone without biases. The receiver files them. It answers
-    for tasks of others by them, begins a task of the same classes with them if that is better on its validation images,
-    and tells by the nearest anchor of which task an image is when nobody says.
+    Agents on one frozen backbone (`frozen-mlp`) send what each task has added to it, and can then solve tasks that they
+    have never met.
+
+    *Source:* SKILL (Ge et al. 2023).
+
+    *Formula:* after each task, to every neighbour, all tasks that have not gone there: head, biases, classes and an
+    anchor of each class, mean and variance of the features of the backbone *without* biases. The receiver files them:
+    (1) it answers for tasks of others by the filed head, (2) a task of the same classes begins with the best of them if
+    its validation loss is lower than afresh (`begin`), (3) where nobody says of which task an image is, the likeliest
+    anchor, Σ (f − μ)²/σ² + log σ², picks the task (`shoal.sharing.heads.task_free`).
+
+    *Price:* K(width + 1) + depth · width + K + 2K · width + 1 for a task, once.
+
+    *Changed:* one Gaussian per class in place of 25 components per task; no epoch is chosen on test data; nothing is
+    passed on.
     """
 
     between: ClassVar[str] = "agents of model frozen-mlp with the same net.width and net.depth"

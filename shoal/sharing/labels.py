@@ -26,9 +26,17 @@ SCENARIOS = ("drawn", "split", "parity", "overlap")  # those that leave images t
 class Labels(Mode):
     """Asking for labels: images go out, and what comes back is a number for each.
 
-    Beside its training images, a lane meets `pool` images per class of its task that have no label. It sends those that
-    it is least sure of. A neighbour that knows all classes of the task, and gives one of them at least the share `sure`
-    of what all of them get, answers with it. What most of those say is the label with which the image is learned.
+    *Source:* CaPC (Choquette-Choo et al. 2021), without its cryptography; PATE (Papernot et al. 2018); uncertainty
+    sampling (Settles 2009).
+
+    *Formula:* a task brings `pool` (32) images per class that have no label; nobody reads these labels. The agent sends
+    the `queries` (20) of which it is least sure and the classes of its task. A neighbour that knows at least the share
+    `cover` (all) of these classes gives each the most that any of its heads gives it, and answers where one class has
+    at least the share `sure` (0.9). What most of those that answered say, at least `agree` (1), is the label with which
+    the image is learned; a tie says nothing.
+
+    *Price:* b p + K for a question, and 2 for each answered image. Only for scenarios that leave such images (`drawn`,
+    `split`, `overlap`).
     """
 
     both_ways: ClassVar[bool] = True

@@ -30,9 +30,22 @@ MOST = 6  # classes whose matching is searched
 class Masks(Mode):
     """Sharing of masks: a task like another's begins with, or gets, the mask and head that the other has found.
 
-    An agent tells what its task is like and how well it does. A neighbour with a task within `near` of it, on which it
-    does so much better that `margin` times its validation accuracy is still more, sends that task's mask. The best one
-    that comes takes the place of its own, unless its validation accuracy would fall.
+    Agents on one frozen backbone (`masked-mlp`) ask for the mask of a task like theirs.
+
+    *Source:* L2D2-C (Nath et al. 2023).
+
+    *Formula:* the question tells what the task is like, by its classes (`like = "label"`) or by the mean of what nets
+    read of each class (`"feature"`: the best matching, squared distance over width at most `near`), and the validation
+    accuracy there. A neighbour answers with mask and head of its best task that is alike if `margin` (0.9) times its
+    own accuracy is more. The best mask takes the place of the lane's own; if validation accuracy falls, it is undone
+    (`guard`).
+
+    *Price:* K + 1 or K · width + 1 for a question; a mask is depth · width² / 8 bytes as bits (`send = "bits"`) or
+    depth · width² numbers as scores, and K(width + 1) + 1 for head and accuracy.
+
+    *Changed:* two messages in place of four; received masks replace and are not combined. Bits are enough, and where
+    all learn 100 epochs masks gain nothing (`shoal sweep mnist network=ring --seeds 4 model=masked-mlp net.dropout=0.0
+    learner.rate=1e-3 sharing=none,masks`: 95.2 ± 0.3 and 95.0 ± 0.2).
     """
 
     between: ClassVar[str] = "agents of model masked-mlp with the same net.width and net.depth"

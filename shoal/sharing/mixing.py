@@ -2,6 +2,15 @@
 
 What a pair of agents differs in comes as a `Gap`, however it was learned: from whole models, from coded ones, from
 copies that both keep, or as a product of low rank.
+
+`weights = "mean"`, the default: w = 1/(1 + as many as came). `metropolis`: w = 1/(1 + the larger number of neighbours
+of the two), which keeps the fleet's mean on any undirected graph (Xiao & Boyd 2004). `push-sum` (Kempe et al. 2003):
+weights are averaged by masses that are sent along, which keeps the mean by mass on directed graphs; what was not let
+out, a sender keeps, what is lost on the way is lost. Price: nothing, one number, one number per module. Not for
+`combine` other than mean; push-sum not with `compress`.
+
+D-PSGD (Lian et al. 2017) needs no mode: `learner.iterations=1000 learner.epochs=200 sharing.fedavg.every=1` averages
+every 5 steps; Adam's moments stay local.
 """
 
 from collections.abc import Mapping, Sequence

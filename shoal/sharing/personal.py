@@ -31,7 +31,12 @@ def in_one_piece(mode: Federated, settings: Settings) -> None:
 
 
 class FedRep(FedAvg):
-    """Averaging, and in every round the head learns alone, then the rest alone (Collins et al. 2021)."""
+    """Averaging, and in every round the head learns alone, then the rest alone (Collins et al. 2021).
+
+    Heads learn for `head` epochs of every round. For nets in one piece.
+
+    *Price:* that of fedavg.
+    """
 
     companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "head": 1}
@@ -68,7 +73,15 @@ class FedRep(FedAvg):
 
 
 class Ditto(Federated):
-    """Averaging of a second net, to which each agent's own is pulled while it learns (Li et al. 2021)."""
+    """Averaging of a second net, to which each agent's own is pulled while it learns (Li et al. 2021).
+
+    *Formula:* a second net w is averaged and learns; the own net v learns its loss + `mu`/2 |v − w|² and is tested (Li
+    et al. 2021).
+
+    *Changed:* w learns at the exchange, the epochs of a round at once, with a new Adam and a copy of v's heads.
+
+    *Price:* that of fedavg, twice the computing.
+    """
 
     companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     mode: Literal["ditto"] = "ditto"

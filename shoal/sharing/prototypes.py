@@ -25,8 +25,16 @@ from shoal.sharing.mode import Draft, Mode, Present, Received
 class Prototypes(Mode):
     """Sharing of mean features, one for each class and exchange: cheap if exchanges are rare; also between other nets.
 
-    Everybody sends, for each of its classes, the mean of what its head reads, and adds to its loss
-    strength * |f(x) - p(y)|^2 / F, with p(y) the mean over its own and all that has come at the last exchange.
+    *Source:* FedProto (Tan et al. 2022).
+
+    *Formula:* everybody sends the mean p_c of what its head reads over its own images of class c; loss + `strength` ·
+    mean over images of |f(x) − p(y)|²/F, p the mean over itself and all that told of the class; classes that nobody
+    else told of do not pull.
+
+    *Price:* F + 1 for each class and exchange.
+
+    *Between:* nets of the same blocks, width and depth, modular or not; without a common start the pull only
+    regularises.
     """
 
     between: ClassVar[str] = "agents of the same blocks, net.width and net.depth, modular or not"

@@ -30,9 +30,22 @@ MANY = 2**31 - 1
 class Push(ImageMode):
     """Sharing of images that senders choose, by what neighbours have voted for.
 
-    A sender has a linear model of each neighbour's votes, of features, class and loss of an image, and sends what it
-    expects to be worth most, or with some chance anything. A vote is 0 for what a receiver has no task for or holds
-    already, else how far its loss lies above those of its validation images. No image is sent twice to one neighbour.
+    *Source:* Geng et al. 2021; the paper's authors left such a sender unfinished.
+
+    *Formula:* i scores an image x for neighbour j by z(x)·w_ij, z = features of length one, one-hot class, own loss (at
+    most 5) and 1; w_ij = (Σ z z' + ridge I)⁻¹ Σ z v, where earlier sums count `forget` (0.9) after each vote. It sends
+    b images, each random with chance ε, else the highest scores; ε starts at 1, is multiplied by `decay` with each vote
+    and never less than `least`; an image goes once to a neighbour. The vote v of j is 0 if no task of j has the class
+    or a buffer holds the image, else σ((loss − m)/s) with m and s of its validation images of that task; `vote =
+    "kept"` votes 1 for what went into a buffer.
+
+    *Price:* b(p + 1), and 2b for votes. Without an edge back ε stays 1.
+
+    *Without votes:* `choose = "herding"` (iCaRL's order within classes), `"spread"` (farthest from all that was sent),
+    `"coverage"` (the receiver tells how many images of each class it has, C numbers; Akcin et al. 2022).
+
+    *Changed:* closed form in place of their Adam; class and loss beside features; `decay` 0.9 and not 0.99; the vote is
+    by loss on validation data, where their code was empty.
     """
 
     late: ClassVar[Mapping[str, Late]] = {"images": "all"}

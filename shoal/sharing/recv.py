@@ -29,7 +29,22 @@ ASKED = 4  # exchanges for which an agent remembers what it has asked
 
 
 class Recv(ImageMode):
-    """Receiver-initiated sharing of images."""
+    """Images that receivers ask for, like those that they find hard.
+
+    *Source:* Le et al. 2024.
+
+    *Formula:* an agent sends the `queries` (q = 20) validation images, of all its tasks so far, with the largest
+    cross-entropy (`scorer`), and their classes, to all neighbours. A neighbour looks at its own images, training images
+    of its task and memories, of those of its tasks that have the class, and returns for each query the `nearest` (k =
+    5) with the largest cosine of what the head of that task reads. The receiver keeps an image if the query's task has
+    its class, in a buffer of `memory` (32) for each task, and learns it with its own.
+
+    *Price:* q(p + 1) for the question, at most qk(p + 2) for the answer: 15,700 and 78,600 on MNIST, every 16 epochs.
+
+    *Changed:* the paper does not say that classes are sent; its code sends them, and so do we, and count them. In the
+    paper's code modular nets ask about the current task alone, and an agent that has answered never uses dropout again
+    (`scope`, `leak`; only protocol `paper`).
+    """
 
     both_ways: ClassVar[bool] = True
     late: ClassVar[Mapping[str, Late]] = {"answer": "all"}

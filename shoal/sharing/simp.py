@@ -19,7 +19,20 @@ from shoal.sharing.mode import Draft, Present, Received
 
 
 class Simp(ByClass):
-    """Sharing of images by class."""
+    """Images of the classes that receivers ask for.
+
+    *Source:* Le et al. 2024.
+
+    *Formula:* class c is worth w_c, the mean cross-entropy of the receiver's validation images of that class (`worth =
+    "task"`: the error of the last task that has it). It sends its classes and what they are worth; a neighbour returns
+    `images` (b = 20) random ones, of class c the share w_c / Σ w, by largest remainder. They go into the buffers, of
+    160 each, of all the receiver's tasks that have the class.
+
+    *Price:* 2 for each class asked for, and b(p + 1).
+
+    *Changed:* the paper rounds shares down (`quota = "floor"`), its code does not; received images train through the
+    head of their own task, where the paper's code used the current one.
+    """
 
     both_ways: ClassVar[bool] = True
     late: ClassVar[Mapping[str, Late]] = {"answer": "all"}

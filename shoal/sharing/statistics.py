@@ -27,9 +27,24 @@ LARGE = 1e30  # no number that is sent is larger
 class Statistics(Mode):
     """Exact pooling of ridge regression over any graph: sums per agent, the newest of each, passed on by all.
 
-    Everybody asks its neighbours by how many rows of each agent it knows, and is sent the sums of those of whom it
-    knows fewer, those with most news first. Sums of an agent take the place of its earlier ones, so nothing counts
-    twice, and what is lost is asked for again.
+    For learner `analytic`.
+
+    *Source:* analytic federated learning (AFCL; arXiv 2505.12245), which has a server; on a graph a sum of sums would
+    count twice, so sums go under the name of whose rows they are, with how many.
+
+    *Formula:* everybody asks by how many rows of each agent it knows, and is sent (agent, rows, G, Q) of those of whom
+    it knows fewer; more rows take the place of fewer; W follows from the sum over agents, in their order.
+
+    *Law:* on a connected graph, once sums have reached everybody, all agents have the same bits, and the weights of all
+    rows together up to rounding, whatever order, partition, graph, loss and stops (`tests/sharing/test_statistics.py`).
+
+    *Price:* for D numbers and C columns (D + 1)(D + 2) / 2 + (D + 1) C of 8 bytes for each agent that is new to a
+    neighbour.
+
+    *Dials:* `precision = "single"`; `eigenvectors = r` sends the r leading eigenvectors, the diagonal of the rest and
+    the mean; fewer `net.projections`; `every`, `start`.
+
+    *Beware:* what an agent says of another is believed if it is not far larger than the receiver's own: nobody signs.
     """
 
     between: ClassVar[str] = "agents of model ridge with the same net.projections, whose links lead both ways"

@@ -21,7 +21,17 @@ from shoal.sharing.mode import Draft, Present, Received
 
 
 class Tracking(Federated):
-    """Averaging, and a correction of every gradient towards that of all (gradient tracking)."""
+    """Averaging, and a correction of every gradient towards that of all (gradient tracking).
+
+    *Source:* K-GT, Liu et al. 2024; SCAFFOLD, Karimireddy et al. 2020.
+
+    *Formula:* y_i = g_i + c_i; send (x_i, y_i); x_i ← Σ w_ij x_j, c_i ← Σ w_ij y_j − g_i; c is added to every gradient
+    until the next exchange and forgotten with a new task.
+
+    *Changed:* g_i is the gradient of `samples` images at the exchange, so that it does not depend on the optimiser.
+
+    *Price:* twice that of fedavg.
+    """
 
     companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     beside: ClassVar[str] = "track"

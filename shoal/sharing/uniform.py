@@ -12,7 +12,15 @@ from shoal.sharing.mode import Draft, Present, Received
 
 
 class Uniform(ByClass):
-    """Sharing of random images."""
+    """Random images, unasked.
+
+    The control for modes that choose: everybody sends `images` (b = 100) random ones of its own; kept as with `simp`,
+    in buffers of 32.
+
+    *Source:* ours.
+
+    *Price:* b(p + 1): 78,500 on MNIST, every 16 epochs.
+    """
 
     late: ClassVar[Mapping[str, Late]] = {"images": "all"}
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "images": 10, "memory": 12}

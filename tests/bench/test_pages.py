@@ -1,18 +1,18 @@
-"""The pages have the numbers that the bench has written."""
+"""Pages show the tables of the bench's CSVs, made when the site is built."""
 
-from bench import attacks, nets, results, speed
-from bench.peers import __main__ as peers
+from bench import pages
 from tests.command import ROOT
 
 
-def test_speed_and_safety_have_the_tables_of_their_csvs() -> None:
-    docs = ROOT / "docs"
-    for page, file, table in (
-        ("speed", "speed.csv", speed.table),
-        ("speed", "peers.csv", peers.table),
-        ("speed", "nets.csv", nets.table),
-        ("safety", "attacks.csv", attacks.table),
-    ):
-        text = (docs / f"{page}.md").read_text()
-        for line in table(results.read(docs / "results" / file)).strip().splitlines():
-            assert line in text, f"docs/{page}.md lacks a line of docs/results/{file}; write the table anew"
+def test_pages_of_the_site_show_the_tables_of_the_bench() -> None:
+    files = [page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "reference"} & set(page.parts)]
+    named = [found for page in files for found in pages.SHOWN.finditer(page.read_text())]
+    assert {link[1] for link in named} == set(pages.TABLES)
+    for link in named:
+        assert link[2] == pages.TABLES[link[1]].file, link[0]
+        head, rule, *lines = pages.made(link[1]).splitlines()
+        assert head.count("|") == rule.count("|") > 2
+        assert lines
+    page = pages.shown("Before.\n\n[bench peers](results/peers.csv)\n\nAfter.\n")
+    assert page.startswith("Before.\n\n| peer |")
+    assert page.endswith("|\n\n\nAfter.\n")

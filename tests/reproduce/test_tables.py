@@ -440,7 +440,7 @@ def test_pages_of_the_site_show_the_tables_of_the_csvs_that_they_link_to() -> No
 
 def test_pages_with_their_tables_can_be_had_without_the_site(tmp_path: Path) -> None:
     written = tables.write_shown(ROOT / "docs", ROOT / "docs" / "results", tmp_path)
-    assert {file.name for file in written} == {"results.md", "methods.md"}
+    assert {file.name for file in written} == {"results.md"}
     for file in written:
         text = file.read_text()
         assert not tables.SHOWN.search(text)
