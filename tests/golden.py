@@ -79,7 +79,8 @@ def plain(model: str, *modes: str, **changes: Any) -> dict[str, Any]:
         "agents": 3,
         "seeds": 2,
         "tasks": {**TASKS, "train": 4} if cnn else TASKS,
-        "net": {"width": 6, "depth": 3} if cnn else {"width": 16},
+        # Records hold what code does, and not what a protocol chooses where nothing is said.
+        "net": {**({"width": 6, "depth": 3} if cnn else {"width": 16}), "head": "random"},
         "learner": {"epochs": 4, "batch": 16, "memory": 4, "rate": 3e-3},
         "sharing": shared(*modes),
     }
@@ -129,6 +130,7 @@ def usual() -> dict[str, dict[str, Any]]:
         "drawn for the fleet": plain("modular-mlp", "recv", tasks={**four, "draw": "fleet"}),
         "drawn as by the authors": plain("mlp", "fedavg", protocol="paper", tasks={**four, "draw": "authors"}),
         "other dropout": plain("mlp", net={"dropout": 0.3}),
+        "heads that begin at zero": plain("modular-mlp", "modmod", tasks=four, net={"head": "zero"}),
         "dropout on the basis": plain("modular-mlp", net={"dropout_basis": True, "initial_structure": "own"})
         | {"tasks": four},
     }

@@ -13,9 +13,14 @@ EXAMPLE = "modular-mlp", "mnist"  # the model and dataset that lists show a prot
 
 
 def fair(model: str, dataset: str, modes: tuple[str, ...], initial: int) -> Groups:
-    """One setting for every row: common start, persistent Adam, clean softmax, test data never chooses."""
+    """One setting for every row: common start, persistent Adam, clean softmax, test data never chooses.
+
+    Heads of modular nets begin at zero, because agents alone know more validation rows so (docs/protocol.md, section
+    7); nets in one piece do not differ.
+    """
+    net = usual_net(model) | ({"head": "zero"} if model.startswith("modular-") else {})
     learner = {"fresh_adam": False, "hidden": "renormalise", "current": "validation"}
-    return {"tasks": {"common": True, "draw": "fleet"}, "net": usual_net(model), "learner": learner, "sharing": {}}
+    return {"tasks": {"common": True, "draw": "fleet"}, "net": net, "learner": learner, "sharing": {}}
 
 
 PROTOCOLS: Table[Callable[[str, str, tuple[str, ...], int], Groups]] = Table(

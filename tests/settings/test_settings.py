@@ -390,6 +390,8 @@ def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str,
         shared |= {"model": "plain-mlp", "tasks": {"heads": "grow"}}  # these need a net that composes no modules
     if name in ("network.bandwidth", "network.latency", "clock.pace", "clock.patience") or name.endswith("joules"):
         shared |= {"clock": {"speed": 50}}  # these need seconds
+    if name == "net.head":
+        shared |= {"net": {"head": "random"}}  # what modular nets do not have unless it is said
     owner = next((one for one in SCENARIOS if group == "tasks" and last not in Tasks.model_fields
                   and last in kind_of(one).model_fields), None)  # fmt: skip
     if owner is not None:

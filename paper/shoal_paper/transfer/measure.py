@@ -18,7 +18,7 @@ import torch
 
 from shoal.agents.engine import kept_memory
 from shoal.agents.evaluate import accuracy
-from shoal.agents.stack import Stack
+from shoal.agents.stack import Stack, drawn
 from shoal.agents.world import World, lanes_of
 from shoal.data.tasks import JOINT
 from shoal.doors import is_door
@@ -193,8 +193,8 @@ def some_routes(folder: Path, world: World, stack: Stack, most: int | None) -> l
         )
     if most is None or most >= len(found):
         return found
-    drawn = key(world.lanes[0].seed, "routes").choice(len(found), most, replace=False)
-    return [found[at] for at in sorted(drawn.tolist())]
+    some = key(world.lanes[0].seed, "routes").choice(len(found), most, replace=False)
+    return [found[at] for at in sorted(some.tolist())]
 
 
 def scored(world: World, stack: Stack, metric: str, routes: Sequence[Route]) -> tuple[list[float], str]:
@@ -252,7 +252,7 @@ def before(world: World, stack: Stack, task: int) -> Stack:
     forgetful(past).forget_moments()
     for row, lane in enumerate(stack.lanes):
         # With a common start all agents are copies of the joint agent, heads of tasks to come included.
-        first = model.start(key(lane.seed, JOINT if common else lane.agent, "weights"))
+        first = drawn(world, lane.seed, JOINT if common else lane.agent, "weights")
         for name in (STRUCTURE, *model.heads):
             past.params[name][row, task] = first[name][task].to(world.device)
     return past
