@@ -5,7 +5,6 @@ docs/results/backbone.csv: the accuracy on one's own tasks, on tasks that only o
 nobody says of which task an image is.
 """
 
-import csv
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import shoal
+from bench import results
 from shoal.agents.evaluate import others
 from shoal.fleet.run import simulate
 from shoal.sharing.filed import task_free
@@ -43,7 +43,7 @@ COLUMNS = (
 )
 
 
-def measured(case: str, seeds: int) -> list[Any]:
+def measured(case: str, seeds: int) -> dict[str, Any]:
     """One line of the table; errors are over seeds."""
     model, width, rate, network, mode = CASES[case]
     settings = shoal.Settings(
@@ -75,7 +75,8 @@ def measured(case: str, seeds: int) -> list[Any]:
         free = [f"{100 * float(np.mean([getattr(one, name) for one in found])):.2f}" for name in ("mapped", "right")]
     links = max(1, len(world.edges))
     sent = int(stack.ledger.column("bytes").sum()) / links / (TASKS["count"] - TASKS["initial"])
-    return [case, seeds, *spread(own), f"{auc:.2f}", *spread(zero), *free, round(sent)]
+    values = [case, seeds, *spread(own), f"{auc:.2f}", *spread(zero), *free, round(sent)]
+    return dict(zip(COLUMNS, values, strict=True)) | results.stamp()
 
 
 def spread(values: list[float]) -> tuple[str, str]:
@@ -87,9 +88,8 @@ def main(seeds: int = 4) -> None:
     rows = []
     for case in CASES:
         rows.append(measured(case, seeds))
-        print(*rows[-1], sep=", ", flush=True)
-    with FILE.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+        print(*rows[-1].values(), sep=", ", flush=True)
+    results.write(FILE, rows)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ have, so that some have one image of a class or none. `single` is the accuracy o
 begin.
 """
 
-import csv
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import shoal
+from bench import results
 from shoal.data import load
 from shoal.models.factor import Factor
 
@@ -82,7 +82,8 @@ def measured(images: int, even: bool, seeds: int) -> list[dict[str, Any]]:
         final, single = np.array([ran(images, even, network, seed) for seed in range(seeds)]).T
         numbers = [final.mean(), error(final), single.mean(), single.std(ddof=1), (final - single).mean()]
         words = [f"{one:.3f}" for one in (*numbers, error(final - single))]
-        row = dict(zip(COLUMNS, [images, "even" if even else "drawn", network, seeds, *words], strict=True))
+        values = [images, "even" if even else "drawn", network, seeds, *words]
+        row = dict(zip(COLUMNS, values, strict=True)) | results.stamp()
         print(*row.values(), sep=",", flush=True)
         found.append(row)
     return found
@@ -94,11 +95,7 @@ def error(values: np.ndarray) -> float:
 
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    rows = [row for images in (4, 10) for even in (True, False) for row in measured(images, even, seeds)]
-    with FILE.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    results.write(FILE, [row for images in (4, 10) for even in (True, False) for row in measured(images, even, seeds)])
 
 
 if __name__ == "__main__":

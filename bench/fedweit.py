@@ -6,7 +6,6 @@ writes its rows of docs/results/fedweit.csv. How hard the base is held (`drift`)
 images.
 """
 
-import csv
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import polars as pl
 
 import shoal
+from bench import results
 from shoal.agents.evaluate import accuracy
 from shoal.agents.world import World
 from shoal.configure.reading import read
@@ -30,10 +30,6 @@ CASES = {
     "decomposed + fedavg": ("model=decomposed-mlp", "sharing=fedavg"),
     "decomposed + fedweit": ("model=decomposed-mlp", "sharing=fedweit"),
 }
-COLUMNS = (
-    *("experiment", "case", "drift", "seeds", "validation", "final", "final_se"),
-    *("forgetting", "while_learned", "while_learned_se", "bytes_per_link_task", "part_bytes", "chosen"),
-)
 
 
 def measured(experiment: str, case: str, drift: float | None, seeds: int) -> dict[str, Any]:
@@ -91,14 +87,9 @@ def rows(experiment: str, seeds: int, drifts: list[float]) -> list[dict[str, Any
 
 
 def main(experiment: str = "digits", seeds: str = "2", drifts: str = DRIFTS) -> None:
-    new, old = rows(experiment, int(seeds), [float(one) for one in drifts.split(",")]), []
-    if FILE.exists():
-        with FILE.open() as file:
-            old = [row for row in csv.DictReader(file) if row["experiment"] != experiment]
-    with FILE.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*old, *new])
+    new = rows(experiment, int(seeds), [float(one) for one in drifts.split(",")])
+    old = [row for row in results.read(FILE) if row["experiment"] != experiment]
+    results.write(FILE, [*old, *(row | results.stamp() for row in new)])
 
 
 if __name__ == "__main__":
