@@ -15,6 +15,7 @@ from shoal.agents.engine import THREADS
 from shoal.agents.events import arrivals, first_of
 from shoal.compiled.library import kernel, unsuited
 from shoal.data import Bank
+from shoal.data.draws import source_of
 from shoal.data.scaling import Scaling
 from shoal.data.scenarios import by_name, even, streams
 from shoal.data.tasks import JOINT, Lane, Stream
@@ -119,9 +120,13 @@ class World:
     def far_ends(self) -> dict[Lane, int]:
         """How many tasks every lane of the fleet has, here or elsewhere."""
         here = dict(zip(self.lanes, self.ends.tolist(), strict=True))
-        away = [] if self.even else [lane for lane in self.peers if lane not in here]
+        away = [] if self.even else [lane for lane in self.peers if lane not in here and self.known(lane)]
         there = zip(away, streams(self.bank, self.fleet, away), strict=True)
         return dict.fromkeys(self.peers, self.settings.tasks.count) | here | {lane: one.end for lane, one in there}
+
+    def known(self, lane: Lane) -> bool:
+        """Are the rows of a lane here? On a host of its own, an agent has those of no other."""
+        return bool((self.bank.source == source_of(self.bank, lane)).any())
 
     @cached_property
     def arrivals(self) -> np.ndarray:

@@ -22,17 +22,23 @@ def init(
     file: File,
     words: Words = None,
     out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("fleet"),
+    begin: Annotated[
+        Path | None,
+        typer.Option("--from", help="Begin from the agents of a finished run, or from the one in a file."),
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Make a folder for each agent of a settings file: settings, key, certificate, and whom it may speak with.
 
     The file has a table `[live]` with addresses = ["host:port", ...] or base = "127.0.0.1:7500", from which ports are
-    counted. Carry each agent's folder to its host; the folder `authority` stays.
+    counted; data = "csv:rows.csv?label=..." if each agent reads its own, from its folder, and watch = 60 if rows come
+    while it runs: a task is learned when a later one begins, or nothing has changed for so many seconds. Carry each
+    agent's folder to its host; the folder `authority` stays.
     """
     from shoal.live.fleets import make
 
     give(trust)
-    plan, left_out = make(file, out, words or [], trust)
+    plan, left_out = make(file, out, words or [], trust, begin)
     for name in left_out:
         say(f"{name} is left out: on hosts it is as it is")
     console.print(f"{len(plan.addresses)} agents in {out}; `shoal live run {out}/agent-0` starts one", highlight=False)
@@ -47,10 +53,12 @@ def run(
         int | None,
         typer.Option(help="Answer over HTTP at this port of 127.0.0.1 too.", min=1, max=65535, show_default=False),
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Let one agent live: it learns, exchanges letters, answers, and goes on where it was after Ctrl-C or kill -9."""
     from shoal.live.life import live
 
+    give(trust)
     live(folder, leave, port, slow, say)
 
 

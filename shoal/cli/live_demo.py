@@ -21,9 +21,10 @@ from rich.text import Text
 from shoal.cli.live_view import statuses, table
 from shoal.errors import UserError
 from shoal.live import authority
-from shoal.live.fleets import LOCAL, Home, agents_of, make
+from shoal.live.fleets import Home, agents_of, make
 from shoal.live.gathered import gather
 from shoal.live.over_zenoh import Zenoh, configuration
+from shoal.live.places import LOCAL
 from shoal.live.relay import Relay
 from shoal.live.replaying import replay
 from shoal.report import needs

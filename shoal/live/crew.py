@@ -8,13 +8,13 @@ clocks of their own what has come is taken, and questions of others are answered
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, nextafter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
 
 from shoal.agents.events import BEFORE
-from shoal.agents.stack import Stack
+from shoal.agents.stack import RECORD, Stack, class_counts
 from shoal.agents.world import World, lanes_of
 from shoal.agents.worlds import worlds
 from shoal.data.bank import Bank
@@ -27,11 +27,14 @@ from shoal.letters.quote import Room
 from shoal.letters.uses import Used
 from shoal.live.office import Draft, Office
 from shoal.live.store import EACH, NEWEST, QUESTION, Come
-from shoal.live.wire import Terms, Turn
+from shoal.live.wire import REPEATED, Terms, Turn
 from shoal.mail.filters import Load, Ways, stopped
 from shoal.mail.post import Observe
 from shoal.network.roads import Roads
 from shoal.settings.groups import Settings
+
+if TYPE_CHECKING:
+    from shoal.live.rows import Rows
 
 # What a receiver says of mail that its link may not carry, or that is dated before what came earlier.
 BEYOND = {OVER_BUDGET: "beyond its budget"}
@@ -98,6 +101,9 @@ class LiveCrew(Crew):
     moment: float = 0.0  # the last at which the agent acted
     aside: Here | None = None  # who answers others while the agent is at an exchange of its own
     refused: list[tuple[int, str]] = field(default_factory=list)  # what was refused here: of whom, and why
+    met: dict[tuple[int, str, str], int] = field(default_factory=dict)  # when the last of each kind was sent to here
+    rows: "Rows | None" = None  # where rows come while the agent runs
+    waits: int | None = None  # for which task's rows
 
     @property
     def here(self) -> Here:
@@ -120,6 +126,17 @@ class LiveCrew(Crew):
         """Has every agent a clock of its own?"""
         return self.whole[0].fleet.clock.own
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """What is counted, for the note beside a checkpoint."""
+        met = [[*name, last] for name, last in self.met.items()]
+        return {"visits": self.visits, "moment": self.moment, "pending": self.pending, "met": met}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what was counted."""
+        self.visits, self.moment, self.pending = (state[name] for name in ("visits", "moment", "pending"))
+        self.met = {(peer, mode, kind): last for peer, mode, kind, last in state["met"]}
+
     def every(self, verb: str, *arguments: Any) -> list[Any]:
         """What the agent makes of a verb; of those of an exchange it is noted which is open."""
         if verb == "ask":
@@ -130,6 +147,8 @@ class LiveCrew(Crew):
             self.part()
         elif verb in ("end", "turn", "learn"):
             self.moment = arguments[0]
+            if verb == "turn" and self.rows is not None and self.rows.watched:
+                self.more(self.rows)
         return super().every(verb, *arguments)
 
     def deliver(self, here: World, sent: Sequence[Sequence[Posted]], observe: Observe | None) -> dict[int, float]:
@@ -149,6 +168,25 @@ class LiveCrew(Crew):
         else:
             self.in_step(here, self.mode, going, observe)
         return {}
+
+    # Rows that come
+
+    def more(self, rows: "Rows") -> None:
+        """Who has learned a task waits for the rows of the next, and answers others meanwhile; in lock-step they wait
+        with it."""
+        ((world, stack),) = self.here.fleet
+        task, settings = stack.task + 1, world.settings
+        if self.joint or stack.epoch < settings.learner.epochs or task >= settings.tasks.count:
+            return
+        self.waits = task
+        while self.free and (found := self.desk.come(f"rows {task}", lambda: not rows.come(task), inf)) is not None:
+            self.others(self.screened(found), None)
+        while not rows.come(task):
+            self.desk.wait(1.0)
+        self.waits, world = None, rows.world(task + 1)
+        stack.of(RECORD)["classes"] = class_counts(world)
+        self.whole, self.aside = (world,), None
+        self.here.whole, self.here.fleet = self.whole, [(world, stack)]
 
     # In lock-step
 
@@ -226,11 +264,15 @@ class LiveCrew(Crew):
         if found:
             self.others(self.screened(found), observe)
 
-    def part(self) -> None:
-        """The stream is learned: say so to those who hear of this agent, and answer whoever still learns."""
+    def farewell(self) -> None:
+        """Say to those who hear of this agent that it learns no more: nobody need wait for it."""
         (_, stack) = self.here.fleet[0]
         turn = Turn(stack.task, stack.epoch, 0, 1)
         self.desk.post(turn, {peer: [Draft(None, done=True)] for peer in self.desk.receivers})
+
+    def part(self) -> None:
+        """The stream is learned: say so, and answer whoever still learns."""
+        self.farewell()
         while (found := self.desk.come("end", lambda: not self.all_done(), inf)) is not None:
             self.others(self.screened(found), None)
 
@@ -278,7 +320,7 @@ class LiveCrew(Crew):
                     mail = unpack(envelope, one.body)
                 except (SafetensorError, ValueError, RuntimeError, OverflowError):
                     why = BROKEN
-            if mail and (why := self.unasked(mail) or self.beyond(mail)):
+            if mail and (why := self.untimely(mail) or self.beyond(mail)):
                 mail = None
             if why:
                 self.refused.append((one.peer, why))
@@ -298,15 +340,23 @@ class LiveCrew(Crew):
         """What receivers say of mail that has come."""
         return (member.receive(mails) or [ACCEPTED] * len(mails)) if mails else []
 
-    def unasked(self, mail: Mail) -> str:
-        """Why a mail is no answer to a question of this agent, where it must be one; empty: it is, or need not be."""
+    def untimely(self, mail: Mail) -> str:
+        """Why a mail is no answer to a question of this agent where it must be one, or else the first of its kind at a
+        moment of its sender; empty: it is. A sender's clock does not go back."""
         mode = next(one for one in self.whole[0].settings.sharing if one.mode == mail.mode)
-        if not mode.both_ways or mail.kind in mode.asking:
+        if mode.both_ways and mail.kind not in mode.asking:
+            if self.pending.get(mail.reply) != mail.sender.agent:
+                return UNASKED
+            del self.pending[mail.reply]
             return ""
-        if self.pending.get(mail.reply) != mail.sender.agent:
-            return UNASKED
-        del self.pending[mail.reply]
-        return ""
+        name, now = (mail.sender.agent, mail.mode, mail.kind), self.dated(mail)
+        last = self.met.get(name, -1)
+        self.met[name] = max(now, last)
+        return REPEATED if now == last else BACKWARDS if now < last else ""
+
+    def dated(self, mail: Mail) -> int:
+        """When a mail was sent, by its sender's clock."""
+        return mail.task * self.whole[0].settings.learner.epochs + mail.epoch
 
     def beyond(self, mail: Mail) -> str:
         """Why a link may not have carried a mail, by the receiver's own count; empty: it may. Clocks of a sender do not
@@ -316,7 +366,7 @@ class LiveCrew(Crew):
         edges = world.at(mail.task, mail.epoch).edges
         if ends not in edges:
             return BEYOND[OVER_BUDGET]
-        now = mail.task * world.settings.learner.epochs + mail.epoch
+        now = self.dated(mail)
         use, own = self.ledger.every.one(ends), self.ledger.share(mail.mode).one(ends)
         if now < use.last:
             return BACKWARDS

@@ -7,7 +7,6 @@ agent-3/                  all that agent 3 needs: settings.toml, agent.json, key
 """
 
 import json
-import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
@@ -19,32 +18,38 @@ from shoal.agents.world import World
 from shoal.backbones import bank_of
 from shoal.configure.reading import override, parsed, resolve
 from shoal.data.bank import Bank
+from shoal.data.rows import Source
 from shoal.data.sites import called
+from shoal.data.sources import is_source
+from shoal.data.tasks import NAMED
 from shoal.errors import SettingsError, UserError
 from shoal.files import put, save, settle
 from shoal.live import authority, over_zenoh
+from shoal.live.beginning import begun, trained_in
 from shoal.live.crew import world_of
+from shoal.live.places import Said, host_of, joined, said_by, split
 from shoal.live.wire import Terms
 from shoal.settings.conditions import Presence
 from shoal.settings.groups import Clock, Settings
 from shoal.settings.writing import toml
-from shoal.trust import allow
+from shoal.trust import allow, remember
 
 FORMAT = 1
 HOME, FLEET, PLAN = "agent.json", "fleet.toml", "live.json"
-LOCAL = "127.0.0.1"
 CONDITIONS = {"loss": 0.0, "delay": 0, "down": (), "bandwidth": None, "latency": 0.0}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is known of a fleet where it was made: the run's name, and each agent's address."""
+    """What is known of a fleet where it was made: the run's name, each agent's address, and what agents read."""
 
     run: str
     identity: str
     addresses: tuple[str, ...]
     names: tuple[str, ...]
     dropped: tuple[int, ...] = ()
+    data: str = ""  # what each reads on its own host, if that is not what the fleet was made with
+    watch: float | None = None  # for how many seconds nothing must change there until what has come is learned
     format: int = FORMAT
 
     @classmethod
@@ -67,6 +72,18 @@ class Home:
     senders: tuple[int, ...]  # neighbours who send to it,
     receivers: tuple[int, ...]  # and to whom it sends
     addresses: Mapping[int, str]  # of all of them
+    data: str = ""  # what it reads, and
+    watch: float | None = None  # whether more comes: see `Plan`
+
+    @property
+    def source(self) -> Path:
+        """What the rows of the fleet are like, by which names its classes and sites go."""
+        return self.folder / "source.json"
+
+    @property
+    def begin(self) -> Path:
+        """The trained agent that it begins from, if there is one."""
+        return self.folder / "begin.safetensors"
 
     @property
     def letters(self) -> Path:
@@ -159,66 +176,55 @@ def real(settings: Settings) -> tuple[Settings, list[str]]:
     return settings.model_copy(update=changed), out
 
 
-def addresses_of(said: Any, agents: int) -> tuple[str, ...]:
-    """An address for each agent, from the table `[live]`: a list, or the first one, from which ports are counted."""
-    allowed = (
-        f'`[live]` says addresses = ["host:port", ...], one for each of the {agents} agents, or base = "{LOCAL}:7500"'
-    )
-    if not isinstance(said, dict) or said.keys() - {"addresses", "base"} or len(said) != 1:
-        raise SettingsError(f"the settings do not say where agents are; {allowed}")
-    if "base" in said:
-        host, port = split(said["base"], allowed)
-        return tuple(joined(host, port + at) for at in range(agents))
-    found = said["addresses"]
-    if not isinstance(found, list) or len(found) != agents:
-        raise SettingsError(f"live.addresses has {len(found) if isinstance(found, list) else found!r}; {allowed}")
-    made = tuple(joined(*split(one, allowed)) for one in found)
-    if len(set(made)) < agents:
-        raise SettingsError(f"live.addresses names an address twice; {allowed}")
-    return made
-
-
-def split(address: Any, allowed: str) -> tuple[str, int]:
-    """Host and port of an address."""
-    found = re.fullmatch(r"\[?([A-Za-z0-9._:-]+?)\]?:(\d{1,5})", address) if isinstance(address, str) else None
-    if not found or not 0 < int(found[2]) < 65536:
-        raise SettingsError(f"{address!r} is no address; {allowed}")
-    return found[1], int(found[2])
-
-
-def joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def host_of(address: str) -> str:
-    return split(address, "")[0]
-
-
-def make(file: Path, out: Path, words: Sequence[str] = (), trust: bool = False) -> tuple[Plan, list[str]]:
-    """Make the folder of a fleet, with one for each agent, from a settings file with a table `[live]`. Returns also
-    what of the settings a live fleet does not need."""
+def make(
+    file: Path, out: Path, words: Sequence[str] = (), trust: bool = False, begin: Path | None = None
+) -> tuple[Plan, list[str]]:
+    """Make the folder of a fleet, with one for each agent, from a settings file with a table `[live]`; agents begin
+    from those that a run or a file holds, if one is given. Returns also what of the settings a live fleet does not
+    need."""
     authority.needed()
     raw = override(parsed(file), words)
-    addresses = raw.pop("live", None)
+    table = raw.pop("live", None)
     allow(raw, file, list(words), trust)
     settings, left_out = real(resolve(raw))
     if settings.kinds and settings.tasks.common:
         raise SettingsError("agents of several kinds with a common start cannot be live; say tasks.common = false")
-    places = addresses_of(addresses, settings.agents)
+    said = said_by(table, settings.agents)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already; choose another folder as --out")
     bank = bank_of(settings)
     run = secrets.token_hex(4)
-    names = tuple(called(bank.sources, settings.agents, agent) for agent in range(settings.agents))
-    plan = Plan(run, settings.identity(), places, names)
+    source = source_for(bank, settings, said)
+    names = tuple(called(source.sites, settings.agents, agent) for agent in range(settings.agents))
+    plan = Plan(run, settings.identity(), said.addresses, names, data=said.data, watch=said.watch)
+    trained = None if begin is None else trained_in(begin, settings.agents)
     out.mkdir(parents=True, exist_ok=True)
     out.chmod(0o700)
     authority.found(out / "authority", run)
     save(out / FLEET, toml(settings), "give --out another place")
+    remember(parsed(out / FLEET))  # whoever makes a fleet may run its agents here
     write_plan(out, plan)
     for agent in range(settings.agents):
-        install(out, plan, settings, bank, agent)
+        folder = install(out, plan, settings, bank, agent)
+        if is_source(settings.dataset):
+            keep(folder / "source.json", json.dumps(source.about()))
+        if trained is not None:
+            begun(trained[agent % len(trained)], world_of(settings, bank, agent))  # raises if it cannot
+            trained[agent % len(trained)].save(folder / "begin.safetensors", memory=True)
     return plan, left_out
+
+
+def source_for(bank: Bank, settings: Settings, said: Said) -> Source:
+    """What the rows of a fleet are like. Where the data names no sites, and each agent has its own, they are agents."""
+    if said.watch is not None and (bank.task is None or settings.tasks.scenario != NAMED):
+        raise SettingsError(
+            f'live.watch needs data that names the task of each row (task=...), and tasks.scenario = "{NAMED}", got '
+            f"`{bank.name}` and {settings.tasks.scenario!r}"
+        )
+    source = Source.of(bank, settings.dataset)
+    if said.data and len(source.sites) == 1:
+        source = replace(source, sites=tuple(f"agent {agent}" for agent in range(settings.agents)))
+    return source
 
 
 def write_plan(out: Path, plan: Plan) -> None:
@@ -244,7 +250,7 @@ def home_of(folder: Path, plan: Plan, world: World, agent: int) -> Home:
     addresses = {peer: plan.addresses[peer] for peer in sorted({*senders, *receivers})}
     return Home(
         *(folder, plan.run, plan.identity, agent, plan.names[agent], plan.addresses[agent]),
-        *(senders, receivers, addresses),
+        *(senders, receivers, addresses, plan.data, plan.watch),
     )
 
 

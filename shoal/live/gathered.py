@@ -13,15 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.agents.stack import Stack, joined, start
-from shoal.agents.world import World
+from shoal.agents.world import World, lanes_of
 from shoal.agents.worlds import worlds
+from shoal.data.bank import Bank
 from shoal.errors import UserError
 from shoal.letters.ledger import COLUMNS, LATE, VERDICT, WORDS, Ledger
 from shoal.letters.mail import UNDER_WAY, UNSENT
-from shoal.live.crew import world_of
 from shoal.live.fleets import Home, agents_of, fleet_of
+from shoal.live.replaying import saved_of
+from shoal.live.rows import own_of, together
 from shoal.live.store import Store
-from shoal.runs.record import Record, create, reopen
+from shoal.runs.record import Record, create
 
 SENDER, RECEIVER = COLUMNS.index("sender"), COLUMNS.index("receiver")
 SAME = tuple(COLUMNS.index(name) for name in ("seed", "task", "epoch", "sender", "receiver", "mode", "kind"))
@@ -43,16 +45,21 @@ def gather(out: Path) -> Gathered:
     plan, settings, bank = fleet_of(out)
     homes = {home.agent: home for home in agents_of(out)}
     stacks, done, books = dict[int, Stack](), True, dict[int, list[Row]]()
+    banks = dict[int, Bank]()
     for agent, home in homes.items():
-        record = reopen(home.record) if (home.record / "settings.toml").exists() else None
-        found = record.load([world_of(settings, bank, agent)]) if record else None
-        done &= record is not None and record.finished
-        if found is not None and found[0].lanes[0].agent == agent:
-            stacks[agent] = found[0]
-            books[agent] = rows_of(found[0].ledger)
+        found, mine = saved_of(home)
+        done &= (home.record / "summary.json").exists()
+        if found is not None and found.lanes[0].agent == agent:
+            stacks[agent] = found
+            books[agent] = rows_of(found.ledger)
+            banks[agent] = mine.own()
+        mine.store.close()
     if not stacks:
         raise UserError(f"no agent in {out} has saved anything yet; `shoal live run {out}/agent-0` starts one")
-    whole = worlds(settings, bank)
+    if plan.data or plan.watch is not None:
+        others = [own_of(bank, agent) for agent in range(settings.agents) if agent not in banks]
+        bank = together([*banks.values(), *others])
+    whole = worlds(settings, bank, lanes_of(settings))
     orders = {agent: lamports(homes[agent]) for agent in stacks}
     rows, said = merged(books, orders)
     ledger = ledger_of(rows, settings.learner.epochs)

@@ -15,21 +15,22 @@ from typing import Any
 from shoal.agents.engine import kept_memory
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.backbones import bank_of
 from shoal.errors import Stopped, UserError
 from shoal.fleet.health import DivergedError
 from shoal.fleet.run import Moment, learn_all, one_thread
 from shoal.live.authority import guarded
-from shoal.live.crew import LiveCrew, by_itself, crewed, terms_of, world_of
+from shoal.live.beginning import begun, loaded
+from shoal.live.crew import LiveCrew, by_itself, crewed, terms_of
 from shoal.live.fleets import Home, lines_of
 from shoal.live.office import Office
+from shoal.live.rows import Rows
 from shoal.live.serving import Desk, opened
 from shoal.live.store import Store
 from shoal.live.transport import Transport
 from shoal.own_code import told_apart
 from shoal.runs import kept as portable
+from shoal.runs import material
 from shoal.runs.execute import interrupts
-from shoal.runs.material import note
 from shoal.runs.record import Record, create, reopen
 
 
@@ -38,7 +39,6 @@ class Life:
     """An agent that learns, and all that others may look at meanwhile."""
 
     home: Home
-    world: World
     record: Record
     store: Store
     office: Office
@@ -48,6 +48,11 @@ class Life:
     begun: float = field(default_factory=time.time)
     saved: float = field(default_factory=time.monotonic)
     finished: bool = False
+
+    @property
+    def world(self) -> World:
+        """Its world, with all tasks so far."""
+        return self.crew.whole[0]
 
     @property
     def stack(self) -> Stack:
@@ -61,7 +66,8 @@ class Life:
             with told_apart():
                 ends = learn_all(self.crew, self.after, None)
         except DivergedError as end:
-            self.record.save(end.stacks)
+            self.crew.farewell()
+            self.save(end.stacks)
             self.record.tables(end.stacks)
             raise
         self.mark(ends)
@@ -78,8 +84,11 @@ class Life:
         self.watch(self)
         stacks = moment.stacks
         asked = self.stop()
-        every = self.world.settings.machine.checkpoint
-        if moment.epoch == 0 or asked or time.monotonic() - self.saved > every:
+        settings = self.world.settings
+        waits = self.home.watch is not None and moment.epoch == settings.learner.epochs  # maybe for long
+        if moment.epoch == 0:
+            described(self.record, self.world, self.home)
+        if moment.epoch == 0 or asked or waits or time.monotonic() - self.saved > settings.machine.checkpoint:
             self.save(stacks)
         if moment.epoch == 0:
             self.record.tables(stacks)
@@ -88,8 +97,7 @@ class Life:
 
     def mark(self, stacks: Sequence[Stack]) -> None:
         """Note what is counted beside the checkpoint that comes."""
-        crew = {"visits": self.crew.visits, "moment": self.crew.moment, "pending": self.crew.pending}
-        self.store.mark(stacks[0].task, stacks[0].epoch, {**self.office.state, **crew})
+        self.store.mark(stacks[0].task, stacks[0].epoch, {**self.office.state, **self.crew.state})
 
     def save(self, stacks: Sequence[Stack]) -> None:
         self.mark(stacks)
@@ -118,19 +126,30 @@ def awake(
     stop: Callable[[], bool] = lambda: False,
     watch: Callable[[Life], None] = lambda life: None,
     safe: bool = True,
+    tell: Callable[[str], None] = lambda sentence: None,
 ) -> Life:
     """An agent as it was when it was last there, or at its beginning, that nobody has let learn yet."""
     settings = home.settings()
-    world = world_of(settings, bank_of(settings), home.agent)
-    terms = terms_of(world, home.run, home.identity)
     fresh = not (home.record / "settings.toml").exists()
-    record = create(home.record, world.settings) if fresh else reopen(home.record, own=world.settings)
-    portable.note(record, [world])
-    note(record, [world])
-    stacks = record.load([world])
     store = Store(home.letters, safe=safe)
+    rows = Rows(home, settings, store, tell)
+
+    def pause(seconds: float) -> None:
+        time.sleep(seconds)
+        if stop():
+            raise Stopped(f"stopped before any rows had come; `shoal live run {home.folder}` waits on")
+
+    trained = loaded(home.begin, settings) if home.begin.exists() else None
+    learned = 0 if trained is None else len(trained.told.tasks)
+    world = rows.first(learned, pause) if fresh else rows.world(len(store.tasks()))
+    record = create(home.record, world.settings) if fresh else reopen(home.record, own=world.settings)
+    described(record, world, home)
+    stacks = record.load([world])
+    terms = terms_of(world, home.run, home.identity)
     office = Office(store, terms, transport(home, terms), home.senders, home.receivers, stop)
-    crew = crewed(world, office, stacks)
+    begins = [begun(trained, world)] if stacks is None and trained is not None else stacks
+    crew = crewed(world, office, begins)
+    crew.rows = rows
     if stacks is not None:
         state = store.marked(stacks[0].task, stacks[0].epoch)
         if state is None:
@@ -139,9 +158,17 @@ def awake(
                 f"anew: remove both"
             )
         office.restore(state)
-        crew.visits, crew.moment, crew.pending = state["visits"], state["moment"], state["pending"]
+        crew.restore(state)
     record.note(models=[world.about], kernel=world.kernel)
-    return Life(home, world, record, store, office, crew, stop, watch)
+    return Life(home, record, store, office, crew, stop, watch)
+
+
+def described(record: Record, world: World, home: Home) -> None:
+    """Write what there is to say of an agent and its rows; anew, where more of them come."""
+    for name in (portable.AGENTS, material.FILE) if home.watch is not None else ():
+        (record.folder / name).unlink(missing_ok=True)
+    portable.note(record, [world])
+    material.note(record, [world])
 
 
 def live(
@@ -159,7 +186,7 @@ def live(
     tell(f"{home.name}: certificate holds until {until:%Y-%m-%d}, listens at {home.address}")
     summary = None
     with kept_memory(), interrupts() as heard, one_thread(), ExitStack() as held:
-        life = awake(home, stop=heard)
+        life = awake(home, stop=heard, tell=tell)
         held.enter_context(life.record.alone())
         life.record.tell = tell
         try:

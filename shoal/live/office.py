@@ -62,6 +62,7 @@ class Office:
         self.sent: dict[int, int] = {}  # how many letters have been written to each neighbour,
         self.lamport = self.n = 0  # the clock of letters, and the next line of the journal
         self.closed = False
+        self.missing: list[int] = []  # neighbours whose letters are waited for, in lock-step
         self.news = threading.Condition()
         self.wake = {peer: threading.Event() for peer in self.links}
         self.couriers: list[threading.Thread] = []
@@ -197,11 +198,17 @@ class Office:
             return self.taken(str(tuple(turn)), "all")
         senders = [peer for peer in senders if peer in self.senders]
         while True:
+            over = self.store.done()  # they have diverged, and what they had written before has come before
             mine = [one for one in self.store.untaken() if Turn(*one.slip["turn"]) == turn]
             there: dict[int, list[Come]] = {peer: [] for peer in senders}
             for one in mine:
                 there.setdefault(one.peer, []).append(one)
-            if all(there[peer] and len(there[peer]) >= max(1, there[peer][0].slip["of"]) for peer in senders):
+            self.missing = [
+                peer
+                for peer, come in there.items()
+                if len(come) < (max(1, come[0].slip["of"]) if come else peer not in over)
+            ]
+            if not self.missing:
                 ordered = [one for peer in senders for one in there[peer]]
                 return self.take(str(tuple(turn)), "all", ordered)
             self.wait(1.0)

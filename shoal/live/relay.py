@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from shoal.live.fleets import host_of, split
+from shoal.live.places import host_of, split
 
 PIECE = 65536
 

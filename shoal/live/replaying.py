@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from shoal.agents.engine import kept_memory
 from shoal.agents.stack import Stack
-from shoal.backbones import bank_of
 from shoal.errors import Stopped, UserError
 from shoal.fleet.run import one_thread
-from shoal.live.crew import world_of
 from shoal.live.fleets import Home
 from shoal.live.life import Life, awake
+from shoal.live.rows import Rows
 from shoal.live.store import Store
 from shoal.runs.record import reopen
 
@@ -35,16 +34,17 @@ def replay(folder: Path) -> Replayed:
     """Let an agent learn again from its beginning, without a network, up to its last checkpoint; raise if it does not
     come to the same, bit for bit."""
     home = Home.read(folder)
-    settings = home.settings()
-    world = world_of(settings, bank_of(settings), home.agent)
-    saved = reopen(home.record, own=world.settings).load([world]) if (home.record / "settings.toml").exists() else None
+    saved, rows = saved_of(home)
+    rows.store.close()
     if saved is None:
         raise UserError(f"{home.record} has no checkpoint yet to compare with; let the agent run for a while")
-    goal = saved[0].task, saved[0].epoch
+    goal = saved.task, saved.epoch
     with tempfile.TemporaryDirectory() as place, kept_memory(), one_thread():
-        there = replace(home, folder=Path(place))
+        there = replace(home, folder=Path(place), data=home.data and rows.dataset)
         copied(home.letters, there.letters)
-        shutil.copy(home.folder / "settings.toml", place)
+        for file in (home.folder / "settings.toml", home.source, home.begin):
+            if file.exists():
+                shutil.copy(file, place)
 
         def watch(life: Life) -> None:
             if (life.stack.task, life.stack.epoch) == goal:
@@ -57,12 +57,23 @@ def replay(folder: Path) -> Replayed:
             pass
         finally:
             life.store.close()
-        if name := differing(life.stack, saved[0]):
+        if name := differing(life.stack, saved):
             raise UserError(
                 f"by its journal {home.name} does not come to what it has learned: `{name}` differs; its data, or what "
                 "takes the steps (about.json), may be other than it was"
             )
         return Replayed(*goal, counted(there.letters, life.office.n))
+
+
+def saved_of(home: Home) -> tuple[Stack | None, Rows]:
+    """What an agent was at its last checkpoint, and its rows; its store is open."""
+    settings, store = home.settings(), Store(home.letters, safe=False)
+    rows = Rows(home, settings, store)
+    if not (home.record / "settings.toml").exists():
+        return None, rows
+    world = rows.world(len(store.tasks()))
+    found = reopen(home.record, own=world.settings).load([world])
+    return None if found is None else found[0], rows
 
 
 def copied(file: Path, to: Path) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agents.stack import CLOCK, MODEL, PARAMS, RECORD
+from shoal.agents.world import World
 from shoal.data.rows import Source
 from shoal.errors import UserError
 from shoal.runs.kept import told_by
@@ -44,21 +45,27 @@ class Desk:
     def __init__(self, life: "Life") -> None:
         self.lock = threading.Lock()
         world = life.world
-        self.source = Source.of(world.bank, world.settings.dataset)
-        kind = next((name for name, agents in world.fleet.members().items() if life.home.agent in agents), REST)
-        (self.told,) = told_by(world, kind if world.fleet.kinds else "")
         spare = tuple(mode for mode in world.settings.sharing if mode.spare)  # all that a net knows of sharing
         self.settings = world.settings.model_copy(update={"sharing": spare})
         self.life = life
         self.agent: Agent | None = None
         self.said: dict[str, Any] = {}
+        self.world: World | None = None
         self.update(life)
+
+    def read(self, world: World) -> None:
+        """Note what rows are like in a world."""
+        self.world, self.source = world, Source.of(world.bank, world.settings.dataset)
+        kind = next((name for name, agents in world.fleet.members().items() if self.life.home.agent in agents), REST)
+        (self.told,) = told_by(world, kind if world.fleet.kinds else "")
 
     def update(self, life: "Life") -> None:
         """Copy what is asked for: the agent as it is now, and how it is."""
         from shoal.keep.agent import Agent
 
         stack, home = life.stack, life.home
+        if life.world is not self.world:
+            self.read(life.world)
         agent = None
         if not life.crew.joint:
             task = min(stack.task, len(self.told.tasks) - 1)
@@ -108,8 +115,16 @@ def about(life: "Life") -> dict[str, Any]:
     return {
         "agent": home.agent, "name": home.name, "run": home.run, "address": home.address, "pid": os.getpid(),
         "catching_up": life.office.replaying, "seconds": round(time.time() - life.begun, 1), "memory": resident(),
-        "links": links, "refused": [list(one) for one in store.refusals()],
+        "waits": waiting_for(life), "links": links, "refused": [list(one) for one in store.refusals()],
     }  # fmt: skip
+
+
+def waiting_for(life: "Life") -> str:
+    """What an agent waits for, in a few words; empty: for nothing."""
+    if life.crew.waits is not None:
+        return f"rows of task {life.crew.waits + 1}"
+    missing = life.office.missing
+    return f"letters of agent {', '.join(map(str, missing))}" if missing else ""
 
 
 def accuracy(measured: Any) -> float | None:

@@ -28,6 +28,7 @@ CREATE INDEX IF NOT EXISTS waiting ON inbox (taken, at);
 CREATE TABLE IF NOT EXISTS journal (n INTEGER PRIMARY KEY, turn TEXT, what TEXT, letters TEXT);
 CREATE TABLE IF NOT EXISTS points (task INTEGER, epoch INTEGER, state TEXT, PRIMARY KEY (task, epoch));
 CREATE TABLE IF NOT EXISTS refused (at REAL, peer INTEGER, why TEXT, count INTEGER, PRIMARY KEY (peer, why));
+CREATE TABLE IF NOT EXISTS tasks (task INTEGER PRIMARY KEY, rows INTEGER, digest TEXT);
 CREATE TABLE IF NOT EXISTS given_up (peer INTEGER, number INTEGER, why TEXT, PRIMARY KEY (peer, number));
 """
 NEWEST, EACH, QUESTION = "newest", "each", "question"  # what is kept of letters that wait: see `Store.put`
@@ -236,6 +237,17 @@ class Store:
         """What was counted at a point of the stream."""
         found = self.rows("SELECT state FROM points WHERE task = ? AND epoch = ?", task, epoch)
         return dict(json.loads(found[0][0])) if found else None
+
+    # Rows
+
+    def tasks(self) -> list[tuple[int, str]]:
+        """From how many rows each task so far was taken, and their digest."""
+        return self.rows("SELECT rows, digest FROM tasks ORDER BY task")
+
+    def take_tasks(self, tasks: Sequence[tuple[int, int, str]]) -> None:
+        """Note tasks as taken: their numbers, how many rows they have, and their digests."""
+        with self.writing() as base:
+            base.executemany("INSERT INTO tasks VALUES (?, ?, ?)", tasks)
 
     # Notes
 

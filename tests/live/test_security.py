@@ -82,8 +82,8 @@ def test_floods_are_bounded(awoken: Life, sent: list[bytes], monkeypatch: pytest
 
 
 def test_a_receiver_counts_budgets_and_rhythms_itself(tmp_path: Path) -> None:
-    """The sender has settings of its own making, without limits."""
-    free = pair("fedavg")
+    """The sender has settings of its own making, without limits, and writes after every epoch."""
+    free = pair("fedavg", clock={})
     lines = Lines(copies=[])
     lived(built(free, tmp_path / "free"), lines)
     mine = [frame for sender, _, frame in lines.copies or [] if sender == 0]

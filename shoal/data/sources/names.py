@@ -1,6 +1,7 @@
 """Names of data of one's own: `csv:PATH?label=..`, which a settings file can say, and what a program holds."""
 
 import difflib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from shoal.errors import UserError
 SAFE = "/{}*, ()[]:;@."  # letters that stay readable in a name
 FOLDERS = ("folder", "hf")  # schemes whose path is one
 BROUGHT: dict[str, Data] = {}  # by name, what this program has brought
-READ: dict[str, tuple[tuple[int, int], Data]] = {}  # by name, what was read, and when and how large the file was
+READ: dict[str, tuple[tuple[int, int], Data]] = {}  # by name, what was read, and its `stamp_of`
 # How each scheme reads a path with what stands behind the question mark, and which keys may stand there.
 SCHEMES: dict[str, tuple[Callable[..., Bank], tuple[str, ...]]] = {
     "csv": (table.from_text, table.KEYS),
@@ -54,8 +55,21 @@ def read(name: str) -> Data:
             close = difflib.get_close_matches(key, keys, 1)
             hint = f"did you mean `{close[0]}`? " if close else ""
             raise DataError(f"`{key}` in `{name}` is not known; {hint}allowed for {scheme}: {', '.join(keys)}")
+    stamp = stamp_of(name)
+    if name not in READ or READ[name][0] != stamp:
+        READ[name] = stamp, Data(made(make, Path(path), options), name)
+    return READ[name][1]
+
+
+def stamp_of(name: str) -> tuple[int, int]:
+    """When the file that a name says was last written, and its size; of a folder, when files last came or went, and how
+    many there are."""
+    scheme, path, _ = parts(placed(name))
     try:
         state = Path(path).stat()
+        if not Path(path).is_dir():
+            return state.st_mtime_ns, state.st_size
+        inside = [(Path(place).stat().st_mtime_ns, len(files)) for place, _, files in os.walk(path)]
     except (OSError, ValueError) as error:
         kind = "folder" if scheme in FOLDERS else "file"
         why = getattr(error, "strerror", None) or error
@@ -63,10 +77,7 @@ def read(name: str) -> Data:
             f"cannot read {path}, which `{scheme}:` names: {why}; name a {kind} that is there, from where "
             "the settings file is"
         ) from None
-    stamp = state.st_mtime_ns, state.st_size
-    if name not in READ or READ[name][0] != stamp:
-        READ[name] = stamp, Data(made(make, Path(path), options), name)
-    return READ[name][1]
+    return max(when for when, _ in inside), sum(count for _, count in inside)
 
 
 def made(make: Callable[..., Bank], path: Path, options: dict[str, str]) -> Bank:
