@@ -95,11 +95,28 @@ def sentence(rows: Iterable[Row]) -> str:
 
 
 def lopsided(rows: Iterable[Row]) -> str:
-    """A dataset and model all of whose numbers are on one side of the paper's."""
-    above, count = [], 0
+    """Datasets and models all of whose numbers are on one side of the paper's, and how far agents alone are there: rows
+    of a dataset share tasks, seeds and what agents alone are, so that they are one observation, not many."""
+    above, alone, count = [], list[tuple[float, float]](), 0
     for key, some in groupby(sorted(rows, key=cell), key=cell):
-        gaps = [row[name] - row[f"paper_{name}"] for row in some for name in METRICS if row["paper_auc"] is not None]
+        same = [row for row in some if row["paper_auc"] is not None]
+        gaps = [row[name] - row[f"paper_{name}"] for row in same for name in METRICS]
         if gaps and min(gaps) > 0:
             above.append(" ".join(reversed(key)))
             count += len(gaps)
-    return f"All {count} numbers of {', '.join(above)} are above the paper's; no cause was found. " if above else ""
+            base = next((row for row in same if row["method"] == "vanilla" and row["final_accuracy_se_seeds"]), None)
+            if base is not None:
+                gap = base["final_accuracy"] - base["paper_final_accuracy"]
+                alone.append((gap, base["final_accuracy_se_seeds"]))
+    if not above:
+        return ""
+    said = (
+        f"All {count} numbers of {', '.join(above)} are above the paper's; rows of a dataset share tasks and seeds, so "
+        f"that these are {len(above)} observations and not {count}. "
+    )
+    if not alone:
+        return said
+    apart = max(abs(gap) / error for gap, error in alone)
+    luck = "which may be luck" if apart < 2 else "for which no cause was found"
+    each = ", ".join(f"{gap:+.2f} ± {error:.2f}" for gap, error in alone)
+    return f"{said}Agents alone end {each} from the paper's there, at most {apart:.1f} standard errors, {luck}. "
