@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shoal.agents.engine import THREADS
 from shoal.agents.events import arrivals, first_of
-from shoal.compiled.library import kernel, unsuited
+from shoal.compiled.library import chained, kernel, unsuited
 from shoal.data import Bank
 from shoal.data.draws import source_of
 from shoal.data.scaling import Scaling
@@ -206,12 +206,17 @@ class World:
         """Why torch takes the steps, and not the compiled kernel; empty: the kernel does."""
         usual = self.model.engine
         engine = "" if self.engine == usual else f"it takes the place of the engine {usual}, and not of {self.engine}"
-        return self.unread or engine
+        return self.unknown or engine
 
     @cached_property
     def unread(self) -> str:
         """Why torch reads trained nets, and not the compiled kernel; empty: the kernel does. It reads one lane after
         the other, so it does not matter how the engine maps them."""
+        return self.unknown or ("it takes steps of such nets, and does not read them" if chained(self.model) else "")
+
+    @cached_property
+    def unknown(self) -> str:
+        """Why the compiled kernel does not know the net; empty: it does."""
         if self.settings.machine.kernel == "torch":
             return "machine.kernel says so"
         return unsuited(self.model, self.device.type, self.inputs.dtype) or ("" if kernel().library else kernel().about)
@@ -225,7 +230,7 @@ class World:
     def kernel(self) -> str:
         """What takes the steps and reads trained nets, as far as last bits depend on it."""
         if self.unread:
-            return "torch"
+            return f"compiled by {kernel().about}, read by torch" if self.compiled else "torch"
         return f"compiled by {kernel().about}" if self.compiled else f"torch, read by what {kernel().about} compiled"
 
     @cached_property

@@ -8,6 +8,7 @@ from shoal.models.params import MODULE, STRUCTURE
 WEIGHT, BIAS = MODULE
 HEAD, HEAD_BIAS = heads.NAMES
 TENSORS = (WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS)
+DEEPEST = 8  # layers of a chain, each of which has a weight and a bias of its own, behind these
 PARTS = 3  # in which images to learn from may lie
 # What the kernel is told of a question, as `Question` in steps.c: numbers and addresses, all of eight bytes.
 FIELDS = (
@@ -17,7 +18,7 @@ FIELDS = (
 SEARCH = 7  # numbers and addresses of a `Search`
 
 Int, Float, Pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-Ints, Pointers = Int * len(TENSORS), Pointer * len(TENSORS)
+Ints, Pointers = Int * (len(TENSORS) + 2 * DEEPEST), Pointer * (len(TENSORS) + 2 * DEEPEST)
 
 
 class Net(ctypes.Structure):
@@ -28,9 +29,10 @@ class Net(ctypes.Structure):
             (name, Int)
             for name in (
                 *("lanes", "apart", "width", "depth", "batch", "classes", "tasks", "initial", "basis", "read"),
-                *("side", "channels", "bytes"),
+                *("side", "channels", "bytes", "chain"),
             )
         ),
+        *(("wide", Int * (DEEPEST + 1)), ("bends", Int * DEEPEST)),
         ("scaling", Pointer),
         *((name, Float) for name in ("rate", "beta1", "beta2", "epsilon")),
         *((name, Pointers) for name in ("value", "mean", "var", "steps")),

@@ -3,7 +3,7 @@
 import ctypes
 import os
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,6 +14,7 @@ from shoal.models.contract import Model
 from shoal.models.mlp import Linear
 from shoal.models.modular import Modular
 from shoal.models.monolithic import Monolithic
+from shoal.models.wrapped import Wrapped
 
 MOST = "SHOAL_INSTRUCTIONS"  # the most that is used of what the machine has, as a cluster of several kinds needs it
 AGAIN = "with a C compiler, `python -m shoal.compiled.build` builds it"
@@ -79,8 +80,13 @@ def declare(library: ctypes.CDLL) -> None:
         function.restype, function.argtypes = gives, takes
 
 
-def pictured(model: Monolithic | Modular, reads: torch.dtype) -> dict[str, int]:
+def pictured(model: Monolithic | Modular | Wrapped, reads: torch.dtype) -> dict[str, Any]:
     """What the kernel is told of the images that a net reads, in numbers or bytes; of rows of numbers their width."""
+    if isinstance(model, Wrapped):
+        wide = (layout.Int * (layout.DEEPEST + 1))(*model.wide)
+        bends = (layout.Int * layout.DEEPEST)(*(layer.bends for layer in model.layers))
+        bytes_ = {"bytes": reads == torch.uint8, "scaling": model.scaling.data_ptr()}
+        return {"chain": 1, "wide": wide, "bends": bends, **bytes_}
     if isinstance(model.block, Linear):
         return {"width": model.read}
     assert isinstance(model.block, Conv)
@@ -88,12 +94,19 @@ def pictured(model: Monolithic | Modular, reads: torch.dtype) -> dict[str, int]:
     return {"width": model.block.width, **shape, "scaling": model.block.scaling.data_ptr()}
 
 
+def chained(model: Model) -> bool:
+    """Is a net of one's own a chain that the kernel knows?"""
+    return isinstance(model, Wrapped) and 0 < len(model.layers) <= layout.DEEPEST
+
+
 def unsuited(model: Model, device: str, reads: torch.dtype) -> str:
     """Why the kernel does not know such nets; empty: it does."""
     if device != "cpu":
         return f"the device is {device}, and it runs on cpu alone"
-    if not isinstance(model, Monolithic | Modular) or not isinstance(model.block, Linear | Conv):
-        return "it knows MLPs and CNNs of shoal's own blocks alone"
-    if reads not in (torch.uint8, torch.float32) or (isinstance(model.block, Linear) and reads != torch.float32):
+    stacked = isinstance(model, Monolithic | Modular) and isinstance(model.block, Linear | Conv)
+    if not chained(model) and not stacked:
+        return "it knows MLPs and CNNs of shoal's own blocks, and chains of linear layers and ReLUs alone"
+    projected = isinstance(model, Monolithic | Modular) and isinstance(model.block, Linear)
+    if reads not in (torch.uint8, torch.float32) or (projected and reads != torch.float32):
         return f"it reads bytes and floats alone, and no {reads}"
     return ""

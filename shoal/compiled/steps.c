@@ -1,4 +1,4 @@
-/* Training steps of MLPs and of plain CNNs, lane by lane: forth, back and a masked Adam, so that all of a lane stays in a core's cache;
+/* Training steps of MLPs, of chains of linear layers and of plain CNNs, lane by lane: forth, back and a masked Adam, so that all of a lane stays in a core's cache;
    and what trained ones answer.
 
    A lane's numbers depend on that lane alone, never on how lanes are dealt to calls, threads or processes. Activations
@@ -15,7 +15,8 @@
 #include "vectors.h"
 #include "convolutions.h"
 
-enum { WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS, TENSORS };
+enum { DEEPEST = 8 }; /* layers of a chain, each of which has a weight and a bias of its own, from LAYERS on */
+enum { WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS, LAYERS, TENSORS = LAYERS + 2 * DEEPEST };
 enum { FORTH = 1, MOVE = 2, SQUARES = 4 };    /* find gradients; take the step; sum squares of each image's gradients */
 enum { NO_DROPOUT, BITS, UNIFORM, GIVEN };    /* where dropout masks come from */
 
@@ -23,6 +24,9 @@ typedef struct {
     i64 lanes, apart, width, depth, batch, classes, tasks, initial, basis;
     i64 read;                   /* how many numbers a head reads */
     i64 side, channels, bytes;  /* of images that go through convolutions, bytes or floats; 0: there are none */
+    i64 chain;                  /* does each depth have a layer of its own? */
+    i64 wide[DEEPEST + 1];      /* Then how many numbers go into each, and come out of the last, */
+    i64 bends[DEEPEST];         /* and is there a ReLU behind it? */
     const float *scaling;       /* of images: their peak, and of each channel its mean and its spread */
     double rate, beta1, beta2, epsilon;
     float *value[TENSORS], *mean[TENSORS], *var[TENSORS]; /* [L][units][size]; a lane is every `apart`-th row */
@@ -185,10 +189,12 @@ typedef struct {
 
 /* Pixels in a row of what goes into a depth of convolutions. */
 INLINE i64 side_of(const Net *net, i64 k) { return net->side >> k; }
-/* How many numbers of an image come out of a depth, and out of all before it. */
+/* How many numbers of an image come out of a depth, go into it, and come out of all before it. */
 INLINE i64 numbers_of(const Net *net, i64 k) {
+    if (net->chain) return net->wide[k + 1];
     return net->side ? net->width * side_of(net, k + 1) * side_of(net, k + 1) : net->width;
 }
+INLINE i64 into(const Net *net, i64 k) { return net->chain ? net->wide[k] : net->width; }
 static i64 before(const Net *net, i64 k) {
     i64 total = 0;
     for (i64 i = 0; i < k; i++) total += numbers_of(net, i);
@@ -215,7 +221,7 @@ static i64 most(i64 a, i64 b) { return a > b ? a : b; }
 static i64 laid(const Net *net, const Step *steps, i64 count, int mode, Lane *s, char *base) {
     i64 H = net->read, D = net->depth, B = net->batch, P = filled(B), F = filled(H), K = net->classes;
     i64 tasks = net->tasks, rows = net->units[HEAD] * K, C = net->width, U = net->units[WEIGHT], all_ = before(net, D);
-    i64 images = net->side != 0, chains = !images, mixes = 0;
+    i64 images = net->side != 0, chains = !images, mixes = 0, first = into(net, 0), widest = H;
     i64 modules = 0, counted = 0, drawn = 0, parts[TENSORS] = {0};
     for (i64 i = 0; i < count; i++) {
         const Step *step = steps + i;
@@ -225,6 +231,7 @@ static i64 laid(const Net *net, const Step *steps, i64 count, int mode, Lane *s,
         mixes |= step->mixes != 0;
         for (int t = 0; t < TENSORS; t++) parts[t] = most(parts[t], step->last[t] - step->first[t]);
     }
+    for (i64 k = 0; k < D && chains; k++) widest = most(widest, numbers_of(net, k));
     i64 total = 0;
     s->P = P, s->F = F, s->modules = modules;
 #define FLOATS(name, numbers)                                                                                          \
@@ -233,14 +240,14 @@ static i64 laid(const Net *net, const Step *steps, i64 count, int mode, Lane *s,
 #define OTHERS(name, type, numbers)                                                                                    \
     s->name = (type *)(base + total);                                                                                  \
     total += ((i64)sizeof(type) * (numbers) + 127) / 64 * 64
-    FLOATS(x, (images ? net->channels * net->side * net->side : H) * P);
-    FLOATS(xT, chains * B * F);
+    FLOATS(x, (images ? net->channels * net->side * net->side : first) * P);
+    FLOATS(xT, chains * B * filled(first));
     FLOATS(hidden, all_ * P);
-    FLOATS(turned, B * F);
+    FLOATS(turned, B * filled(most(widest, chains * first)));
     FLOATS(outs, chains * D * modules * H * P);
-    FLOATS(slope, H * P);
-    FLOATS(next, chains * H * P);
-    FLOATS(gate, chains * H * P);
+    FLOATS(slope, widest * P);
+    FLOATS(next, chains * widest * P);
+    FLOATS(gate, chains * widest * P);
     FLOATS(gates, chains && mode & SQUARES ? D * parts[WEIGHT] * H * P : 0);
     FLOATS(share, D * modules * P);
     FLOATS(pulls, modules * P);
@@ -250,7 +257,7 @@ static i64 laid(const Net *net, const Step *steps, i64 count, int mode, Lane *s,
     FLOATS(rows_bias, rows);
     FLOATS(logits, rows * P);
     FLOATS(pull, rows * P);
-    FLOATS(wide, most(rows, H) * F);
+    FLOATS(wide, most(rows, widest) * filled(most(widest, chains * first)));
     FLOATS(part, K * P);
     FLOATS(weight, P);
     for (int t = 0; t < TENSORS; t++) {
@@ -349,6 +356,24 @@ static void draw_frames(const Net *net, const Step *step, Lane *s, const uint64_
     }
 }
 
+/* The one mask of a chain, of what its heads read, drawn image by image, [B][H], to rows of images. */
+static void draw_last(const Net *net, const Step *step, Lane *s, const uint64_t *key, i64 word, i64 first, i64 last,
+                      i64 every) {
+    i64 H = net->read, B = net->batch, stride = s->P / 8 + 1, bits = step->drops == BITS;
+    (void)first, (void)last, (void)every; /* there is one module */
+    uint8_t *to = s->bits + before(net, net->depth - 1) * stride;
+    float rate = (float)step->dropout;
+    words(key, word, bits ? (H * B + 31) / 32 : H * B, s->drawn);
+    memset(to, 0, H * stride);
+    for (i64 b = 0; b < B; b++)
+        for (i64 i = 0; i < H; i++) {
+            i64 at = b * H + i;
+            int kept = bits ? ((const uint8_t *)s->drawn)[at / 8] >> (7 - at % 8) & 1
+                            : (float)(s->drawn[at] >> 8) * 0x1p-24f >= rate;
+            to[i * stride + b / 8] |= (uint8_t)(kept << (7 - b % 8));
+        }
+}
+
 /* The masks of one generator: modules `first` to `last` of those that drop, `every` in all, at all depths. */
 static void draw(const Net *net, const Step *step, Lane *s, const uint64_t *key, i64 word, i64 first, i64 last,
                  i64 every) {
@@ -378,6 +403,7 @@ static void draw(const Net *net, const Step *step, Lane *s, const uint64_t *key,
 INLINE Drop drop_of(const Net *net, const Step *step, const Lane *s, i64 lane, i64 k, i64 module) {
     Drop found = {0, 0, s->P / 8 + 1, 1};
     if (step->drops == NO_DROPOUT || module < step->plain) return found;
+    if (net->chain && (step->drops == GIVEN ? !step->masks[k] : k < net->depth - 1)) return found;
     i64 every = (step->mixes ? step->modules : 1) - step->plain, at = module - step->plain;
     i64 n = numbers_of(net, k);
     if (step->drops == GIVEN) {
@@ -398,12 +424,12 @@ INLINE vec factors(const float *mask, i64 B, i64 i, i64 j) {
     return found;
 }
 
-/* ReLU and dropout of what a module gives, in place. */
-INLINE void fold(i64 rows, i64 P, i64 B, float *out, Drop drop) {
+/* ReLU, if it `bends`, and dropout of what a module gives, in place. */
+INLINE void fold(i64 rows, i64 P, i64 B, float *out, int bends, Drop drop) {
     for (i64 i = 0; i < rows; i++)
         for (i64 j = 0; j < P; j += VL) {
             vec v = load(out + i * P + j);
-            v = choose(~(v < 0), v);
+            if (bends) v = choose(~(v < 0), v);
             if (drop.bits) v = choose(set(drop.bits + i * drop.stride, j), v * drop.scale);
             if (drop.mask) v *= factors(drop.mask, B, i, j);
             store(out + i * P + j, v);
@@ -411,13 +437,14 @@ INLINE void fold(i64 rows, i64 P, i64 B, float *out, Drop drop) {
 }
 
 /* The gradient before ReLU and dropout, from that behind them; where `share` [P] is there, also before mixing. */
-INLINE void unfold(i64 rows, i64 P, i64 B, const float *slope, const float *out, const float *share, Drop drop,
-                   float *to) {
+INLINE void unfold(i64 rows, i64 P, i64 B, const float *slope, const float *out, const float *share, int bends,
+                   Drop drop, float *to) {
     for (i64 i = 0; i < rows; i++)
         for (i64 j = 0; j < P; j += VL) {
             vec v = load(slope + i * P + j);
             if (share) v *= load(share + j);
-            v = choose(~(load(out + i * P + j) <= 0), v);
+            if (bends) v = choose(~(load(out + i * P + j) <= 0), v);
+            else if (drop.bits) v = choose(set(drop.bits + i * drop.stride, j), v);
             v = drop.mask ? v * factors(drop.mask, B, i, j) : v * drop.scale;
             store(to + i * P + j, v);
         }
@@ -522,21 +549,22 @@ static void answer(const Net *net, const Step *step, Lane *s, i64 lane, const fl
 
 /* ---- modules ---------------------------------------------------------------------------------------------------- */
 
-/* Adds the gradients of a module that trains: slope[H][P] of what comes before its ReLU, and what it read, [B][F]. */
-static void learn(const Net *net, const Step *step, Lane *s, i64 module, const float *slope, const float *read,
+/* Adds the gradients of unit `at` of weight `t`, and of the bias that comes behind it: slope[O][P] of what comes before
+   its ReLU, and what it read, [B][I] in whole vectors. */
+static void learn(const Net *net, Lane *s, int t, i64 at, i64 O, i64 I, const float *slope, const float *read,
                   float *const g[TENSORS]) {
-    i64 H = net->width, P = s->P, F = s->F, at = module - step->first[WEIGHT];
-    int more = s->touched[WEIGHT][at];
-    s->touched[WEIGHT][at] = s->touched[BIAS][at] = 1;
-    float *into = g[WEIGHT] + at * H * H, *bias = g[BIAS] + at * H;
-    if (F == H)
-        product(H, F, net->batch, slope, P, read, F, into, H, 0, more);
+    i64 P = s->P, F = filled(I);
+    int more = s->touched[t][at];
+    s->touched[t][at] = s->touched[t + 1][at] = 1;
+    float *to = g[t] + at * O * I, *bias = g[t + 1] + at * O;
+    if (F == I)
+        product(O, F, net->batch, slope, P, read, F, to, I, 0, more);
     else {
-        product(H, F, net->batch, slope, P, read, F, s->wide, F, 0, 0);
-        for (i64 i = 0; i < H; i++)
-            for (i64 j = 0; j < H; j++) into[i * H + j] = (more ? into[i * H + j] : 0) + s->wide[i * F + j];
+        product(O, F, net->batch, slope, P, read, F, s->wide, F, 0, 0);
+        for (i64 i = 0; i < O; i++)
+            for (i64 j = 0; j < I; j++) to[i * I + j] = (more ? to[i * I + j] : 0) + s->wide[i * F + j];
     }
-    for (i64 i = 0; i < H; i++) {
+    for (i64 i = 0; i < O; i++) {
         vec total = {0};
         for (i64 j = 0; j < P; j += VL) total += load(slope + i * P + j);
         bias[i] = (more ? bias[i] : 0) + sum(total);
@@ -563,48 +591,52 @@ static void square(const Net *net, const Step *step, Lane *s, float *const g[TEN
                 if (!s->runs[k * M + first + c] || !s->runs[l * M + first + c]) continue;
                 multiply(H * P, s->gates + (k * count + c) * H * P, s->gates + (l * count + c) * H * P, k == l ? 1 : 2,
                          s->gate);
-                learn(net, step, s, first + c, s->gate, s->turned, g);
+                learn(net, s, WEIGHT, c, H, H, s->gate, s->turned, g);
             }
         }
 }
 
 INLINE int trains(const Step *step, i64 module) { return step->first[WEIGHT] <= module && module < step->last[WEIGHT]; }
 
-/* One module after the other. */
+/* One module, or layer of a chain, after the other. */
 static void chain(const Net *net, const Step *step, Lane *s, i64 lane, float *const g[TENSORS], int squares) {
-    i64 H = net->width, D = net->depth, P = s->P, B = net->batch, F = s->F;
-    const float *weight = net->value[WEIGHT] + lane * net->apart * net->units[WEIGHT] * H * H;
-    const float *bias = net->value[BIAS] + lane * net->apart * net->units[BIAS] * H;
+    i64 D = net->depth, P = s->P, B = net->batch, own = net->chain;
     const i64 *choice = step->choice ? step->choice + lane * step->choice_lane + step->whole * D : 0;
+#define TENSOR(k) (own ? LAYERS + 2 * (int)(k) : WEIGHT)
+#define UNIT(k) (own ? 0 : choice ? choice[k] : (k))
+#define LIES(t, k) (net->value[t] + (lane * net->apart * net->units[t] + UNIT(k)) * net->size[t])
+#define LEARNS(k) (step->first[TENSOR(k)] <= UNIT(k) && UNIT(k) < step->last[TENSOR(k)])
     const float *h = s->x;
     for (i64 k = 0; k < D; k++) {
-        i64 c = choice ? choice[k] : k;
-        float *out = s->hidden + k * H * P;
-        product(H, P, H, weight + c * H * H, H, h, P, out, P, bias + c * H, 0);
-        fold(H, P, B, out, drop_of(net, step, s, lane, k, 0));
+        i64 O = numbers_of(net, k), I = into(net, k);
+        float *out = s->hidden + before(net, k) * P;
+        product(O, P, I, LIES(TENSOR(k), k), I, h, P, out, P, LIES(TENSOR(k) + 1, k), 0);
+        fold(O, P, B, out, !own || net->bends[k], drop_of(net, step, s, lane, k, 0));
         h = out;
     }
-    turn(H, B, h, P, s->turned, F);
+    turn(net->read, B, h, P, s->turned, s->F);
     answer(net, step, s, lane, h, g);
     i64 low = D; /* the first depth that learns */
     for (i64 k = D - 1; k >= 0; k--)
-        if (trains(step, choice ? choice[k] : k)) low = k;
+        if (LEARNS(k)) low = k;
     float *slope = s->slope, *next = s->next;
     for (i64 k = D - 1; k >= low; k--) {
-        i64 c = choice ? choice[k] : k;
-        unfold(H, P, B, slope, s->hidden + k * H * P, 0, drop_of(net, step, s, lane, k, 0), slope);
-        if (trains(step, c)) {
+        i64 O = numbers_of(net, k), I = into(net, k), F = filled(I);
+        unfold(O, P, B, slope, s->hidden + before(net, k) * P, 0, !own || net->bends[k],
+               drop_of(net, step, s, lane, k, 0), slope);
+        if (LEARNS(k)) {
+            i64 at = UNIT(k) - step->first[TENSOR(k)];
             const float *read = s->xT;
-            if (k) turn(H, B, s->hidden + (k - 1) * H * P, P, s->turned, F), read = s->turned;
+            if (k) turn(I, B, s->hidden + before(net, k - 1) * P, P, s->turned, F), read = s->turned;
             if (squares) {
-                multiply(H * P, slope, slope, 1, s->gate);
+                multiply(O * P, slope, slope, 1, s->gate);
                 multiply(B * F, read, read, 1, s->turned);
-                learn(net, step, s, c, s->gate, s->turned, g);
+                learn(net, s, TENSOR(k), at, O, I, s->gate, s->turned, g);
             } else
-                learn(net, step, s, c, slope, read, g);
+                learn(net, s, TENSOR(k), at, O, I, slope, read, g);
         }
         if (k > low) {
-            turned_product(H, P, H, weight + c * H * H, H, slope, P, next, P, 0, 0);
+            turned_product(I, P, O, LIES(TENSOR(k), k), I, slope, P, next, P, 0, 0);
             float *swap = slope;
             slope = next, next = swap;
         }
@@ -688,7 +720,7 @@ static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *cons
             float *out = s->outs + (k * M + c) * H * P;
             const float *share = s->share + (k * M + c) * P;
             product(H, P, H, weight + c * H * H, H, h, P, out, P, bias + c * H, 0);
-            fold(H, P, B, out, drop_of(net, step, s, lane, k, c));
+            fold(H, P, B, out, 1, drop_of(net, step, s, lane, k, c));
             for (i64 i = 0; i < H; i++)
                 for (i64 j = 0; j < P; j += VL)
                     store(to + i * P + j, load(to + i * P + j) + load(out + i * P + j) * load(share + j));
@@ -717,7 +749,7 @@ static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *cons
                     if (s->weight[b] != 0) s->taken[(s->rank[s->task[b]] * C + c) * D + k] += gain[b];
             }
             if (!k && !trains(step, c)) continue;
-            unfold(H, P, B, slope, out, share, drop_of(net, step, s, lane, k, c), s->gate);
+            unfold(H, P, B, slope, out, share, 1, drop_of(net, step, s, lane, k, c), s->gate);
             if (trains(step, c) && squares) {
                 i64 at = k * (step->last[WEIGHT] - step->first[WEIGHT]) + c - step->first[WEIGHT];
                 memcpy(s->gates + at * H * P, s->gate, 4 * H * P);
@@ -728,7 +760,7 @@ static void mix(const Net *net, const Step *step, Lane *s, i64 lane, float *cons
                     turned = 1;
                     read = s->turned;
                 }
-                learn(net, step, s, c, s->gate, read, g);
+                learn(net, s, WEIGHT, c - step->first[WEIGHT], H, H, s->gate, read, g);
             }
             if (k) turned_product(H, P, H, weight + c * H * H, H, s->gate, P, next, P, 0, 1);
         }
@@ -886,7 +918,7 @@ static void descend(const Net *net, const Step *step, Lane *s, i64 lane, float *
         for (i64 u = step->first[t]; u < step->last[t]; u++) {
             i64 at = u - step->first[t];
             if (step->active[t] && !step->active[t][lane * step->active_lane[t] + at]) continue;
-            if (found && step->present && t >= HEAD && !s->touched[t][at]) continue;
+            if (found && step->present && (t == HEAD || t == HEAD_BIAS) && !s->touched[t][at]) continue;
             if (found && !s->touched[t][at]) memset(g[t] + at * cut, 0, 4 * cut);
             i64 row = lane * net->apart * units + u, from = row * size, *steps = net->steps[t] + row;
             if (*steps + 1 != pace.count) {
@@ -956,9 +988,18 @@ static int strays(const Net *net, const Step *step, i64 lane) {
     return 0;
 }
 
+/* A row that a chain reads, of bytes or floats, as parts of its peak. */
+static void scaled(const Net *net, const char *row, i64 count, float *to) {
+    float peak = net->scaling[0];
+    if (net->bytes)
+        for (i64 i = 0; i < count; i++) to[i] = (float)((const uint8_t *)row)[i] / peak;
+    else
+        for (i64 i = 0; i < count; i++) to[i] = ((const float *)row)[i] / peak;
+}
+
 /* The images of the batch, both ways round, and how much each counts; 0, if none does. */
 static int enter(const Net *net, const Step *step, Lane *s, i64 lane, int mode) {
-    i64 H = net->side ? net->channels * net->side * net->side : net->width, B = net->batch, P = s->P, F = s->F;
+    i64 H = net->side ? net->channels * net->side * net->side : into(net, 0), B = net->batch, P = s->P, F = filled(H);
     const float *weight = step->weight + lane * step->weight_lane;
     const i64 *index = step->index ? step->index + lane * step->index_lane : 0;
     float total = 0;
@@ -977,6 +1018,8 @@ static int enter(const Net *net, const Step *step, Lane *s, i64 lane, int mode) 
             develop(net->side, net->channels, (int)net->bytes, net->scaling,
                     x + (lane * part->x_lane + row * H) * (net->bytes ? 1 : 4),
                     s->seen + b * framed(net->side, net->channels));
+        else if (net->chain)
+            scaled(net, x + (lane * part->x_lane + row * H) * (net->bytes ? 1 : 4), H, s->xT + b * F);
         else
             memcpy(s->xT + b * F, x + (lane * part->x_lane + row * H) * 4, 4 * H);
     }
@@ -1008,7 +1051,7 @@ static void take(const Net *net, const Step *step, Lane *s, i64 lane, int mode) 
         if ((step->drops == BITS || step->drops == UNIFORM) && !(step->off && step->off[lane])) {
             i64 every = (step->mixes ? step->modules : 1) - step->plain;
             void (*drawn)(const Net *, const Step *, Lane *, const uint64_t *, i64, i64, i64, i64) =
-                net->side ? draw_frames : draw;
+                net->chain ? draw_last : net->side ? draw_frames : draw;
             drawn(net, step, s, step->key + 2 * lane, step->word, 0, step->own, every);
             if (step->own < every)
                 drawn(net, step, s, step->further + 2 * lane, step->further_word, step->own, every, every);
@@ -1050,10 +1093,7 @@ static void *labour(void *given) {
     laid(net, work->steps, work->count, work->mode, &s, memory);
     /* Columns behind the width are read as part of a vector, and never written. */
     if (net->side) memset(memory, 0, bytes); /* the frames around images stay as they are */
-    if (!net->side && s.F > net->width) {
-        memset(s.xT, 0, 4 * net->batch * s.F);
-        memset(s.turned, 0, 4 * net->batch * s.F);
-    }
+    if (!net->side) memset(s.xT, 0, 4 * net->batch * filled(into(net, 0))), memset(s.turned, 0, 4 * net->batch * s.F);
     for (i64 lane; (lane = atomic_fetch_add(&work->next, 1)) < net->lanes;)
         for (i64 i = 0; i < work->count; i++) {
             if (work->mode & FORTH && strays(net, work->steps + i, lane)) {

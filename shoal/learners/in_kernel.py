@@ -70,7 +70,7 @@ class InKernel:
         return kernel.gradients(self.world, self.stack, told, step.parts)
 
     def adam(self, step: Step, gradients: Tensors) -> None:
-        take = kernel.adam if kernel.trained(step.parts) else adam
+        take = kernel.adam if kernel.trained(step.parts, self.world.model) else adam
         take(self.world, self.stack, step.parts, gradients, step.active)
 
 

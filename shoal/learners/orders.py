@@ -15,11 +15,13 @@ from shoal.compiled.library import kernel, pictured
 from shoal.learners import batches
 from shoal.learners.batches import Batch, Pick
 from shoal.models import heads
-from shoal.models.contract import Part
+from shoal.models.chains import Layer, masks_of
+from shoal.models.contract import Model, Part
 from shoal.models.dropout import Undrawn
 from shoal.models.modular import Modular
 from shoal.models.monolithic import Monolithic
 from shoal.models.params import STRUCTURE
+from shoal.models.wrapped import Wrapped
 
 if TYPE_CHECKING:
     from shoal.agents.world import World
@@ -58,7 +60,7 @@ def described(world: "World", stack: Stack, wanted: "learned.Step") -> Described
     decide that."""
     model, params = world.model, stack.params
     batch, parts, task, usage = wanted.batch, wanted.parts, wanted.task, wanted.usage
-    if not usage.keys() <= {"slots", "masks", heads.OPEN} or not trained(parts):
+    if not usage.keys() <= {"slots", "masks", heads.OPEN} or not trained(parts, model):
         return None
     step, held = Step(), Held()
     if not images(step, batch, held, world.inputs.dtype):
@@ -79,20 +81,28 @@ def described(world: "World", stack: Stack, wanted: "learned.Step") -> Described
     if heads.OPEN in usage:
         known = usage[heads.OPEN]
         step.known, step.known_lane, step.known_task = pointer(known, held), known.stride(0), known.stride(1)
-    assert isinstance(model, Monolithic | Modular)
-    every = (step.modules if step.mixes else 1) - plain
-    if not dropped(step, usage.get("masks"), plain, every, model.block.axis, held):
+    assert isinstance(model, Monolithic | Modular | Wrapped)
+    every, masks = (step.modules if step.mixes else 1) - plain, usage.get("masks")
+    if isinstance(model, Wrapped):
+        dropped_in_chain(step, masks, model.layers, held)
+    elif not dropped(step, masks, plain, every, model.block.axis, held):
         return None
-    narrowed(step, parts, params, wanted.active, held)
+    narrowed(step, parts, params, wanted.active, held, tensors(model))
     step.present = wanted.present
     if isinstance(batch, Pick):
         return Described(step, batch.deal.size, held, batch.first)
     return Described(step, batch.weight.shape[1], held)
 
 
-def trained(parts: Mapping[str, Part]) -> bool:
+def tensors(model: Model) -> tuple[str, ...]:
+    """The names of a net's tensors in the order of the kernel; some of them a net does not have."""
+    return (*TENSORS, *(name for layer in getattr(model, "layers", ()) for name in layer.tensors))
+
+
+def trained(parts: Mapping[str, Part], model: Model) -> bool:
     """Does the kernel know how to train these parts: whole units, weights and biases together?"""
-    if not parts.keys() <= set(TENSORS) or any(parts.get(one) != parts.get(other) for one, other in PAIRS):
+    pairs = (*PAIRS, *(layer.tensors for layer in getattr(model, "layers", ())))
+    if not parts.keys() <= set(tensors(model)) or any(parts.get(one) != parts.get(other) for one, other in pairs):
         return False
     wide = parts.get(STRUCTURE, ())[1:]
     plain = all(len(part) == 1 for name, part in parts.items() if name != STRUCTURE)
@@ -130,20 +140,40 @@ def dropped(
     if masks is None or not every:
         return True
     if isinstance(masks, Undrawn):
-        step.drops, step.dropout = BITS if masks.dropout == 0.5 else UNIFORM, masks.dropout
-        step.key, step.word, step.own = masks.source.address, masks.word, masks.shapes[0][axis]
-        step.off = pointer(masks.off.contiguous(), held)
-        held.append(masks)
+        undrawn(step, masks, held)
+        step.own = masks.shapes[0][axis]
         more = masks.further
         if more is not None:
             step.further, step.further_word = more.source.address, more.word
         return int(step.own) + (more.shapes[0][axis] if more else 0) == every
-    step.drops = GIVEN
-    packed = [mask if mask[0].is_contiguous() else mask.contiguous() for mask in masks]
-    step.masks = address((Pointer * len(packed))(*(mask.data_ptr() for mask in packed)), held)
-    step.masks_lane = address((Int * len(packed))(*(mask.stride(0) for mask in packed)), held)
-    held.append(packed)
+    given(step, masks, held)
     return all(mask.shape[axis + 1] == every for mask in masks)
+
+
+def dropped_in_chain(step: Step, masks: Undrawn | Sequence[Tensor] | None, layers: Sequence[Layer], held: Held) -> None:
+    """Tell where the masks of a chain come from: undrawn ones are of what its heads read."""
+    step.own = 1
+    if isinstance(masks, Undrawn):
+        undrawn(step, masks, held)
+    elif masks is not None:
+        given(step, masks_of(layers, masks), held)
+
+
+def undrawn(step: Step, masks: Undrawn, held: Held) -> None:
+    """Tell which generators draw masks."""
+    step.drops, step.dropout = BITS if masks.dropout == 0.5 else UNIFORM, masks.dropout
+    step.key, step.word = masks.source.address, masks.word
+    step.off = pointer(masks.off.contiguous(), held)
+    held.append(masks)
+
+
+def given(step: Step, masks: Sequence[Tensor | None], held: Held) -> None:
+    """Tell where the masks of each depth lie; None: nothing is dropped there."""
+    step.drops = GIVEN
+    packed = [one if one is None or one[0].is_contiguous() else one.contiguous() for one in masks]
+    step.masks = address((Pointer * len(packed))(*(0 if one is None else one.data_ptr() for one in packed)), held)
+    step.masks_lane = address((Int * len(packed))(*(0 if one is None else one.stride(0) for one in packed)), held)
+    held.append(packed)
 
 
 def narrowed(
@@ -152,9 +182,10 @@ def narrowed(
     params: Mapping[str, Tensor],
     active: Mapping[str, Tensor] | None,
     held: Held,
+    names: Sequence[str],
 ) -> None:
-    """Tell what trains."""
-    for at, name in enumerate(TENSORS):
+    """Tell what trains of the tensors of these names."""
+    for at, name in enumerate(names):
         if name not in parts:
             continue
         step.first[at], step.last[at] = parts[name][0].indices(params[name].shape[1])[:2]
@@ -194,17 +225,22 @@ def lanes(tensor: Tensor, held: Held) -> tuple[int, int]:
     return pointer(tensor, held), tensor.stride(0)
 
 
+def depth_of(model: Monolithic | Modular | Wrapped) -> int:
+    """How many layers come one behind the other."""
+    return len(model.layers) if isinstance(model, Wrapped) else model.depth
+
+
 def net(world: "World", stack: Stack, batch: int) -> Net:
     """The nets of a stack."""
     model, params = world.model, stack.params
-    assert isinstance(model, Monolithic | Modular)
+    assert isinstance(model, Monolithic | Modular | Wrapped)
     made = Net(
-        lanes=len(stack.lanes), apart=1, depth=model.depth, batch=batch, classes=model.classes, read=model.read,
+        lanes=len(stack.lanes), apart=1, depth=depth_of(model), batch=batch, classes=model.classes, read=model.read,
         tasks=world.settings.tasks.count, initial=getattr(model, "initial", 0), basis=getattr(model, "basis", 0),
         rate=world.settings.learner.rate, beta1=BETAS[0], beta2=BETAS[1], epsilon=EPSILON,
         **pictured(model, world.inputs.dtype),
     )  # fmt: skip
-    for at, name in enumerate(TENSORS):
+    for at, name in enumerate(tensors(model)):
         if name not in params:
             continue
         made.units[at], made.size[at] = params[name].shape[1], math.prod(params[name].shape[2:])
@@ -237,7 +273,7 @@ def gradients(
 ) -> dict[str, Tensor]:
     """Every lane's gradients of its loss with respect to the `parts`; zeros, where a lane has no image."""
     found = {name: torch.empty(stack.params[name][(slice(None), *part)].shape) for name, part in parts.items()}
-    point(described, found)
+    point(described, found, tensors(world.model))
     run(world, stack, [described], mode)
     return found
 
@@ -256,14 +292,14 @@ def adam(
 ) -> None:
     """An Adam step on the `parts`; units where `active` is false keep value, moments and step count."""
     step, held = Step(), Held()
-    narrowed(step, parts, stack.params, active, held)
+    narrowed(step, parts, stack.params, active, held, tensors(world.model))
     made = Described(step, 1, held)
-    point(made, {name: one.contiguous() for name, one in gradients.items()})
+    point(made, {name: one.contiguous() for name, one in gradients.items()}, tensors(world.model))
     run(world, stack, [made], MOVE)
 
 
-def point(described: Described, gradients: Mapping[str, Tensor]) -> None:
-    """Tell where gradients are."""
-    for at, name in enumerate(TENSORS):
+def point(described: Described, gradients: Mapping[str, Tensor], names: Sequence[str]) -> None:
+    """Tell where gradients are of the tensors of these names."""
+    for at, name in enumerate(names):
         if name in gradients:
             described.step.gradient[at] = pointer(gradients[name], described.held)

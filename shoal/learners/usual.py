@@ -27,6 +27,7 @@ from shoal.learners.step import Change, Part, Step
 from shoal.models import dropout
 from shoal.models.base import Stacked
 from shoal.models.contract import Usage
+from shoal.models.wrapped import Wrapped
 
 
 def nothing() -> None:
@@ -79,12 +80,13 @@ def masks(
 def dropped(world: World, stack: Stack, source: dropout.Source, shapes: Sequence[tuple[int, ...]]) -> Usage:
     """The next `masks` of an epoch; where the kernel draws them itself, it is told from where."""
     rate = world.settings.net.dropout
-    if not world.compiled or rate == 0 or not shapes or 0 in shapes[0]:
+    chained = isinstance(world.model, Wrapped)  # a net of one's own, whose dropout layers have rates of their own
+    if not world.compiled or rate == 0 or not shapes or 0 in shapes[0] or (chained and len(shapes) > 1):
         return {**masks(world, stack, source.live, shapes)}
-    assert isinstance(world.model, Stacked)  # the kernel knows no others
+    axis = world.model.block.axis if isinstance(world.model, Stacked) else 0
     first, off = source.word, stack.of(dropout.OWNER)["off"]
     source.word += dropout.words(shapes, rate)
-    return {"masks": dropout.Undrawn(source, first, shapes, rate, off, axis=world.model.block.axis)}
+    return {"masks": dropout.Undrawn(source, first, shapes, rate, off, axis=axis)}
 
 
 def initial_epoch(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from shoal.models import heads
+from shoal.models.chains import Layer, masks_of
 from shoal.models.contract import Forth, Part
 from shoal.models.params import MODULE, STRUCTURE
 
@@ -75,7 +76,7 @@ def monolithic(
 
 
 def layered(
-    names: Sequence[tuple[str, str]],
+    layers: Sequence[Layer],
     peak: float,
     params: Mapping[str, Tensor],
     x: Tensor,
@@ -83,22 +84,24 @@ def layered(
     parts: Mapping[str, Part],
     masks: Sequence[Tensor] | None = None,
 ) -> Forth:
-    """A net of linear layers of any sizes, each a weight [L, 1, out, in] and a bias [L, 1, out] of these `names` with a
-    ReLU behind it, on rows x[L, B, ...]; dropout acts on what the head reads."""
-    hidden = [(x.flatten(2).float() / peak).mT]
-    for weight, bias in names:
-        hidden.append(run(params[weight][:, 0], params[bias][:, 0, :, None], hidden[-1]))
-    drop = None if masks is None else masks[0].mT
-    logits, from_head = head(params, hidden[-1] if drop is None else hidden[-1] * drop, task, parts)
+    """A chain of linear layers, each a weight [L, 1, out, in] and a bias [L, 1, out], on rows x[L, B, ...]."""
+    hidden, names = [(x.flatten(2).float() / peak).mT], [layer.tensors for layer in layers]
+    drops = masks_of(layers, masks) if masks else [None] * len(layers)
+    for layer, (weight, bias), drop in zip(layers, names, drops, strict=True):
+        out = torch.bmm(params[weight][:, 0], hidden[-1]).add_(params[bias][:, 0, :, None])
+        out = out.relu_() if layer.bends else out
+        hidden.append(out if drop is None else out.mul_(drop))
+    logits, from_head = head(params, hidden[-1], task, parts)
 
     def back(pull: Tensor) -> Tensors:
         found, slope = from_head(pull)
-        if drop is not None:
-            slope.mul_(drop)
         for k, (weight, bias) in reversed(list(enumerate(names))):
             if not any(name in parts for layer in names[: k + 1] for name in layer):
                 break
-            behind_relu(slope, hidden[k + 1])
+            if (drop := drops[k]) is not None:
+                slope.mul_(drop)
+            if layers[k].bends:
+                behind_relu(slope, hidden[k + 1])
             if weight in parts:
                 found[weight] = torch.bmm(slope, hidden[k].mT)[:, None]
             if bias in parts:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from math import prod
 from threading import local
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from shoal.doors import line
 from shoal.errors import CodeError, SettingsError
 from shoal.models import by_hand, heads
 from shoal.models.base import Headed
+from shoal.models.chains import chain_of
 from shoal.models.contract import ByHand, Usage
 from shoal.models.foreign import (
     ROWS,
@@ -31,6 +31,7 @@ from shoal.models.foreign import (
     words,
 )
 from shoal.models.params import Params, whole
+from shoal.models.recurrent import gated
 from shoal.models.table import Entry
 from shoal.own_code import failed, running
 
@@ -86,7 +87,7 @@ class Wrapped(Headed):
         self.engine, self.why, self.bound = suited(self.first, x)
         # `vmap` knows no such images, nor need what is exported.
         self.last = self.engine == "loop" and channels_pay(self.first, x)
-        self.layers = layers_of(self.first, prod(self.shape))
+        self.layers, self.scaling = chain_of(self.first, x), torch.tensor([float(self.peak)])
 
     def dropped(self, layer: Dropped) -> tuple[int, ...]:
         """The shape of one row's mask of a dropout layer."""
@@ -158,6 +159,7 @@ class Wrapped(Headed):
         with complains(f"{self.what} cannot be made", "mend it"):
             module = made(self.make, rng, self.what, shape=self.shape)
         masked(module)
+        gated(module)
         return without_last(module) if self.own else module
 
     @property
@@ -174,9 +176,14 @@ class Wrapped(Headed):
         return sum(one.numel() for one in self.first.parameters())
 
     @property
+    def wide(self) -> list[int]:
+        """How many numbers go into each layer of a chain, and come out of the last."""
+        shapes = dict(self.first.named_parameters())
+        return [shapes[f"{layer.name}.weight"].shape[1] for layer in self.layers] + [self.read]
+
+    @property
     def by_hand(self) -> ByHand | None:
-        names = [(f"net.{name}.weight", f"net.{name}.bias") for name in self.layers]
-        return partial(by_hand.layered, names, self.peak) if names else None
+        return partial(by_hand.layered, self.layers, self.peak) if self.layers else None
 
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         weights = dict(self.fresh(rng).named_parameters())
@@ -233,17 +240,6 @@ class Wrapped(Headed):
 def drops_of(module: nn.Module) -> list[Dropped]:
     """The layers of a module that wait for masks."""
     return [part for part in module.modules() if isinstance(part, Dropped)]
-
-
-def layers_of(module: nn.Module, inputs: int) -> list[str]:
-    """The names of its linear layers, if a module is nothing but these, from so many `inputs` on, with a ReLU behind
-    each; none, if it is anything else."""
-    parts = [(name, one) for name, one in module.named_children() if not isinstance(one, nn.Flatten)]
-    layers = [(name, one) for name, one in parts[::2] if type(one) is nn.Linear and one.bias is not None]
-    if not isinstance(module, nn.Sequential) or not layers or 2 * len(layers) != len(parts):
-        return []
-    plain = all(type(one) is nn.ReLU for _, one in parts[1::2]) and layers[0][1].in_features == inputs
-    return [name for name, _ in layers] if plain and all(one.requires_grad for one in module.parameters()) else []
 
 
 def without_last(module: nn.Module) -> nn.Module:

@@ -154,7 +154,7 @@ def test_what_the_kernel_does_not_know_goes_through_torch() -> None:
         assert not world.compiled
         return world.uncompiled
 
-    assert said(fleet("ridge")) == "it knows MLPs and CNNs of shoal's own blocks alone"
+    assert "chains of linear layers and ReLUs alone" in said(fleet("ridge"))
     assert "takes the place of the engine loop" in said(fleet("cnn", machine={"engine": "vmap"}))
     assert said(fleet("mlp", machine={"kernel": "torch"})) == "machine.kernel says so"
     assert "takes the place of the engine vmap" in said(fleet("mlp", machine={"engine": "loop"}))

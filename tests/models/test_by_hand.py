@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as tree
 
 from shoal.agents.world import World
@@ -17,7 +17,6 @@ from shoal.learners.in_torch import Backend, autograd, by_hand, objective
 from shoal.learners.step import Part, Step
 from shoal.models import dropout
 from shoal.models.by_hand import log_softmax_back, softmax_back
-from shoal.models.wrapped import layers_of
 from shoal.rng import key
 from tests.fleets import fleet
 
@@ -107,20 +106,6 @@ def test_memories_that_are_to_be_answered_as_before_pull_as_autograd_says(
     learner = {"epochs": 2, "method": "derpp", "memory": 4, "replayed": 6}
     simulate(fleet(model, **{**FEW, "learner": learner, "tasks": {**FEW["tasks"], "heads": heads}}))
     assert max(seen) > 0
-
-
-def test_nets_of_other_layers_have_no_way_by_hand() -> None:
-    def way(*layers: nn.Module, inputs: int = 6) -> list[str]:
-        return layers_of(nn.Sequential(*layers), inputs)
-
-    assert way(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4), nn.ReLU()) == ["1", "3"]
-    assert way(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)) == []
-    assert way(nn.Linear(6, 5), nn.Tanh()) == []
-    assert way(nn.Linear(6, 5, bias=False), nn.ReLU()) == []
-    assert way(nn.Linear(3, 5), nn.ReLU()) == []  # along the last axis of a row
-    assert way(nn.ReLU(), nn.Linear(6, 5)) == []
-    assert way(nn.Linear(6, 5).requires_grad_(False), nn.ReLU()) == []
-    assert way() == []
 
 
 def test_frozen_layers_and_heads_get_no_gradient() -> None:

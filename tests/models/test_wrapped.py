@@ -1,6 +1,7 @@
 """Nets of a stranger: any `nn.Module` learns, shares and is averaged like ours."""
 
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -8,13 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import shoal
 from shoal import data
-from shoal.agents.stack import start
+from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
 from shoal.agents.worlds import world
 from shoal.configure.reading import resolve
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
+from shoal.models.recurrent import gated
 from shoal.models.table import MODELS
 from shoal.models.wrapped import wrapped
 from tests.fleets import colours, exchange
@@ -233,3 +236,48 @@ def test_dropout_that_no_mask_can_reach_is_refused() -> None:
             small("free")
     finally:
         MODELS.remove("free")
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_gru_is_mapped_and_comes_to_what_torch_comes_to(layers: int) -> None:
+    rng = torch.Generator().manual_seed(0)
+    plain = nn.GRU(5, 7, layers, batch_first=True)
+    ours = deepcopy(plain)
+    gated(ours)
+    assert type(plain) is nn.GRU
+    x = torch.randn(11, 6, 5, generator=rng)
+    pulls = torch.randn(11, 6, 7, generator=rng), torch.randn(layers, 11, 7, generator=rng)
+    found = []
+    for module in (plain, ours):
+        rows = x.clone().requires_grad_()
+        given = module(rows)
+        sum((pull * one).sum() for pull, one in zip(pulls, given, strict=True)).backward()
+        found.append([*given, rows.grad, *(one.grad for one in module.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+
+
+class Recurrent(nn.Module):
+    """The last state of a GRU over the rows of an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(8, 9, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        last: Tensor = self.gru(x.flatten(1, 2))[1][0]
+        return last
+
+
+def test_a_gru_learns_mapped_what_it_learns_one_after_the_other() -> None:
+    def ended(engine: str) -> tuple[str, Stack]:
+        tasks = {"count": 3, "classes": 2, "initial": 1, "train": 16, "validation": 4}
+        fleet = shoal.Fleet("digits", model=Recurrent, agents=3, tasks=tasks, machine={"engine": engine})
+        (world,) = shoal.prepare(fleet.settings)
+        return world.engine, shoal.simulate(world)
+
+    (chosen, ours), (_, looped) = ended("auto"), ended("loop")
+    assert chosen == "vmap"
+    assert "net.gru.weight_hh_l0" in ours.params
+    for name, tensor in ours.params.items():
+        torch.testing.assert_close(tensor, looped.params[name], rtol=0, atol=1e-3, msg=name)
