@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+from page_house import house
 from page_methods import Pages, methods, options, protocols
 from page_parts import SETTING, issubclass_, marked, rows_of, said, table
 
@@ -58,7 +59,8 @@ def pages() -> Pages:
                   "learner"),
         "sharing/options.md": options(),
     }  # fmt: skip
-    return {name: DOCS.sub(r"[\1](/\1)", text) for name, text in found.items()} | {"reproduced.md": reproduced()}
+    linked = {name: DOCS.sub(r"[\1](/\1)", text) for name, text in found.items()}
+    return linked | {"reproduced.md": reproduced(), "house.svg": house()}
 
 
 def reproduced() -> str:

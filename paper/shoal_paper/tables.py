@@ -185,7 +185,7 @@ def heads_found(rows: list[Row]) -> list[str]:
     return [
         "- **Part of what modules gain needs no sharing**: agents alone whose heads begin at zero, as received ones "
         f"partly do, gain AUC {alone} on the MNISTs {where}; modules add {more} {there} "
-        "([controls](docs/results.md#which-part-of-a-received-module-helps))."
+        "([controls](docs/results.md#which-part-of-a-received-module-helps), `shoal reproduce heads`)."
     ]
 
 

@@ -37,7 +37,7 @@ from shoal.cli.progress import downloads
 from shoal.cli.sentences import sentences
 from shoal.cli.studies import advise, compare, sweep
 from shoal.cli.terminal import console, say, show_network
-from shoal.cli.work import one_run, report, save_page, train
+from shoal.cli.work import one_run, report, save_film, save_page, train
 from shoal.errors import UserError
 from shoal.files import replaceable, save
 from shoal.trust import give, within_command
@@ -226,6 +226,9 @@ def report_(
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     figures: Figures = None,
+    film: Annotated[
+        Path | None, typer.Option(help="Also draw the run as a picture that moves, here (SVG).", show_default=False)
+    ] = None,
     watch: Annotated[
         bool,
         typer.Option(
@@ -238,7 +241,7 @@ def report_(
     Learning curves, accuracy of every task over time, gains over agents that share nothing (paired over seeds), cost,
     the network's traffic, modules and settings. Runs that are unfinished or damaged are shown as far as they go, and
     the page says what is missing. With --watch it is written again whenever a task has ended; a browser that shows it
-    loads it again by itself.
+    loads it again by itself. With --film one run is also a picture in which letters travel and accuracy grows.
     """
     from shoal.report import needs
 
@@ -252,6 +255,8 @@ def report_(
         follow_runs(folders, out, say)
     if figures or not watch:
         save_page(folders, out, figures)
+    if film:
+        save_film(folders, film)
 
 
 @app.command()

@@ -66,6 +66,8 @@ def show_summary(summary: dict[str, Any]) -> None:
             + (f"{summary['refused']:,} messages were refused" if summary["refused"] else "no message was refused"),
             highlight=False, soft_wrap=True,
         )  # fmt: skip
+    else:
+        console.print("the agents share nothing", highlight=False)
     if "fleet_seconds" in summary:
         console.print(
             f"by the fleet's clock: {summary['fleet_seconds']:,.4g} seconds until the last agent was done, "
@@ -119,7 +121,8 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
     for some in [list(scores)] if where.width >= WIDE else [[name] for name in scores]:
         priced = "final_accuracy" in some  # costs are said once
         heads = [head for name in some for head in (scores[name], "difference", "p")]
-        table = Table(Column("run", overflow="fold"), *heads, *(["per link", "s"] * priced), box=None)
+        shares = [Column("shares", overflow="fold")] * priced
+        table = Table(Column("run", overflow="fold"), *shares, *heads, *(["per link", "s"] * priced), box=None)
         for row in rows:
             cells = []
             for name in some:
@@ -127,9 +130,10 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
                 level = percent(row, "_se_seeds") if name == "auc_normalised" else plus(row, name, "_se_seeds")
                 cells += [level, gap, chance(row[f"{name}_difference_p"])]
             if row["kind"]:
-                table.add_row(f"  {escape(row['kind'])}", *cells)
+                table.add_row(f"  {escape(row['kind'])}", *([""] * priced), *cells)
             else:
-                table.add_row(escape(row["run"]), *cells, *(cost(row) * priced))
+                words = [escape(told("sharing", row["sharing"]))] * priced
+                table.add_row(escape(row["run"]), *words, *cells, *(cost(row) * priced))
         where.print(table)
     where.print(
         f"{counted([row for row in rows if not row['kind']])}; errors over seeds; differences from "
@@ -147,7 +151,7 @@ def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> N
         "", *(Column(escape(key), overflow="fold") for key in keys), "final, %", "AUC, %", "per link", "s", box=None
     )
     for row in rows:
-        words = [escape(str("-" if row[key] is None else row[key])) for key in keys]
+        words = [escape(told(key, row[key])) for key in keys]
         mark = "*" * row["front"]
         table.add_row(mark, *words, plus(row, "final_accuracy", "_se_seeds"), percent(row, "_se_seeds"), *cost(row))
     where.print(table)
@@ -181,6 +185,11 @@ def show_advice(advice: "Advice") -> None:
         f"{advice.spent:,} epochs of agents, of the {advice.whole:,} that all candidates take with all seeds",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
+
+
+def told(key: str, value: object) -> str:
+    """A setting in a table that people read: what is shared, where it is `none`, is nothing."""
+    return "-" if value is None else "nothing" if (key, value) == ("sharing", "none") else str(value)
 
 
 def counted(rows: Sequence[dict[str, Any]]) -> str:

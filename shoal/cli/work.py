@@ -73,6 +73,17 @@ def save_page(folders: Iterable[Path], out: Path, figures: Path | None = None) -
         say(f"{len(page.draw(found, figures))} files in {figures}")
 
 
+def save_film(folders: Iterable[Path], out: Path) -> None:
+    """Draw one run as a picture that moves."""
+    from shoal.report.film import film
+    from shoal.runs import read
+
+    runs, _ = read.gather(list(folders))
+    if len(runs) != 1:
+        raise UserError(f"--film draws one run, and here are {len(runs)}; name the directory of one")
+    say(f"{film(runs[0], out)} shows it learn")
+
+
 def end_with_page(rows: Iterable[dict[str, Any]], folder: Path, wanted: bool) -> None:
     """The page of the runs in some rows, where it is wanted and what draws it is installed."""
     from shoal.report import needs
