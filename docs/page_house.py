@@ -14,15 +14,15 @@ FILL, LINE, INK = (
 WORDS = {
     "shoal_paper": "the paper: protocol, tables, claims", "cli": "commands, demo", "python": "Fleet, Result",
     "contracts": "laws for all entries", "testing": "laws for yours", "short": "one-function modes",
-    "live": "agents on hosts of their own", "study": "compare, sweep, advise",
-    "report": "runs as one page", "keep": "agents to predict, save, export", "runs": "run directories, metrics",
+    "live": "agents on hosts of their own", "study": "compare, sweep, advise", "report": "runs as one page",
+    "keep": "agents to predict, save, export", "runs": "run directories, metrics",
     "fleet": "all agents of all seeds, and the one loop", "configure": "words become settings and objects",
     "sharing": "what agents send: ask, answer, absorb", "mail": "the post: what may leave, what is accepted",
     "agents": "state, clocks, what each sees", "learners": "how tasks are not forgotten", "letters": "mail as data",
     "compiled": "steps in C", "trust": "whose word a file is", "data": "datasets, streams",
     "models": "nets of one agent", "network": "graphs, links", "backbones": "frozen nets",
-    "settings": "what a run is, as values", "errors": "in one sentence", "rng": "named numbers", "doors": "tables", "files": "whole or not",
-    "units": "20 kB/task", "machine": "cores", "own_code": "yours that fails",
+    "settings": "what a run is, as values", "errors": "in one sentence", "rng": "named numbers", "doors": "tables",
+    "files": "whole or not", "units": "20 kB/task", "machine": "cores", "own_code": "yours that fails",
 }  # fmt: skip
 
 

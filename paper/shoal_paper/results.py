@@ -140,8 +140,9 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
     drawn = "" if not old else "; tasks as shoal 0.1 drew them" + f" on {', '.join(old)}" * (len(old) < len(MLP))
     lines = [
         "Four datasets, seeds 0 to "
-        f"{' or 0 to '.join(str(count - 1) for count in counts)}, over agents that share nothing, ± standard error over "
-        f"seeds{drawn} (`shoal reproduce table1 --protocol fair --seeds {max(counts)}`, [tables](docs/results.md)):",
+        f"{' or 0 to '.join(str(count - 1) for count in counts)}, over agents that share nothing, ± standard error "
+        f"over seeds{drawn} (`shoal reproduce table1 --protocol fair --seeds {max(counts)}`, "
+        "[tables](docs/results.md)):",
         "",
         f"- **Images help nets in one piece{most}**: {span(plain.values())} points of final accuracy, for "
         f"{min(size) / 1e6:.2f} to {max(size) / 1e6:.2f} MB per link and task; modular nets {span(modular.values())}.",

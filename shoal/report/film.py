@@ -128,10 +128,10 @@ def agents(run: Run, course: Course, places: Mapping[int, Point]) -> list[str]:
         x, y = places[agent]
         sizes = [f"{radius * one:.1f}" for one in np.sqrt(course.share(course.accuracy[at]))]
         name = run.sites[agent] if run.sites else str(agent)
+        grows = moving("r", course.moments.tolist(), sizes)
         lines += [
             f'<circle class="rim" cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"/>',
-            f'<circle class="full" cx="{x:.1f}" cy="{y:.1f}" r="{sizes[-1]}">{moving("r", course.moments.tolist(), sizes)}/>'
-            "</circle>",
+            f'<circle class="full" cx="{x:.1f}" cy="{y:.1f}" r="{sizes[-1]}">{grows}/></circle>',
             f'<text class="name" x="{x:.1f}" y="{y + 4:.1f}" font-size="12" text-anchor="middle">{escape(name)}</text>',
         ]
     return lines
