@@ -41,7 +41,7 @@ def main() -> None:
         found["simulated"].append(mean(simulated(settings)))
         found["alone"].append(mean(simulated(small(network="ring", **raw))))
         with tempfile.TemporaryDirectory() as place:
-            found["live"].append(mean(lived(built(settings, Path(place)), seconds=200)))
+            found["live"].append(mean(lived(built(settings, Path(place)), seconds=900)))
     for name, values in found.items():
         print(f"{name}: {100 * np.mean(values):.1f} % ({', '.join(f'{100 * one:.1f}' for one in values)})")
     for one, other in (("live", "simulated"), ("live", "alone"), ("simulated", "alone")):

@@ -111,6 +111,14 @@ class Life:
                 self.store.refuse(peer, why, time.time())
         self.crew.refused.clear()
 
+    def needless(self) -> bool:
+        """Does nobody need this agent any more? All neighbours have learned their streams, and have what it had to say,
+        but for those who have left: they did not before they had heard that it is done."""
+        done, office = self.store.done(), self.office
+        return self.crew.all_done() and all(
+            office.unreached(peer) and (peer in done or peer not in office.senders) for peer in self.store.peers()
+        )
+
     def linger(self, until: Callable[[], bool]) -> None:
         """Stay there for others when all is learned: letters that wait are carried, questions answered."""
         while not until():
@@ -206,7 +214,7 @@ def live(
                 else:
                     summary = life.learn()
                 tell(f"{home.name}: all is learned" + ("" if leave else "; it stays for others, Ctrl-C ends it"))
-                life.linger(lambda: heard() or (leave and life.crew.all_done() and not life.store.waiting()))
+                life.linger(lambda: heard() or (leave and life.needless()))
             finally:
                 closing()
         finally:

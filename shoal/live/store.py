@@ -161,9 +161,9 @@ class Store:
                     (letter.number, len(letter.frame), letter.peer),
                 )
 
-    def waiting(self) -> int:
-        """How many letters wait to be sent."""
-        return int(self.rows("SELECT COUNT(*) FROM outbox")[0][0])
+    def peers(self) -> list[int]:
+        """The neighbours for whom letters wait."""
+        return [peer for (peer,) in self.rows("SELECT DISTINCT peer FROM outbox")]
 
     # Letters that have come
 

@@ -88,7 +88,7 @@ def lived(
                 life.office.open()
                 try:
                     life.learn()
-                    life.linger(lambda: over.is_set() or (life.crew.all_done() and not life.store.waiting()))  # noqa: B023
+                    life.linger(lambda: over.is_set() or life.needless())  # noqa: B023
                     found[home.agent] = life.stack
                 except CrashError:
                     continue
