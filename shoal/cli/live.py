@@ -23,8 +23,8 @@ def init(
     words: Words = None,
     out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("fleet"),
     begin: Annotated[
-        Path | None,
-        typer.Option("--from", help="Begin from the agents of a finished run, or from the one in a file."),
+        list[Path] | None,
+        typer.Option("--from", help="Agents begin from those of a finished run, or one from a file; may be repeated."),
     ] = None,
     trust: Trust = False,
 ) -> None:
@@ -38,7 +38,7 @@ def init(
     from shoal.live.fleets import make
 
     give(trust)
-    plan, left_out = make(file, out, words or [], trust, begin)
+    plan, left_out = make(file, out, words or [], trust, begin or [])
     for name in left_out:
         say(f"{name} is left out: on hosts it is as it is")
     console.print(f"{len(plan.addresses)} agents in {out}; `shoal live run {out}/agent-0` starts one", highlight=False)

@@ -9,7 +9,7 @@ agent-3/                  all that agent 3 needs: settings.toml, agent.json, key
 import json
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -177,10 +177,10 @@ def real(settings: Settings) -> tuple[Settings, list[str]]:
 
 
 def make(
-    file: Path, out: Path, words: Sequence[str] = (), trust: bool = False, begin: Path | None = None
+    file: Path, out: Path, words: Sequence[str] = (), trust: bool = False, begin: Iterable[Path] = ()
 ) -> tuple[Plan, list[str]]:
     """Make the folder of a fleet, with one for each agent, from a settings file with a table `[live]`; agents begin
-    from those that a run or a file holds, if one is given. Returns also what of the settings a live fleet does not
+    from those that runs and files hold. Returns also what of the settings a live fleet does not
     need."""
     authority.needed()
     raw = override(parsed(file), words)
@@ -197,7 +197,7 @@ def make(
     source = source_for(bank, settings, said)
     names = tuple(called(source.sites, settings.agents, agent) for agent in range(settings.agents))
     plan = Plan(run, settings.identity(), said.addresses, names, data=said.data, watch=said.watch)
-    trained = None if begin is None else trained_in(begin, settings.agents)
+    trained = trained_in(begin, settings.agents)
     out.mkdir(parents=True, exist_ok=True)
     out.chmod(0o700)
     authority.found(out / "authority", run)
@@ -208,9 +208,9 @@ def make(
         folder = install(out, plan, settings, bank, agent)
         if is_source(settings.dataset):
             keep(folder / "source.json", json.dumps(source.about()))
-        if trained is not None:
-            begun(trained[agent % len(trained)], world_of(settings, bank, agent))  # raises if it cannot
-            trained[agent % len(trained)].save(folder / "begin.safetensors", memory=True)
+        if agent in trained:
+            begun(trained[agent], world_of(settings, bank, agent))  # raises if it cannot
+            trained[agent].save(folder / "begin.safetensors", memory=True)
     return plan, left_out
 
 

@@ -23,6 +23,7 @@ from shoal.live.fleets import Home, agents_of, fleet_of
 from shoal.live.replaying import saved_of
 from shoal.live.rows import own_of, together
 from shoal.live.store import Store
+from shoal.runs import kept as portable
 from shoal.runs.record import Record, create
 
 SENDER, RECEIVER = COLUMNS.index("sender"), COLUMNS.index("receiver")
@@ -67,6 +68,7 @@ def gather(out: Path) -> Gathered:
     folder = out / "run"
     shutil.rmtree(folder, ignore_errors=True)
     record = create(folder, settings)
+    portable.note(record, whole)
     finished = done and len(stacks) == len(plan.addresses)
     record_of(record, whole, fleet, finished)
     missing = sorted(set(range(len(plan.addresses))) - stacks.keys())

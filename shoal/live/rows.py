@@ -40,7 +40,7 @@ class Rows:
     seen: Any = None  # how the data looked last,
     since: float = 0.0  # since when,
     next: float = 0.0  # and when to look again
-    looked: bool | None = None  # since it looks so: was it looked at, and had it not changed for long enough?
+    looked: tuple[int, bool] | None = None  # for which task it was looked at, and had it not changed for long enough?
     told: set[str] = field(default_factory=set)
 
     @property
@@ -119,9 +119,9 @@ class Rows:
         if stamp != self.seen:
             self.seen, self.since, self.looked = stamp, now, None
         quiet = now - self.since >= (self.home.watch or 0)
-        if self.looked == quiet:
+        if self.looked == (task, quiet):
             return False
-        self.looked = quiet
+        self.looked = task, quiet
         bank = self.bank()
         self.unchanged(bank)
         new = {at: self.mine(bank, at) for at in range(len(self.store.tasks()), task + 1)}

@@ -62,7 +62,7 @@ def made(place: Path, weeks: int, modes: str = RECV, **words: Any) -> Path:
     """The folder of a fleet that was made with some weeks; every agent has those of its own site."""
     table(weeks).write_csv(place / "all.csv")
     said = {"count": WEEKS, "initial": 1, "more": "", "live": LIVE, **words}
-    begin = said.pop("begin", None)
+    begin = said.pop("begin", [])
     (place / "fleet.toml").write_text(FLEET.format(table="all.csv", modes=modes, **said))
     make(place / "fleet.toml", place / "fleet", begin=begin)
     bring(place / "fleet", weeks)
