@@ -9,6 +9,7 @@ from shoal.cli.arguments import File, Json, Trust, Words
 from shoal.cli.keep import Task
 from shoal.cli.terminal import console, say
 from shoal.trust import give
+from shoal.units import shown
 
 app = typer.Typer(help="The live fleet: agents on hosts of their own, without a server.", no_args_is_help=True)
 Fleet = Annotated[Path, typer.Argument(help="The folder of a live fleet, as `init` makes it.", metavar="DIR")]
@@ -149,7 +150,21 @@ def replay(folder: Home) -> None:
     count = (
         ", ".join(f"{count} letters of agent {peer}" for peer, count in sorted(done.letters.items())) or "no letters"
     )
-    console.print(f"the same, bit for bit, at task {done.task}, epoch {done.epoch}: from its data and {count}")
+    since = f", since task {done.begins[0] + 1}, epoch {done.begins[1]}" if any(done.begins) else ""
+    console.print(f"the same, bit for bit, at task {done.task}, epoch {done.epoch}: from its data and {count}{since}")
+
+
+@app.command()
+def prune(folder: Home) -> None:
+    """Forget what letters held whose effect is in a checkpoint; replay begins from there. The agent may be at work."""
+    from shoal.live.pruning import prune as emptied
+
+    done = emptied(folder)
+    console.print(
+        f"{done.letters} letters are empty, {shown(done.bytes)} are free for others; who wrote them when stays in the "
+        f"journal, and replay begins from task {done.task + 1}, epoch {done.epoch}",
+        highlight=False,
+    )
 
 
 @app.command()

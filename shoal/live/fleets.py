@@ -86,6 +86,11 @@ class Home:
         return self.folder / "begin.safetensors"
 
     @property
+    def base(self) -> Path:
+        """The checkpoint from which it can be replayed, once its journal is pruned."""
+        return self.folder / "base.safetensors"
+
+    @property
     def letters(self) -> Path:
         return self.folder / "letters.db"
 
@@ -341,6 +346,6 @@ def agents_of(out: Path) -> list[Home]:
 
 def remove(folder: Path) -> None:
     """Forget what an agent has learned and all its letters, so that it begins anew."""
-    for name in ("letters.db", "letters.db-wal", "letters.db-shm", "agent.sock"):
+    for name in ("letters.db", "letters.db-wal", "letters.db-shm", "base.safetensors", "agent.sock"):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "run", ignore_errors=True)

@@ -69,6 +69,8 @@ class Life:
             self.crew.farewell()
             self.save(end.stacks)
             self.record.tables(end.stacks)
+            while not self.stop() and not all(map(self.office.unreached, self.store.peers())):
+                self.office.idle(0.2)  # until its neighbours know
             raise
         self.mark(ends)
         summary = self.record.finish([by_itself(self.world)], ends)

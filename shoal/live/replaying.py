@@ -13,9 +13,10 @@ from shoal.errors import Stopped, UserError
 from shoal.fleet.run import one_thread
 from shoal.live.fleets import Home
 from shoal.live.life import Life, awake
+from shoal.live.pruning import point_of
 from shoal.live.rows import Rows
 from shoal.live.store import Store
-from shoal.runs.record import reopen
+from shoal.runs.record import create, reopen
 
 
 class ReachedError(Stopped):
@@ -28,6 +29,7 @@ class Replayed(NamedTuple):
     task: int
     epoch: int
     letters: dict[int, int]
+    begins: tuple[int, int] = (0, 0)  # at the beginning or, where the journal is pruned, at a later point
 
 
 def replay(folder: Path) -> Replayed:
@@ -50,9 +52,16 @@ def replay(folder: Path) -> Replayed:
             if (life.stack.task, life.stack.epoch) == goal:
                 raise ReachedError
 
+        begins = 0, 0
+        if home.base.exists():
+            create(there.record, home.settings())
+            shutil.copy(home.base, there.record / "checkpoint.safetensors")
+            begins = point_of(home.base)
         life = awake(there, lambda home, terms: None, watch=watch, safe=False)
+        first = life.office.n
         try:
-            life.learn()
+            if begins != goal:
+                life.learn()
         except ReachedError:
             pass
         finally:
@@ -62,7 +71,7 @@ def replay(folder: Path) -> Replayed:
                 f"by its journal {home.name} does not come to what it has learned: `{name}` differs; its data, or what "
                 "takes the steps (about.json), may be other than it was"
             )
-        return Replayed(*goal, counted(there.letters, life.office.n))
+        return Replayed(*goal, counted(there.letters, first, life.office.n), begins)
 
 
 def saved_of(home: Home) -> tuple[Stack | None, Rows]:
@@ -87,10 +96,10 @@ def copied(file: Path, to: Path) -> None:
     target.close()
 
 
-def counted(file: Path, until: int) -> dict[int, int]:
-    """How many letters of each neighbour the first lines of a journal name."""
+def counted(file: Path, first: int, until: int) -> dict[int, int]:
+    """How many letters of each neighbour some lines of a journal name."""
     store, found = Store(file, safe=False), dict[int, int]()
-    for n in range(until):
+    for n in range(first, until):
         entry = store.entry(n)
         for one in store.letters(entry.letters) if entry else ():
             found[one.peer] = found.get(one.peer, 0) + 1

@@ -35,6 +35,7 @@ NEWEST, EACH, QUESTION = "newest", "each", "question"  # what is kept of letters
 FULL = "outbox full"
 OFTEN = 1.0  # seconds between two writings of what was refused
 OVERTAKEN = "overtaken"
+SOME = 200  # letters that are emptied at once, so that an agent at work need not wait for long
 
 
 class Entry(NamedTuple):
@@ -248,6 +249,24 @@ class Store:
         """Note tasks as taken: their numbers, how many rows they have, and their digests."""
         with self.writing() as base:
             base.executemany("INSERT INTO tasks VALUES (?, ?, ?)", tasks)
+
+    def empty(self, until: int) -> tuple[int, int]:
+        """Forget what letters held that lines of the journal before one have taken. Returns how many they are, and
+        their bytes; the file keeps its size, and letters to come have the room."""
+        named = [
+            at for (said,) in self.rows("SELECT letters FROM journal WHERE n < ?", until) for at in json.loads(said)
+        ]
+        count = freed = 0
+        for first in range(0, len(named), SOME):
+            places = [(at,) for at in named[first : first + SOME]]
+            with self.writing() as base:
+                for place in places:
+                    found = base.execute(
+                        "SELECT LENGTH(body) FROM inbox WHERE at = ? AND body != x''", place
+                    ).fetchone()
+                    count, freed = count + (found is not None), freed + (found[0] if found else 0)
+                base.executemany("UPDATE inbox SET body = x'' WHERE at = ?", places)
+        return count, freed
 
     # Notes
 

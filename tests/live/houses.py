@@ -2,8 +2,11 @@
 cut."""
 
 import json
+import os
+import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,9 @@ from shoal.contracts.fleets import settings_of
 from shoal.contracts.mode_case import edges, made_of, model_of
 from shoal.data import load
 from shoal.errors import Stopped, UserError
+from shoal.fleet.health import DivergedError
 from shoal.fleet.run import train
+from shoal.live import authority
 from shoal.live.crew import world_of
 from shoal.live.fleets import Home, Plan, home_of, keep, real
 from shoal.live.life import Life, awake
@@ -42,9 +47,40 @@ def simulated(settings: Settings) -> dict[int, Stack]:
     return found
 
 
-def built(settings: Settings, place: Path) -> list[Home]:
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row at which nobody listens."""
+    for first in range(20000 + os.getpid() % 9000, 60000, count):
+        with held(first, count) as fine:
+            if fine:
+                return first
+    raise AssertionError("no ports are free")
+
+
+@contextmanager
+def held(first: int, count: int) -> Iterator[bool]:
+    servers = []
+    try:
+        servers = [socket.create_server(("127.0.0.1", port)) for port in range(first, first + count)]
+        yield True
+    except OSError:
+        yield False
+    finally:
+        for one in servers:
+            one.close()
+
+
+def certified(settings: Settings, place: Path) -> list[Home]:
+    """A folder for each agent, with a key and a certificate, at ports of this host that are free."""
+    homes = built(settings, place, free_ports(settings.agents))
+    authority.found(place / "authority", homes[0].run)
+    for home in homes:
+        authority.certify(place / "authority", home.folder, home.run, home.agent, "127.0.0.1")
+    return homes
+
+
+def built(settings: Settings, place: Path, port: int = 7900) -> list[Home]:
     """A folder for each agent."""
-    addresses = tuple(f"127.0.0.1:{7900 + agent}" for agent in range(settings.agents))
+    addresses = tuple(f"127.0.0.1:{port + agent}" for agent in range(settings.agents))
     names = tuple(f"agent {agent}" for agent in range(settings.agents))
     plan, bank, homes = Plan("cafe", settings.identity(), addresses, names), load(settings.dataset), []
     for agent in range(settings.agents):
@@ -92,6 +128,8 @@ def lived(
                     found[home.agent] = life.stack
                 except CrashError:
                     continue
+                except DivergedError as end:
+                    (found[home.agent],) = end.stacks
                 finally:
                     life.office.close()
                     life.store.close()

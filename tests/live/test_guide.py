@@ -12,7 +12,8 @@ import pytest
 from shoal.errors import UserError
 from shoal.live.serving import Running
 from tests.command import ROOT
-from tests.live.test_hosts import FLEET, free_ports
+from tests.live.houses import free_ports
+from tests.live.test_hosts import FLEET
 
 pytest.importorskip("zenoh", reason="eclipse-zenoh is not installed")
 PAGE = (ROOT / "docs" / "guides" / "live.md").read_text(encoding="utf-8")

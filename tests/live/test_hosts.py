@@ -1,14 +1,11 @@
 """Over real TLS on loopback: the same bits, and nobody comes in without a certificate of the fleet."""
 
-import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,8 @@ from shoal.live.life import awake
 from shoal.live.over_zenoh import Zenoh, configuration
 from shoal.live.replaying import replay
 from shoal.live.serving import Running
-from tests.live.houses import lived, simulated
+from shoal.sharing.modes import MODES
+from tests.live.houses import certified, free_ports, lived, simulated, small
 
 pytest.importorskip("zenoh", reason="eclipse-zenoh is not installed")
 FLEET = """\
@@ -42,28 +40,6 @@ base = "127.0.0.1:{port}"
 """
 RECV = '{ mode = "recv", every = 2, queries = 4, nearest = 2 }'
 FREE = 'clock = { pace = "asynchronous", speed = 100, patience = 3 }'
-
-
-def free_ports(count: int) -> int:
-    """The first of so many ports in a row at which nobody listens."""
-    for first in range(20000 + os.getpid() % 9000, 60000, count):
-        with held(first, count) as fine:
-            if fine:
-                return first
-    raise AssertionError("no ports are free")
-
-
-@contextmanager
-def held(first: int, count: int) -> Iterator[bool]:
-    servers = []
-    try:
-        servers = [socket.create_server(("127.0.0.1", port)) for port in range(first, first + count)]
-        yield True
-    except OSError:
-        yield False
-    finally:
-        for one in servers:
-            one.close()
 
 
 def made(place: Path, modes: str = RECV, more: str = "") -> Path:
@@ -94,14 +70,13 @@ def test_over_tls_lock_step_is_the_simulator(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("modes", ['"modmod"', '"fedavg"', '{ mode = "push", every = 2 }', f'{RECV}, "fedavg"'])
-def test_over_tls_other_modes_are_the_same_too(tmp_path: Path, modes: str) -> None:
-    model = 'net.depth = 2\nmodel = "modular-mlp"' if "modmod" in modes else ""
-    file = tmp_path / "fleet.toml"
-    text = FLEET.format(modes=modes, more="", port=free_ports(4))
-    file.write_text(text.replace('model = "mlp"', 'model = "modular-mlp"') if model else text)
-    make(file, tmp_path / "fleet")
-    as_simulated(tmp_path / "fleet", over_tls(tmp_path / "fleet"))
+@pytest.mark.parametrize("mode", sorted(MODES))
+def test_over_tls_every_mode_is_the_same_as_simulated(tmp_path: Path, mode: str) -> None:
+    settings = small(mode)
+    found, want = lived(certified(settings, tmp_path), transport=lines_of), simulated(settings)
+    for agent, stack in found.items():
+        assert difference(want[agent], stack) == ""
+    assert any(row[10] == "accepted" for row in rows(want[0]))
 
 
 def stranger(home: Home, folder: Path, sender: int, patience: float = 1.5) -> bytes | None:

@@ -78,6 +78,18 @@ def test_an_agent_that_crashes_again_and_again_ends_as_if_it_had_not(tmp_path: P
     equal(settings, found)
 
 
+def test_nobody_waits_for_an_agent_that_has_diverged(tmp_path: Path) -> None:
+    hot = {"name": "hot", "agents": [1], "learner": {"rate": 1e30}}
+    settings = small("recv", "fedavg", kinds=[hot])
+    homes = built(settings, tmp_path)
+    found, want = lived(homes), simulated(settings)
+    assert found[1].gone.all()
+    for agent in (0, 2):
+        assert difference(want[agent], found[agent]) == ""
+        assert found[agent].task == settings.tasks.count
+    assert lived(homes[1:2])[1].gone.all()  # started again, it ends again
+
+
 def mended(lines: Lines) -> None:
     lines.cut.clear()
     lines.deaf.clear()
