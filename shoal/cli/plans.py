@@ -19,6 +19,7 @@ SITES = 24  # rows of the table of sites and tasks
 
 def show_plan(fleet: Sequence["World"]) -> None:
     """What sharing will cost, a table of limits and mail."""
+    from shoal.fleet.pace import pace
     from shoal.fleet.size import size
     from shoal.sharing import sites
     from shoal.sharing.plan import expected, fit, plan, total
@@ -39,7 +40,8 @@ def show_plan(fleet: Sequence["World"]) -> None:
         for sentence in filter(None, (learner.doubt, learner.unused(settings.sharing))):
             console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     show_data(fleet)
-    console.print(f"about {size(settings, fleet[0].bank)}", highlight=False, soft_wrap=True)
+    wanted = size(settings, fleet[0].bank)._replace(seconds=pace(fleet))
+    console.print(f"about {wanted}, by the time of the first steps", highlight=False, soft_wrap=True)
     if settings.clock.counts:
         console.print(str(expected(fleet, lines)), highlight=False, soft_wrap=True)
     for sentence in [*said(fleet[0]), *sites.said(fleet)]:

@@ -8,6 +8,8 @@ import polars as pl
 
 from shoal.agents.world import World
 from shoal.data.sources import is_source, meaning
+from shoal.fleet.pace import pace
+from shoal.fleet.size import size
 from shoal.sharing import sites
 from shoal.sharing.plan import Line, plan
 from shoal.sharing.plan import total as total_of
@@ -24,16 +26,17 @@ class Costs:
     total: int
     head: str
     notes: tuple[str, ...]
+    needs: str  # memory and time, the latter by the first steps
     data: pl.DataFrame  # a row per agent and task of the first seed: whose it is, its classes, and its rows
 
     def __str__(self) -> str:
-        return "\n".join([self.head, *self.notes])
+        return "\n".join([self.head, self.needs, *self.notes])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
-        return f"<p>{escape(self.head)}</p><ul>{lines}</ul>"
+        return f"<p>{escape(self.head)}<br>{escape(self.needs)}</p><ul>{lines}</ul>"
 
 
 def costs(worlds: Sequence[World]) -> Costs:
@@ -63,7 +66,8 @@ def costs(worlds: Sequence[World]) -> Costs:
     who, streams = meaning.gathered(worlds)
     if is_source(settings.dataset):
         notes += meaning.said(worlds[0].bank, settings.agents, who, streams)
-    return Costs(table, total, head, tuple(notes), meaning.overview(worlds[0].bank, who, streams))
+    needs = f"about {size(settings, worlds[0].bank)._replace(seconds=pace(worlds))}, by the time of the first steps"
+    return Costs(table, total, head, tuple(notes), needs, meaning.overview(worlds[0].bank, who, streams))
 
 
 def row(line: Line) -> dict[str, object]:
