@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -222,3 +223,8 @@ def method_order(groups: Sequence[Group]) -> list[str]:
     entries = [entry for group in groups for entry in group.entries]
     plain = sorted({entry.method for entry in entries}, key=lambda name: (name != ALONE, name))
     return list(dict.fromkeys([*plain, *(entry.label for entry in entries)]))
+
+
+def called(base: str) -> str:
+    """A baseline in a sentence."""
+    return "agents that share nothing" if base == ALONE else escape(base)

@@ -8,14 +8,14 @@ from typing import Any
 
 from shoal.report import compare, numbers
 from shoal.report.charts import PAID
-from shoal.report.compare import Entry, Group, Score
+from shoal.report.compare import Entry, Group, Score, called
 from shoal.report.figure import Figure, Switch
 from shoal.report.style import Mark, Style
 from shoal.runs import metrics
 from shoal.runs.paired import Gain
 from shoal.runs.read import Note
 from shoal.settings.part import flatten
-from shoal.units import carried, plural
+from shoal.units import carried, plural, shown
 
 MENU = 100  # options of a list that is looked through
 MINUS, DASH, TIMES = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
@@ -103,11 +103,14 @@ def headline(group: Group) -> str:
     best = max(done, key=lambda entry: entry.score("final").mean)
     score = best.score("final")
     said = f"Highest final accuracy: <strong>{escape(best.label)}</strong>, {plus_minus(score)} %"
-    said += f" ({plural(len(set(best.run.seeds.tolist())), 'seed')})."
+    said += f" ({plural(len(set(best.run.seeds.tolist())), 'seed')})"
+    if best.base and (more := best.gain("final")):
+        said += f", {number(more.mean, True)} points over {called(best.base.label)}"
+    said += f", for {shown(best.paid)} per link and task." if best.run.modes and best.paid > 0 else "."
     signs = {entry.label: gain.sign for entry in done if (gain := entry.gain("final"))}
     if tested := len(signs):
         bases = list(dict.fromkeys(entry.base.label for entry in done if entry.base))
-        said += f" Compared with {escape(bases[0]) if len(bases) == 1 else 'its baseline'} over the same seeds: "
+        said += f" Compared with {called(bases[0]) if len(bases) == 1 else 'its baseline'} over the same seeds: "
         up, down = ([name for name, sign in signs.items() if sign == way] for way in (1, -1))
         parts = [f"{some(names, tested)} clearly {word}" for names, word in ((up, "higher"), (down, "lower")) if names]
         said += (" and ".join(parts) or "no run is clearly higher or lower") + ", by the 95 % intervals below."
@@ -307,7 +310,7 @@ def gains(group: Group, style: Style) -> str:
     head = ["run", *(["baseline"] if several else []), "gain in final accuracy, points", *interval,
             "gain in AUC, points", *interval, "seeds"]  # fmt: skip
     caption = (
-        ("" if several else f"The baseline is {escape(bases[0])}. ")
+        ("" if several else f"The baseline: {called(bases[0])}. ")
         + "Difference of each seed's mean, averaged over the seeds that both runs have, ± its "
         "standard error; the interval is Student's t. An interval that holds 0 shows no difference"
         + (f"; of the {len(entries)} here, one in twenty misses the true difference by chance." if many else ".")

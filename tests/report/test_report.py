@@ -327,7 +327,10 @@ def test_a_few_runs_are_named_and_many_counted() -> None:
 
 def test_the_words_on_top_name_one_baseline_only_if_there_is_one(copy: Path) -> None:
     (one,) = compare.groups(read.gather([copy])[0])
-    assert "Compared with shares nothing over the same seeds: " in parts.headline(one)
+    assert "Compared with agents that share nothing over the same seeds: " in parts.headline(one)
+    best = max(one.complete, key=lambda entry: entry.score("final").mean)
+    if best.base is not None:
+        assert " points over agents that share nothing, for " in parts.headline(one)
     one.entries[2].base = one.entries[1]
     assert "Compared with its baseline over the same seeds: " in parts.headline(one)
 
