@@ -8,9 +8,10 @@ agents it leaves out: `sentences` has the words for the summary, the terminal an
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl
 
 JOINT = -1  # the agent that learns the common start of a seed
 # Why an agent has ended, by the word in the record, of one agent and of several.
@@ -32,8 +33,10 @@ class End(NamedTuple):
     why: str
 
 
-def ends_in(training: pl.DataFrame) -> list[End]:
+def ends_in(training: "pl.DataFrame") -> list[End]:
     """The agents that have ended, as the table of training says."""
+    import polars as pl
+
     there = training.filter(pl.col("ended").is_not_null())
     rows = there.select("seed", "agent", pl.col("task") + 1, "ended", "why").rows()
     return sorted(End(*row) for row in rows)
@@ -69,8 +72,10 @@ def listed(agents: Sequence[int], sites: Sequence[str] = ()) -> str:
     return f"agents {', '.join(map(str, agents[:-1]))} and {agents[-1]}"
 
 
-def above(training: pl.DataFrame, sites: Sequence[str] = ()) -> str:
+def above(training: "pl.DataFrame", sites: Sequence[str] = ()) -> str:
     """A sentence if agents ended a task with a training loss above that of guessing; empty: none did."""
+    import polars as pl
+
     worse = training.filter(pl.col("loss").is_infinite() | (pl.col("loss") > pl.col("guessing")))
     if not len(worse):
         return ""
@@ -85,7 +90,7 @@ def above(training: pl.DataFrame, sites: Sequence[str] = ()) -> str:
     )
 
 
-def sentences(training: pl.DataFrame, sites: Sequence[str] = ()) -> list[str]:
+def sentences(training: "pl.DataFrame", sites: Sequence[str] = ()) -> list[str]:
     """What a reader must know of a run, as its table of training says."""
     ends = ends_in(training)
     found = ended(ends, sites)

@@ -358,7 +358,7 @@ def check(
     give(trust)
     settings = read(file, [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])])
     settings = staffed(settings, workers, address, stacks)
-    from shoal.runs.execute import prepare
+    from shoal.runs.prepare import prepare
 
     fleet = prepare(settings, data, tell=say)
     if sentence := not_taken(file, words or []):

@@ -90,11 +90,12 @@ def show_plan(fleet: Sequence["World"]) -> None:
 def show_data(fleet: Sequence["World"]) -> None:
     """What data of one's own means, who has how much of it, and what looks wrong."""
     from shoal.data.sources import is_source
-    from shoal.data.sources.meaning import gathered, overview, said
 
     world = fleet[0]
     if not is_source(world.fleet.dataset):
         return
+    from shoal.data.sources.meaning import gathered, overview, said
+
     lanes, streams = gathered(fleet)
     for sentence in said(world.bank, world.fleet.agents, lanes, streams):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)

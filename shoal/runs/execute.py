@@ -11,63 +11,21 @@ from typing import Any, Protocol
 from shoal.agents.engine import kept_memory
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.agents.worlds import worlds
-from shoal.backbones import bank_of
-from shoal.data.tasks import Lane
 from shoal.errors import CodeError, Stopped
 from shoal.fleet.health import DivergedError
 from shoal.fleet.members import LostError
 from shoal.fleet.run import Moment, Watch, one_thread, train
-from shoal.fleet.size import affordable, sensible, word
-from shoal.fleet.workers import headcount
 from shoal.own_code import told_apart
 from shoal.runs import common_starts as starts
 from shoal.runs import kept as portable
 from shoal.runs.material import note
+from shoal.runs.prepare import prepare as prepare
 from shoal.runs.record import Record
-from shoal.runs.totals import condense, possible
+from shoal.runs.totals import condense
 from shoal.settings.groups import Settings
-from shoal.sharing.plan import feasible
 
 HANGUP = getattr(signal, "SIGHUP", None)  # not on every system
 SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM, *([HANGUP] if HANGUP else []))
-
-
-def prepare(
-    settings: Settings,
-    folder: Path | None = None,
-    lanes: Sequence[Lane] | None = None,
-    yes: bool = False,
-    tell: Callable[[str], None] = lambda sentence: None,
-) -> tuple[World, ...]:
-    """The data and streams of a run, or of some of its lanes, a world for each kind of agents, before anything is
-    written. `folder` wins over `machine.data`. A run that is too large for this machine is an error, unless `yes`.
-
-    >>> import shoal
-    >>> (world,) = shoal.prepare(shoal.Settings(dataset="digits", agents=2, seeds=2))
-    >>> len(world.lanes)
-    4
-    """
-    with told_apart():
-        return prepared(settings, folder, lanes, yes, tell)
-
-
-def prepared(
-    settings: Settings, folder: Path | None, lanes: Sequence[Lane] | None, yes: bool, tell: Callable[[str], None]
-) -> tuple[World, ...]:
-    """What `prepare` gives."""
-    headcount(settings)
-    possible(settings)
-    bank = bank_of(settings, folder)
-    if lanes is None and not yes:
-        affordable(settings, bank)
-        sensible(settings)
-    if lanes is None and (told := word(settings, bank)):
-        tell(told)
-    found = worlds(settings, bank, lanes)
-    if lanes is None:
-        feasible(found)
-    return found
 
 
 def carry_out(

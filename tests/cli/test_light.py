@@ -36,6 +36,14 @@ def test_a_mistake_in_what_is_to_be_checked_is_said_without_torch() -> None:
     assert done.stdout.splitlines()[-1] == "False 2", done.stdout
 
 
+def test_what_a_run_will_be_is_said_without_tables() -> None:
+    program = PROGRAM.replace('"torch" in', '"polars" in')
+    done = subprocess.run(
+        [sys.executable, "-c", program, "check", "digits"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "False 0", done.stderr
+
+
 def test_what_is_read_in_a_source_is_what_the_class_says() -> None:
     for table in (MODES, LEARNERS):
         for name in table.built_in:

@@ -116,7 +116,7 @@ def test_memory_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatc
     def full(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("shoal.runs.execute.prepare", full)
+    monkeypatch.setattr("shoal.runs.prepare.prepare", full)
     refused(call("check", "digits"), "there is not enough memory here")
 
 
