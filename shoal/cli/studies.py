@@ -172,7 +172,7 @@ def advise(
         for _ in work(blocks, folder, data, yes, staff_of(workers, address, stacks)):
             pass
 
-    folder = out or Path("runs") / f"advise-{file.stem}"
+    folder = out or Path("runs") / f"advise-{advices.folder_name(file.stem)}"
     found = advices.advise(file, budget, candidates, seeds, folder, words or [], data, train, yes, effect, fit, say)
     if json:
         print(dumps(found.content()), flush=True)

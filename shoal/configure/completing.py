@@ -258,8 +258,20 @@ def listing(said: Any) -> list[dict[str, Any] | Sharing]:
         mode = {"mode": one} if isinstance(one, str) else one
         if not isinstance(mode, Sharing) and (not isinstance(mode, dict) or not isinstance(mode.get("mode"), str)):
             raise SettingsError(f'every [[sharing]] table needs a mode, e.g. mode = "recv"; got {one!r}')
-        modes.append(mode)
+        modes.append(mode if isinstance(mode, Sharing) else meant(mode))
     return modes
+
+
+def meant(mode: dict[str, Any]) -> dict[str, Any]:
+    """A table in which `rows` are what the mode calls `images`: those of a table are no images, and mean the same."""
+    from shoal.sharing.modes import MODES
+
+    fields = MODES.find(mode["mode"]).model_fields if "rows" in mode else {}
+    if "images" not in fields or "rows" in fields:
+        return mode
+    if "images" in mode:
+        raise SettingsError(f"sharing.{mode['mode']} has rows and images, which are the same; say one of them")
+    return {"images" if name == "rows" else name: value for name, value in mode.items()}
 
 
 def name_of(mode: dict[str, Any] | Sharing) -> str:

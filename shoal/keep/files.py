@@ -95,6 +95,8 @@ def load(file: Path, model: Any = None, trust: bool = False) -> "Agent":
 def opened(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """What a file says and holds, if it is whole and of an agent."""
     try:
+        if file.is_dir():
+            raise UserError(f"{file} is a folder, and an agent is one file; `shoal export {file}` writes one of a run")
         if not file.is_file():
             raise UserError(f"there is no file {file}; name one that agent.save() has written")
         with safe_open(file, "pt") as held:

@@ -31,7 +31,7 @@ class AGEM(Learner):
     """
 
     method: Literal["agem"] = "agem"
-    reference: PositiveInt = Field(128, description="remembered images that every step is compared with")
+    reference: PositiveInt = Field(128, description="remembered rows that every step is compared with")
 
     def suits(self, settings: Settings) -> None:
         plain_only(self, settings)

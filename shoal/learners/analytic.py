@@ -48,7 +48,7 @@ class Analytic(Learner):
     earlier: ClassVar[bool] = False  # a task's rows count once
     method: Literal["analytic"] = "analytic"
     epochs: PositiveInt = Field(5, description="rounds per task in which sums can spread (sharing statistics)")
-    memory: NonNegativeInt = Field(0, description="replay images kept per finished task; it uses none")
+    memory: NonNegativeInt = Field(0, description="replay rows kept per finished task; it uses none")
     ridge: PositiveFloat = Field(
         0.01, description="how much weights are held back, as a share of how much columns vary"
     )

@@ -42,15 +42,15 @@ class Learner(Part):
     plain: ClassVar[bool] = False  # do the steps of an epoch follow each other, with nothing between them or added?
     method: str = Field(description="how agents learn; else modular for modular nets and replay for others")
     epochs: PositiveInt = Field(100, description="epochs per task")
-    batch: PositiveInt = Field(64, description="images per step")
+    batch: PositiveInt = Field(64, description="rows per step")
     rate: PositiveFloat = Field(1e-3, description="the learning rate, Adam's or that of plain SGD")
-    memory: NonNegativeInt = Field(32, description="replay images kept per finished task")
+    memory: NonNegativeInt = Field(32, description="replay rows kept per finished task")
     fresh_adam: bool = Field(False, description="forget Adam's moments at the start of every task?")
     optimiser: Literal["adam", "sgd"] = Field(
         "adam", description="who takes the steps: Adam, or plain SGD without momentum"
     )
     iterations: PositiveInt | None = Field(
-        None, description="steps per task, dealt evenly to its epochs, instead of one pass over the images in each"
+        None, description="steps per task, dealt evenly to its epochs, instead of one pass over the rows in each"
     )
 
     @classmethod

@@ -34,7 +34,7 @@ class DER(Learner):
 
     fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["der"] = "der"
-    replayed: PositiveInt = Field(64, description="remembered images in every step")
+    replayed: PositiveInt = Field(64, description="remembered rows in every step")
     alpha: NonNegativeFloat = Field(0.5, description="how much what was said of memories counts")
 
     def suits(self, settings: Settings) -> None:
@@ -63,7 +63,7 @@ class DERpp(Learner):
 
     fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["derpp"] = "derpp"
-    replayed: PositiveInt = Field(64, description="remembered images in every step, once for each of the two")
+    replayed: PositiveInt = Field(64, description="remembered rows in every step, once for each of the two")
     alpha: NonNegativeFloat = Field(0.5, description="how much what was said of memories counts")
     beta: NonNegativeFloat = Field(0.5, description="how much labels of memories count")
 

@@ -34,13 +34,13 @@ class ER(Learner):
 
     fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["er"] = "er"
-    replayed: PositiveInt = Field(64, description="remembered images in every step")
+    replayed: PositiveInt = Field(64, description="remembered rows in every step")
     keep: Literal["stream", "task"] = Field(
-        "stream", description="remember a random part of all images so far, or learner.memory of every finished task"
+        "stream", description="remember a random part of all rows so far, or learner.memory of every finished task"
     )
     mix: Literal["images", "tasks"] = Field(
         "images",
-        description="the loss of a step: the mean over all its images, or memories count as much as earlier tasks are",
+        description="the loss of a step: the mean over all its rows, or memories count as much as earlier tasks are",
     )
 
     def suits(self, settings: Settings) -> None:

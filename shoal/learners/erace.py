@@ -35,7 +35,7 @@ class ERACE(Learner):
     serves: ClassVar[tuple[str, ...]] = ("grow",)
     fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["er-ace"] = "er-ace"
-    replayed: PositiveInt = Field(64, description="remembered images in every step")
+    replayed: PositiveInt = Field(64, description="remembered rows in every step")
 
     def suits(self, settings: Settings) -> None:
         plain_only(self, settings)

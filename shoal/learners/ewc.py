@@ -37,7 +37,7 @@ class EWC(Learner):
     strength: NonNegativeFloat = Field(100.0, description="how hard weights are held; choose it on validation data")
     online: bool = Field(False, description="one anchor, the weights after the last task, or one for each task")
     decay: float = Field(1.0, ge=0, le=1, description="how much of F is kept from task to task (online)")
-    samples: PositiveInt = Field(64, description="training images of a task that F is measured on")
+    samples: PositiveInt = Field(64, description="training rows of a task that F is measured on")
     labels: Literal["every", "true"] = Field(
         "every", description="the sum over all classes, or the term of the true one alone"
     )

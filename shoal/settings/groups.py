@@ -45,7 +45,7 @@ class Tasks(Part):
     )
     draw: str = Field(
         "agent",
-        description="who splits the training images: every agent for itself (agent), or the fleet once for all (fleet: "
+        description="who splits the training rows: every agent for itself (agent), or the fleet once for all (fleet: "
         "nobody validates on what another trains on); see `shoal list draws`",
     )
     repeat: PositiveInt | None = Field(
@@ -57,13 +57,13 @@ class Tasks(Part):
         "seen",
         description="which outputs of a head that grows count: those of classes met by then, or all from the start",
     )
-    held_out: float = Field(0.2, gt=0, lt=1, description="the share of the training images that is kept for validation")
+    held_out: float = Field(0.2, gt=0, lt=1, description="the share of the training rows that is kept for validation")
     count: PositiveInt = Field(10, description="tasks per agent")
     classes: PositiveInt = Field(2, description="classes per task, at most; 1: numbers are to be predicted")
     train: PositiveInt | Literal["all"] = Field(
-        64, description='training images per class (nominal: the draw is not stratified), or "all"'
+        64, description='training rows per class (nominal: the draw is not stratified), or "all"'
     )
-    validation: PositiveInt | Literal["all"] = Field(50, description='validation images per class, or "all"')
+    validation: PositiveInt | Literal["all"] = Field(50, description='validation rows per class, or "all"')
     replacement: bool = Field(True, description="may a class come back in a later task of the same agent?")
     initial: PositiveInt = Field(4, description="tasks learned jointly at the start")
     strangers: PositiveInt = Field(
@@ -83,7 +83,7 @@ class Tasks(Part):
         0.0,
         ge=0,
         le=1,
-        description="the share of training images that are dealt anew among an agent's tasks (heads one or grow)",
+        description="the share of training rows that are dealt anew among an agent's tasks (heads one or grow)",
     )
 
 

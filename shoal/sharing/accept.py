@@ -33,7 +33,7 @@ Parts = Mapping[int, tuple[Tensor, Tensor]]  # inputs [n, ...] and local labels 
 
 def accepting(what: str) -> Any:
     """The setting, with what is accepted in words."""
-    return Field("all", description=f"use all that comes, or only {what} on one's own validation images")
+    return Field("all", description=f"use all that comes, or only {what} on one's own validation rows")
 
 
 def helps(post: Post, lane: Lane, arrived: Arrived) -> bool:

@@ -23,9 +23,9 @@ class ImageMode(Mode):
     parallel: ClassVar[bool] = True
     every: PositiveInt = Field(16, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("after", description="exchange before or after every so many epochs")
-    memory: PositiveInt = Field(32, description="received images kept per task")
+    memory: PositiveInt = Field(32, description="received rows kept per task")
     buffer: Literal["reservoir", "replace"] = Field(
-        "reservoir", description="a full buffer keeps all with equal chance, or always takes the new image"
+        "reservoir", description="a full buffer keeps all with equal chance, or always takes the new row"
     )
     accept: Accept = accepting("the images of a sender that help")
 
@@ -40,7 +40,7 @@ class ImageMode(Mode):
 class ByClass(ImageMode):
     """A mode whose images are for all tasks so far that have their class."""
 
-    once: bool = Field(True, description="leave out images that the buffer holds already")
+    once: bool = Field(True, description="leave out rows that the buffer holds already")
 
     def judge(self, agent: Present, letter: Received) -> str:
         """Images may have to help."""

@@ -38,7 +38,7 @@ class FedAGEM(Federated):
 
     example: ClassVar[Mapping[str, Any]] = {"every": 1, "samples": 8}
     mode: Literal["fedagem"] = "fedagem"
-    samples: PositiveInt = Field(32, description="remembered images that the gradient is of")
+    samples: PositiveInt = Field(32, description="remembered rows that the gradient is of")
 
     def suits(self, settings: Settings) -> None:
         super().suits(settings)

@@ -41,11 +41,11 @@ class FedCurv(Federated):
     mu: NonNegativeFloat = Field(1.0, description="strength of the pull")
     fisher: Literal["sample", "batch", "frozen"] = Field(
         "sample",
-        description="what matters: squared gradients per image, per batch, or (the paper's modular nets) nothing",
+        description="what matters: squared gradients per row, per batch, or (the paper's modular nets) nothing",
     )
-    samples: PositiveInt = Field(64, description="images that fisher = sample looks at")
+    samples: PositiveInt = Field(64, description="rows that fisher = sample looks at")
     scaling: Literal["once", "task"] = Field(
-        "once", description="added to the mean loss once, or once per task in the batch and divided by its images"
+        "once", description="added to the mean loss once, or once per task in the batch and divided by its rows"
     )
 
     def suits(self, settings: Settings) -> None:

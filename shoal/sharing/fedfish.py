@@ -32,9 +32,9 @@ class FedFish(Federated):
     mode: Literal["fedfish"] = "fedfish"
     fisher: Literal["sample", "batch", "frozen"] = Field(
         "sample",
-        description="what matters: squared gradients per image, per batch, or (the paper's modular nets) nothing",
+        description="what matters: squared gradients per row, per batch, or (the paper's modular nets) nothing",
     )
-    samples: PositiveInt = Field(64, description="images that fisher = sample looks at")
+    samples: PositiveInt = Field(64, description="rows that fisher = sample looks at")
     norm: Literal["rank", "max", "softmax"] = Field(
         "rank", description="F in 0..1 by rank in its tensor, by its tensor's largest, or softmax over all (inert)"
     )

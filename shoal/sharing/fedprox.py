@@ -34,7 +34,7 @@ class FedProx(Federated):
     mu: NonNegativeFloat = Field(0.01, description="strength of the pull")
     squared: bool = Field(True, description="mu/2 times the squared distance, as published, or the plain one")
     scaling: Literal["once", "task"] = Field(
-        "once", description="added to the mean loss once, or once per task in the batch and divided by its images"
+        "once", description="added to the mean loss once, or once per task in the batch and divided by its rows"
     )
 
     def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]

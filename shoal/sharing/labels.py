@@ -49,9 +49,9 @@ class Labels(Mode):
     mode: Literal["labels"] = "labels"
     every: PositiveInt = Field(16, description="epochs between exchanges")
     when: Literal["before", "after"] = Field("after", description="exchange before or after every so many epochs")
-    pool: PositiveInt = Field(32, description="images without a label that come with a task, per class")
-    queries: PositiveInt = Field(20, description="images that are asked about at an exchange")
-    memory: PositiveInt = Field(160, description="labelled images kept per task")
+    pool: PositiveInt = Field(32, description="rows without a label that come with a task, per class")
+    queries: PositiveInt = Field(20, description="rows that are asked about at an exchange")
+    memory: PositiveInt = Field(160, description="labelled rows kept per task")
     scorer: Literal["confidence", "margin", "entropy", "random"] = Field(
         "entropy", description="what to ask about: low confidence, small margin, high entropy; or any at random"
     )

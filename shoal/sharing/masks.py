@@ -63,7 +63,7 @@ class Masks(Mode):
     )
     send: Literal["bits", "scores"] = Field("bits", description="a mask as a bit for every weight, or as scores")
     margin: float = Field(0.9, gt=0, le=1, description="how much of the other's accuracy must be more than one's own")
-    guard: bool = Field(True, description="undo what lowers the accuracy on one's own validation images?")
+    guard: bool = Field(True, description="undo what lowers the accuracy on one's own validation rows?")
 
     def suits(self, settings: Settings) -> None:
         classes_only(self, settings, "masks")

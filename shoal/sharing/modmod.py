@@ -94,7 +94,7 @@ class ModMod(Mode):
         f"images of the coming task ({', '.join(BUILT_IN)})",
     )
     examples: PositiveInt = Field(
-        40, description="validation images per class that describe a task (not for iou and anchors)"
+        40, description="validation rows per class that describe a task (not for iou and anchors)"
     )
     modules: PositiveInt = Field(1, description="modules that a neighbour sends at most")
     min_similarity: float | Literal["metric"] = Field(
@@ -116,7 +116,7 @@ class ModMod(Mode):
         "once, so that no codec with a memory serves",
     )
     leak: bool = Field(
-        False, description="after looking at images once, train without dropout for good (the paper's code did)"
+        False, description="after looking at rows once, train without dropout for good (the paper's code did)"
     )
 
     @property

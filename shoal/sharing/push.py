@@ -52,18 +52,18 @@ class Push(ImageMode):
     asking: ClassVar[tuple[str, ...]] = ("votes", "histogram")
     example: ClassVar[Mapping[str, Any]] = {"every": 1, "images": 3, "memory": 12}
     mode: Literal["push"] = "push"
-    images: PositiveInt = Field(20, description="images sent to every neighbour")
-    memory: PositiveInt = Field(160, description="received images kept per task")
+    images: PositiveInt = Field(20, description="rows sent to every neighbour")
+    memory: PositiveInt = Field(160, description="received rows kept per task")
     choose: Literal["votes", "herding", "spread", "coverage"] = Field(
         "votes",
-        description="what to send: what votes are expected for; images near the mean of their class; images far from "
+        description="what to send: what votes are expected for; rows near the mean of their class; rows far from "
         "all that was sent; or what makes the receiver's classes, which it tells, as many of each",
     )
     vote: Literal["surprise", "kept"] = Field(
-        "surprise", description="votes are by the receiver's loss, or 1 for images that it has kept"
+        "surprise", description="votes are by the receiver's loss, or 1 for rows that it has kept"
     )
-    decay: float = Field(0.9, gt=0, le=1, description="the chance of a random image is multiplied by it with each vote")
-    least: float = Field(0.1, ge=0, le=1, description="the least chance of a random image")
+    decay: float = Field(0.9, gt=0, le=1, description="the chance of a random row is multiplied by it with each vote")
+    least: float = Field(0.1, ge=0, le=1, description="the least chance of a random row")
     forget: float = Field(0.9, gt=0, le=1, description="how much earlier votes count after new ones")
     ridge: PositiveFloat = Field(1.0, description="the penalty of the linear model")
 

@@ -52,25 +52,25 @@ class Recv(ImageMode):
     companion: ClassVar[str] = "shoal.sharing.batched.recv"
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "queries": 6, "nearest": 3, "memory": 12}
     mode: Literal["recv"] = "recv"
-    queries: PositiveInt = Field(20, description="hard validation images sent to every neighbour")
-    nearest: PositiveInt = Field(5, description="images that a neighbour returns for each")
+    queries: PositiveInt = Field(20, description="hard validation rows sent to every neighbour")
+    nearest: PositiveInt = Field(5, description="rows that a neighbour returns for each")
     scorer: Scorer = Field(
         "cross-entropy",
-        description="what is hard: loss, low confidence, small margin, high entropy; or any image at random",
+        description="what is hard: loss, low confidence, small margin, high entropy; or any row at random",
     )
     scope: Literal["all", "current"] = Field("all", description="queries are from all tasks so far, or the current one")
     prefilter: Literal["label", "none"] = Field(
         "label", description="label: the query's class is sent too, and only tasks that have it are searched"
     )
     receive: Literal["class", "none"] = Field(
-        "class", description="class: an image's class is sent too; it is kept if the query's task has that class"
+        "class", description="class: a row's class is sent too; it is kept if the query's task has that class"
     )
-    labels: Literal["true", "query"] = Field("true", description="received images have their own label, or the query's")
+    labels: Literal["true", "query"] = Field("true", description="received rows have their own label, or the query's")
     oldest: NonNegativeInt = Field(0, description="senders search their tasks from this one on")
     leak: bool = Field(False, description="after answering once, train without dropout for good (the paper's code did)")
     own_validation: Literal["keep", "drop"] = Field(
         "keep",
-        description="received images that are among the receiver's own validation images are learned, or left out",
+        description="received rows that are among the receiver's own validation rows are learned, or left out",
     )
 
     def suits(self, settings: Settings) -> None:

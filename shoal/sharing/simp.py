@@ -38,8 +38,8 @@ class Simp(ByClass):
     late: ClassVar[Mapping[str, Late]] = {"answer": "all"}
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "images": 10, "memory": 12}
     mode: Literal["simp"] = "simp"
-    images: PositiveInt = Field(20, description="images that a neighbour returns")
-    memory: PositiveInt = Field(160, description="received images kept per task")
+    images: PositiveInt = Field(20, description="rows that a neighbour returns")
+    memory: PositiveInt = Field(160, description="received rows kept per task")
     worth: Literal["class", "task"] = Field(
         "class", description="what a class is worth: its cross-entropy, or the error of the last task that has it"
     )
@@ -47,7 +47,7 @@ class Simp(ByClass):
         "all", description="ask for classes of all tasks, of the current one, or of all in a task's last exchange only"
     )
     quota: Literal["floor", "remainder"] = Field(
-        "remainder", description="shares of the images rounded down, or to exactly as many by largest remainder"
+        "remainder", description="shares of the rows rounded down, or to exactly as many by largest remainder"
     )
 
     @property

@@ -39,7 +39,7 @@ class Tracking(Federated):
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "samples": 8}
     mode: Literal["tracking"] = "tracking"
     when: Literal["before"] = Field("before", description="exchange before every so many epochs")
-    samples: PositiveInt = Field(64, description="images that an agent's gradient is of")
+    samples: PositiveInt = Field(64, description="rows that an agent's gradient is of")
 
     def suits(self, settings: Settings) -> None:
         if self.compress != NONE or self.weights == PUSH_SUM:

@@ -25,7 +25,7 @@ class Uniform(ByClass):
     late: ClassVar[Mapping[str, Late]] = {"images": "all"}
     example: ClassVar[Mapping[str, Any]] = {"every": 2, "images": 10, "memory": 12}
     mode: Literal["uniform"] = "uniform"
-    images: PositiveInt = Field(100, description="images sent to every neighbour (Recv's 20 queries return 100)")
+    images: PositiveInt = Field(100, description="rows sent to every neighbour (Recv's 20 queries return 100)")
 
     @property
     def letters(self) -> Mapping[str, Letter]:

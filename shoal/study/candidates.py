@@ -169,13 +169,16 @@ def named(said: str | Iterable[Said]) -> dict[str, list[Said]]:
     return found
 
 
+WORDS = {"images": "rows"}  # settings that mean any rows, as they are said
+
+
 def full(mode: Said, known: Said = "") -> str:
     """A mode with the settings that were said of it, but for those that are known."""
     if isinstance(mode, str):
         return mode
     said = {name: getattr(mode, name) for name in mode.model_fields_set} if isinstance(mode, Sharing) else mode
     there = known if isinstance(known, Mapping) else {}
-    own = [f"{name}={value}" for name, value in said.items() if name != "mode" and name not in there]
+    own = [f"{WORDS.get(name, name)}={value}" for name, value in said.items() if name != "mode" and name not in there]
     return f"{name_of(mode)} ({', '.join(sorted(own))})" if own else name_of(mode)
 
 

@@ -63,10 +63,10 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a module of no task": (lambda _: agent_of().module(9), "2 tasks"),
     "an export of no task": (lambda tmp: agent_of().export(tmp / "agent.pt2", task=9), "2 tasks"),
     "an export over a folder": (lambda tmp: agent_of().export(folder_as(tmp / "agent.pt2")), "it is a folder"),
-    "a folder as a file": (lambda tmp: shoal.Agent.load(tmp), "no file"),
+    "a folder as a file": (lambda tmp: shoal.Agent.load(tmp), "is a folder, and an agent is one file"),
     "an empty file": (lambda tmp: shoal.Agent.load(file(tmp, b"")), "damaged"),
     "a file of text": (lambda tmp: shoal.Agent.load(file(tmp, b"an agent")), "damaged"),
-    "no name of a file": (lambda _: shoal.Agent.load(""), "no file"),
+    "no name of a file": (lambda _: shoal.Agent.load(""), "is a folder"),
     "an agent without a name": (lambda _: result().agent(""), "there are north, south"),
     "an agent that is nobody": (lambda _: result().agent(None), "called north, south"),  # type: ignore[arg-type]
     "an agent that is true": (lambda _: result().agent(True), "called north, south"),

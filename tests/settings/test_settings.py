@@ -708,3 +708,13 @@ def test_a_mode_refuses_a_model_it_cannot_serve(monkeypatch: pytest.MonkeyPatch)
     assert resolve({"model": "mlp", "sharing": "fedavg"}).sharing
     with pytest.raises(SettingsError, match="needs a monolithic model, got `modular-mlp`"):
         resolve({"model": "modular-mlp", "sharing": "fedavg"})
+
+
+def test_rows_are_what_modes_call_images() -> None:
+    few = {"dataset": "digits", "agents": 2, "tasks": {"count": 3, "classes": 2, "initial": 1}}
+    ways = [resolve({**few, "sharing": {"mode": "simp", name: 7}}).sharing for name in ("rows", "images")]
+    assert ways[0] == ways[1]
+    with pytest.raises(SettingsError, match="rows and images, which are the same"):
+        resolve({**few, "sharing": {"mode": "simp", "rows": 7, "images": 8}})
+    with pytest.raises(SettingsError, match=r"sharing\.fedavg\.rows"):
+        resolve({**few, "sharing": {"mode": "fedavg", "rows": 7}})

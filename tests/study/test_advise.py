@@ -349,7 +349,7 @@ def test_candidates_with_settings_are_tables_in_python() -> None:
     few, many = ({"mode": "simp", "every": 2, "images": count} for count in (4, 9))
     found = field_of(raw, [few, many, {"mode": "uniform", "images": 3}, Simp(every=3), "simp"], None)
     made = {one.name: one.settings.sharing[0] for one in found.within}
-    names = ["simp (every=2, images=4)", "simp (every=2, images=9)", "uniform", "simp (every=3)", "simp"]
+    names = ["simp (every=2, rows=4)", "simp (every=2, rows=9)", "uniform", "simp (every=3)", "simp"]
     assert list(made) == names
     assert [getattr(made[name], "images", None) for name in names] == [4, 9, 3, 20, 20]
     assert made["uniform"].every == settings.learner.epochs  # its usual time between exchanges is longer than a task
@@ -398,7 +398,7 @@ def test_doses_fill_the_budget_and_one_is_smaller() -> None:
     assert usual["uniform"] > limit
     large, small = doses["uniform"]
     (mode,) = large.settings.sharing
-    assert large.name == f"uniform (images={mode.images})"  # type: ignore[attr-defined]
+    assert large.name == f"uniform (rows={mode.images})"  # type: ignore[attr-defined]
     assert large.price > 0.9 * limit > 0.6 * limit > small.price > 0
     more = {"mode": "uniform", "images": mode.images + 2}  # type: ignore[attr-defined]
     (rare,) = field_of(raw, [more], limit).within  # what is said of a dose stays
