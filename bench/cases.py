@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from shoal.agents.memory import remember
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
 from shoal.agents.worlds import world
 from shoal.configure.reading import EXPERIMENTS, read
 from shoal.data import Bank
 from shoal.fleet.lessons import learn_epoch
-from shoal.learners.memory import remember
 from shoal.models.families import is_modular
 from shoal.settings.groups import Settings
 from tests import twin

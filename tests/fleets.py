@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from shoal import data
+from shoal.agents.memory import remember
 from shoal.agents.stack import MODEL, Stack, start
 from shoal.agents.world import World
 from shoal.agents.worlds import world
@@ -17,7 +18,6 @@ from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.fleet.exchange import meet_all
 from shoal.fleet.members import crew_of
-from shoal.learners.memory import remember
 from shoal.letters.ledger import COLUMNS, Ledger
 from shoal.mail.post import Observe
 from shoal.models.modular import Modular
@@ -29,14 +29,14 @@ MLP: dict[str, Any] = {
     "dataset": "digits",
     "agents": 3,
     "tasks": {"count": 6, "train": 20, "validation": 10, "common": False},
-    "net": {"width": 16},
+    "net": {"width": 16, "head": "random"},
     "learner": {"epochs": 4, "batch": 16, "memory": 8, "rate": 3e-3},
 }
 CNN: dict[str, Any] = {
     **MLP,
     "agents": 2,
     "tasks": {"count": 6, "classes": 3, "train": 8, "validation": 5, "common": False},
-    "net": {"width": 6, "depth": 3},
+    "net": {"width": 6, "depth": 3, "head": "random"},
     "learner": {"epochs": 3, "batch": 16, "memory": 8, "rate": 3e-3},
 }
 

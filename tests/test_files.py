@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from shoal.cli.plain import Plain, visible
+from shoal.console import Plain, visible
 from shoal.errors import UserError
 from shoal.files import begins, columns, save
 from shoal.study.cells import read_csv, write_csv

@@ -22,7 +22,7 @@ from shoal.configure.reading import override, resolve
 from shoal.errors import SettingsError, UserError
 from shoal.learners.replay import Replay
 from shoal.models.table import MODELS
-from shoal.runs.record import RecordError
+from shoal.runs.files import RecordError
 from shoal.runs.tables import posted
 from shoal.settings.groups import Clock
 from shoal.sharing.fedavg import FedAvg
@@ -459,7 +459,7 @@ def test_a_result_shows_itself_and_its_charts() -> None:
 
 
 def test_a_notebook_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.cli.terminal import err
+    from shoal.console import err
 
     shown: list[str] = []
 

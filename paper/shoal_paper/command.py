@@ -8,8 +8,9 @@ import typer
 
 from shoal.cli.arguments import Address, Data, Stacks, Workers, Yes
 from shoal.cli.door import Command
-from shoal.cli.terminal import console, err, say, show_rows
+from shoal.cli.terminal import show_rows
 from shoal.cli.work import dumps, staff_of, work
+from shoal.console import console, err, say
 from shoal.errors import UserError
 from shoal.units import plural
 from shoal_paper.terminal import show_cells

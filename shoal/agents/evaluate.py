@@ -12,10 +12,9 @@ from shoal.agents.engine import crew, parted
 from shoal.agents.stack import MODEL, Stack
 from shoal.agents.world import Split, World, streams_of
 from shoal.agents.worlds import reader
-from shoal.compiled import answers, many
-from shoal.compiled.many import Asks
+from shoal.compiled import answers
+from shoal.compiled.answers import Asks
 from shoal.data.tasks import Lane, Task
-from shoal.learners.contract import Learner
 from shoal.models import heads
 from shoal.models.contract import Usage
 from shoal.rng import key
@@ -51,8 +50,7 @@ class Trained:
         model, own = self.world.model, self.learner.answering(self.params, self.kept, task)
         # The compiled kernel has no gradients, which some ask for (`sharing.accept.slope`).
         if not self.world.unread and not any(one.requires_grad for one in own.values()):
-            found: Tensor = getattr(answers, what)(model, own, self.usage, x, rows, task)
-            return found
+            return answers.of_one(model, own, self.usage, what, x, rows, task)
         params, usage = model.composed(own, self.usage, task)
         chunks = x.split(model.chunk) if rows is None else (x[at] for at in rows.split(model.chunk))
         return torch.cat([getattr(model, what)(params, one, task, **usage) for one in chunks])
@@ -88,7 +86,7 @@ def nets(world: World, stack: Stack, usage: Usage | None = None) -> list[Trained
 
 def together(world: World) -> bool:
     """Can the nets of many lanes be read by one call? Those must answer with the parameters that lanes have."""
-    return not world.unread and type(world.settings.learner).answering is Learner.answering
+    return not world.unread and not world.settings.learner.answers_apart
 
 
 @torch.inference_mode()
@@ -96,7 +94,7 @@ def read_all(world: World, stack: Stack, what: str, asks: Asks) -> Tensor:
     """The `logits` [N, K] or `features` [N, F] of the nets of many lanes as they are now, where they can be read
     `together`: what a net says of an image depends on no other."""
     known, usage = heads.parted(world.usage(stack.of(MODEL), stack.task))
-    found = many.answered(world.model, stack.params, usage, what, asks)
+    found = answers.of_many(world.model, stack.params, usage, what, asks)
     if known is None or what != "logits":
         return found
     counts = torch.from_numpy(asks.counts)

@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.agents import events, released
+from shoal.agents import events, memory, received, released
 from shoal.agents.state import State
 from shoal.agents.world import World
 from shoal.data.scenarios import by_name
 from shoal.data.tasks import NAMED, Lane
 from shoal.errors import SettingsError
-from shoal.learners import memory, received
 from shoal.letters.inbox import Inbox
 from shoal.letters.ledger import Ledger
 from shoal.models import dropout, heads

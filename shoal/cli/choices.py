@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from rich.markup import escape
 from rich.table import Table
 
-from shoal.cli.terminal import console
+from shoal.console import console
 from shoal.doors import told
 from shoal.units import shown
 

@@ -31,15 +31,15 @@ from shoal.cli.door import COMMANDS, bring
 from shoal.cli.examples import EXAMPLES, name_of, teach
 from shoal.cli.keep import From, export, go_on, predict
 from shoal.cli.live import app as live_app
-from shoal.cli.plain import Stream, visible
 from shoal.cli.plans import show_plan
-from shoal.cli.progress import downloads
 from shoal.cli.sentences import sentences
 from shoal.cli.studies import advise, compare, sweep
-from shoal.cli.terminal import console, say, show_network
+from shoal.cli.terminal import show_network
 from shoal.cli.work import one_run, report, save_film, save_page, train
+from shoal.console import Stream, console, say, visible
 from shoal.errors import UserError
 from shoal.files import replaceable, save
+from shoal.progress import downloads
 from shoal.trust import give, within_command
 
 if TYPE_CHECKING:

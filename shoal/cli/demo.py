@@ -23,9 +23,10 @@ from shoal.report import compare, needs
 from shoal.report.compare import Entry
 from shoal.runs import metrics
 from shoal.runs.execute import carry_out, done, interrupts, prepare, units
+from shoal.runs.files import content
 from shoal.runs.paired import Gain
 from shoal.runs.read import gather
-from shoal.runs.record import Record, content, create, reopen
+from shoal.runs.record import Record, create, reopen
 from shoal.settings.groups import Settings
 from shoal.study.cells import measured
 from shoal.units import carried, shown

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.terminal import console, say
+from shoal.console import console, say
 
 KINDS = ".safetensors (all of it, for `shoal predict`), .onnx or .pt2"
 From = Annotated[
@@ -57,8 +57,8 @@ def export(
 
 def go_on(folder: Path, rows: str, words: Sequence[str], out: Path | None) -> dict[str, Any]:
     """Let the fleet of a finished run go on with the rows that a name says, and return the summary."""
-    from shoal.cli.progress import bar
     from shoal.errors import UserError
+    from shoal.progress import bar
     from shoal.python.results import Result
     from shoal.study.cells import shown_summary
 

@@ -7,7 +7,7 @@ import typer
 
 from shoal.cli.arguments import File, Json, Trust, Words
 from shoal.cli.keep import Task
-from shoal.cli.terminal import console, say
+from shoal.console import console, say
 from shoal.trust import give
 from shoal.units import shown
 

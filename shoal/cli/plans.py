@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from shoal.cli.terminal import console, named, spans
+from shoal.cli.terminal import named, spans
+from shoal.console import console
 from shoal.models.families import is_modular
 from shoal.units import plural, shown
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
 from traceback import format_exception
 
-from shoal.cli.terminal import say
+from shoal.console import say
 from shoal.errors import CodeError, Stopped, UserError
 from shoal.own_code import told_apart
 

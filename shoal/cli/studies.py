@@ -21,8 +21,9 @@ from shoal.cli.arguments import (
     complete_file,
     complete_word,
 )
-from shoal.cli.terminal import console, err, say, show_advice, show_compared, show_swept
+from shoal.cli.terminal import show_advice, show_compared, show_swept
 from shoal.cli.work import dumps, end_with_page, staff_of, work
+from shoal.console import console, err, say
 from shoal.files import columns, replaceable
 from shoal.trust import give
 

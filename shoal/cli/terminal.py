@@ -6,25 +6,17 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
-from rich.text import Text
 
-from shoal.cli.plain import Plain, visible
+from shoal.console import console
 from shoal.units import carried, shown
 
 if TYPE_CHECKING:
     from shoal.network.facts import Facts
     from shoal.study.advise import Advice
 
-console: Console = Plain()
-err: Console = Plain(stderr=True)
 WIDE = 110  # columns that a table of runs side by side needs
 
 NAMED = 6  # agents that are listed by name
-
-
-def say(text: str, head: str = "") -> None:
-    """A line on stderr exactly as it is: brackets in a path are no markup, and a command to copy is never wrapped."""
-    err.print(Text.assemble((head, "bold red"), visible(text).replace("\n", "\\n")), soft_wrap=True)
 
 
 def show_summary(summary: dict[str, Any]) -> None:

@@ -6,10 +6,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shoal.cli.progress import bar, bars
-from shoal.cli.terminal import say, show_summary
+from shoal.cli.terminal import show_summary
+from shoal.console import say
 from shoal.errors import StaffError, UserError
 from shoal.files import replaceable
+from shoal.progress import bar, bars
 
 if TYPE_CHECKING:
     from shoal.agents.world import World

@@ -1,7 +1,8 @@
-"""What trained nets answer, by the kernel: the way forth of one agent, without dropout, for many images of one task."""
+"""What trained nets answer, by the kernel: the way forth without dropout, of one agent or of many."""
 
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,66 +16,77 @@ from shoal.models.modular import Modular
 from shoal.models.monolithic import Monolithic
 from shoal.models.params import MODULE, Params, whole
 
-
-def ask(
-    model: Monolithic | Modular, reads: torch.dtype, many: int, held: Sequence[Tensor], **told: int | np.ndarray
-) -> None:
-    """Put so many questions about inputs of a type to the kernel. Of each field it is `told` what it is for all of them
-    or, as an array, for each; what is not told is zero. The tensors that questions are about are `held`."""
-    library = kernel().library
-    assert library is not None
-    if any(one.dtype not in (torch.float32, torch.uint8) for one in held):
-        raise TypeError("what the kernel reads must be float32, or pixels bytes")
-    asked = np.zeros((many, len(FIELDS)), np.int64)
-    for name, column in {"depth": model.depth, **pictured(model, reads), **told}.items():
-        asked[:, FIELDS.index(name)] = column
-    if library.shoal_answers(asked.ctypes.data, many):
-        raise MemoryError("there is no memory for the activations of one agent")
+Numbers = int | np.ndarray  # of one question, or int64 [n] of many
 
 
-def logits(model: Model, params: Params, usage: Usage, x: Tensor, rows: Tensor | None, task: int) -> Tensor:
-    """Logits [n, K] of one agent by the head of `task`, for the `rows` [n] of inputs x[N, H], or for all of them."""
-    weight, bias = (whole(params[name]) for name in heads.NAMES)
-    own = task if len(weight) > 1 else 0
-    return answered(model, params, usage, x, rows, task, weight[own].contiguous(), bias[own].contiguous())
+class Asks(NamedTuple):
+    """Images that the nets of agents are asked about, and for each question:"""
+
+    lane: Numbers  # whose net
+    task: Numbers  # for which it answers
+    source: Numbers  # which of `x` has the images
+    counts: Numbers  # how many images
+    rows: Tensor | None  # int64 [N]: of their source, those of all questions one after the other; None: all, in order
+    x: Sequence[Tensor]  # [..., H] each: what the nets read
 
 
-def features(model: Model, params: Params, usage: Usage, x: Tensor, rows: Tensor | None, task: int) -> Tensor:
-    """What the head of `task` would read, [n, H]."""
-    return answered(model, params, usage, x, rows, task)
-
-
-def answered(
-    model: Model, params: Params, usage: Usage, x: Tensor, rows: Tensor | None, task: int, *head: Tensor
-) -> Tensor:
-    """Logits by `head`, a weight and a bias, or without one what it would read."""
+def of_one(model: Model, params: Params, usage: Usage, what: str, x: Tensor, rows: Tensor | None, task: int) -> Tensor:
+    """The `logits` [n, K] of one agent by the head of `task`, or the `features` [n, H] that it would read, for the
+    `rows` [n] of inputs x[N, H], or for all of them."""
     assert isinstance(model, Monolithic | Modular)
-    share = shares(model, params, usage, task)
-    weight, bias = (whole(params[name]).contiguous() for name in MODULE)
-    x, rows = x.contiguous(), None if rows is None else rows.contiguous()
-    count, classes = len(x if rows is None else rows), len(head[1]) if head else 0
-    out = torch.empty(count, classes or model.read)
-    ask(
-        model, x.dtype, 1, (x, weight, bias, share, *head), count=count, modules=len(share), classes=classes,
-        x=x.data_ptr(), rows=0 if rows is None else rows.data_ptr(), out=out.data_ptr(),
-        weight=weight.data_ptr(), bias=bias.data_ptr(), share=share.data_ptr(),
-        **{name: one.data_ptr() for name, one in zip(("head", "head_bias"), head, strict=False)},
-    )  # fmt: skip
-    return out
-
-
-def shares(model: Monolithic | Modular, params: Params, usage: Usage, task: int) -> Tensor:
-    """How much of each module [C, D] there is in the sum at each depth."""
+    asks = Asks(0, task, 0, len(x if rows is None else rows), rows, [x])
     if isinstance(model, Monolithic):
-        return single(model.depth)
-    slots = usage["slots"]
-    if task >= model.initial:
-        return model.shares(params, slots, task).contiguous()
-    chosen: Tensor = torch.arange(model.slots)[:, None] == slots.choice[task]
-    return chosen.float()
+        share = ones(model.depth)
+    elif task < model.initial:
+        share = (torch.arange(model.slots)[:, None] == usage["slots"].choice[task]).float()[None, None]
+    else:
+        share = model.shares(params, usage["slots"], task).contiguous()[None, None]
+    return answered(model, {name: whole(one)[None] for name, one in params.items()}, share, what, asks)
+
+
+def of_many(model: Model, params: Params, usage: Usage, what: str, asks: Asks) -> Tensor:
+    """The `logits` [N, K] or `features` [N, H] for all images; `params` and `usage` are of all lanes."""
+    assert isinstance(model, Monolithic | Modular)
+    share = model.shares(params, usage["slots"]).contiguous() if isinstance(model, Modular) else ones(model.depth)
+    return answered(model, params, share, what, asks)
 
 
 @cache
-def single(depth: int) -> Tensor:
-    """One module at each depth."""
-    return torch.eye(depth)
+def ones(depth: int) -> Tensor:
+    """How much of each module there is in the sum at each depth of a net in one piece."""
+    return torch.eye(depth)[None, None]
+
+
+def answered(model: Model, params: Params, share: Tensor, what: str, asks: Asks) -> Tensor:
+    """Put questions to the kernel about lanes that take so much of each module, share[L, T, C, D]; an axis of one entry
+    is for all lanes or tasks."""
+    assert isinstance(model, Monolithic | Modular)
+    library = kernel().library
+    assert library is not None
+    weight, bias, head, head_bias = (whole(params[name]).contiguous() for name in (*MODULE, *heads.NAMES))
+    x, rows = [one.contiguous() for one in asks.x], None if asks.rows is None else asks.rows.contiguous()
+    if any(one.dtype not in (torch.float32, torch.uint8) for one in (weight, bias, head, head_bias, share, *x)):
+        raise TypeError("what the kernel reads must be float32, or pixels bytes")
+    classes = head.shape[2] if what == "logits" else 0
+    out = torch.empty(int(np.sum(asks.counts)), classes or model.read)
+    first, lane, task = np.cumsum(asks.counts) - asks.counts, asks.lane, asks.task
+    told: dict[str, Numbers] = {
+        **pictured(model, x[0].dtype), "depth": model.depth, "modules": share.shape[2], "classes": classes,
+        "count": asks.counts, "x": np.array([one.data_ptr() for one in x])[asks.source],
+        "rows": 0 if rows is None else at(rows, first), "out": at(out, first),
+        "weight": at(weight, lane), "bias": at(bias, lane), "share": at(share, lane, task),
+    }  # fmt: skip
+    if classes:
+        told |= {"head": at(head, lane, task), "head_bias": at(head_bias, lane, task)}
+    asked = np.zeros((np.size(lane), len(FIELDS)), np.int64)
+    for name, column in told.items():
+        asked[:, FIELDS.index(name)] = column
+    if library.shoal_answers(asked.ctypes.data, len(asked)):
+        raise MemoryError("there is no memory for the activations of one agent")
+    return out
+
+
+def at(tensor: Tensor, *index: Numbers) -> Numbers:
+    """Where some places of a tensor lie, by the first axes; where an axis has one entry, it is that of all."""
+    steps = zip(index, tensor.shape, tensor.stride(), strict=False)
+    return tensor.data_ptr() + tensor.itemsize * sum(one * stride for one, size, stride in steps if size > 1)

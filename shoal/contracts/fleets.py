@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from shoal import data
+from shoal.agents import received
 from shoal.agents.engine import parted
 from shoal.agents.stack import MODEL, RECORD, Stack, start
 from shoal.agents.world import World
@@ -24,7 +25,6 @@ from shoal.data.tasks import Lane
 from shoal.doors import Table
 from shoal.errors import SettingsError, UserError
 from shoal.fleet.run import simulate
-from shoal.learners import received
 from shoal.learners.table import LEARNERS
 from shoal.letters.mail import Mail
 from shoal.models.contract import Usage

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from shoal.agents import received
 from shoal.agents.stack import PARAMS, Stack
 from shoal.agents.world import World
 from shoal.contracts.fleets import Run, difference, engines_agree, fleet, ran, saved, settings_of
@@ -14,7 +15,6 @@ from shoal.data.scenarios import by_name
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.learners import received
 from shoal.learners.contract import Learner
 from shoal.learners.table import LEARNERS
 from shoal.letters.mail import ACCEPTED

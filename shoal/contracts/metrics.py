@@ -7,7 +7,8 @@ import numpy as np
 
 from shoal.contracts.fleets import listed
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
-from shoal.runs.metrics import METRICS, Array, Metric, Predictions, Run, summary
+from shoal.runs.metrics import METRICS, Array, Metric, Run, summary
+from shoal.runs.predicted import Predictions
 
 LANES, TASKS, POINTS = 4, 5, 3
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.agents import received
 from shoal.agents.stack import PARAMS
 from shoal.agents.worlds import worlds
 from shoal.contracts.bad_days import (
@@ -25,7 +26,6 @@ from shoal.contracts.fleets import Run, bank_of, difference, engines_agree, save
 from shoal.contracts.law import Law, finishes, keep, law, laws_of
 from shoal.contracts.mode_case import FIRST, KINDS, LANES, LONELY, PAIRS, SECOND, Case, edges, made_of, model_of, rows
 from shoal.fleet.run import simulate, train
-from shoal.learners import received
 from shoal.letters.mail import FORBIDDEN, OVER_BUDGET, UNDECLARED, UNSENT, pack
 from shoal.letters.quote import Room
 from shoal.settings.policies import CONTENTS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from shoal.agents import events
+from shoal.agents import events, memory
 from shoal.agents.stack import PARAMS, RECORD, Stack, grid, start
 from shoal.agents.state import guarded
 from shoal.agents.world import World, joint_lanes
@@ -18,7 +18,6 @@ from shoal.errors import SettingsError, UserError
 from shoal.fleet.health import ENDED, examine
 from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure, stamp
 from shoal.fleet.standing import Standing, standing
-from shoal.learners import memory
 from shoal.letters.bundle import Bundle
 from shoal.letters.ledger import Settled
 from shoal.letters.mail import ACCEPTED, NO_TASK, UNDER_WAY, Mail

@@ -9,6 +9,7 @@ from torch import Tensor
 from shoal.agents import events, released
 from shoal.agents.engine import THREADS, crew
 from shoal.agents.evaluate import accuracy
+from shoal.agents.memory import remember
 from shoal.agents.stack import (
     CLOCK,
     MEAN,
@@ -29,7 +30,6 @@ from shoal.data.tasks import JOINT
 from shoal.fleet.health import judge
 from shoal.learners.contract import Learner
 from shoal.learners.in_kernel import undivided
-from shoal.learners.memory import remember
 from shoal.own_code import at_moment, failed, for_whom, in_gradient, is_ours, running
 
 Fleet = Sequence[tuple[World, Stack]]

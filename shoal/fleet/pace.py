@@ -7,13 +7,13 @@ from functools import partial
 
 from shoal.agents.engine import THREADS, kept_memory
 from shoal.agents.evaluate import accuracy
+from shoal.agents.memory import remember
 from shoal.agents.stack import Stack, grid, start
 from shoal.agents.world import World
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.run import one_thread
 from shoal.fleet.size import EXCHANGE, bounded, each, exchanges
 from shoal.learners.contract import Learner
-from shoal.learners.memory import remember
 from shoal.network import edges
 
 LANES = 32  # that are timed, at most: all others are as many times more

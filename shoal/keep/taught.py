@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shoal.agents import memory, received
 from shoal.agents.stack import CLOCK, RECORD, Stack
 from shoal.agents.world import NAMES, Split, World
 from shoal.agents.worlds import device_of
@@ -28,7 +29,6 @@ from shoal.fleet.here import learned
 from shoal.fleet.lessons import begin, end, learn_epoch
 from shoal.fleet.run import one_thread
 from shoal.keep.going import widened
-from shoal.learners import memory, received
 from shoal.learners.joint import Joint
 from shoal.models.heads import OPEN
 from shoal.models.table import MODELS, build

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.agents import memory as memories
+from shoal.agents import received as buffers
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.compiled.orders import as_numpy, shuffled
-from shoal.learners import memory as memories
-from shoal.learners import received as buffers
 from shoal.models.dropout import Source
 from shoal.rng import digest, key
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.agents import memory
 from shoal.agents.engine import crew
 from shoal.agents.evaluate import accuracy
 from shoal.agents.stack import MEAN, MODEL, PARAMS, STEPS, VAR, Stack
@@ -16,7 +17,6 @@ from shoal.agents.state import State
 from shoal.agents.world import World
 from shoal.data.scenarios import by_name
 from shoal.errors import SettingsError
-from shoal.learners import memory
 from shoal.learners.modular import Growth
 from shoal.models.contract import Usage
 from shoal.models.modular import STRUCTURE, Modular

@@ -130,6 +130,11 @@ class Learner(Part):
         keeps for it."""
         return params
 
+    @property
+    def answers_apart(self) -> bool:
+        """Has it an `answering` of its own, so that a lane may answer with other parameters than it has?"""
+        return type(self).answering is not Learner.answering
+
     def now(self, world: "World", stack: "Stack") -> "Tensor":
         """The test accuracy [L] of the current task while it is learned."""
         from shoal.agents.evaluate import accuracy

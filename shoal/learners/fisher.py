@@ -3,7 +3,6 @@ model have in common."""
 
 from collections.abc import Mapping
 from functools import partial
-from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
@@ -19,11 +18,8 @@ from shoal.learners.in_torch import autograd
 from shoal.learners.step import Part, Step, Tensors, read, together
 from shoal.learners.usual import usage_of
 from shoal.models import heads
-from shoal.models.by_hand import Note
 from shoal.models.contract import Model, Usage
 from shoal.models.modular import Modular
-from shoal.models.monolithic import Monolithic
-from shoal.models.params import MODULE
 
 
 def snapshot(world: World, stack: Stack) -> Tensors:
@@ -86,51 +82,17 @@ def by_sample(world: World, stack: Stack, samples: int) -> Tensors:
     model = world.model
     if batch is None:  # nobody here has an image: their streams have ended
         return {name: torch.zeros_like(tensor) for name, tensor in snapshot(world, stack).items()}
-    found = by_products(world, stack, model, batch) if isinstance(model, Modular | Monolithic) else None
-    if found is not None:
-        return found
     own = snapshot(world, stack)
     parts, usage, shown = frame(world, stack)
+    told = kernel.described(world, stack, Step(batch, parts, None, usage, shown)) if world.compiled else None
+    if told is not None:
+        images = batch.weight.sum(1).clamp(min=1)
+        found = kernel.squares(world, stack, told, parts)
+        return {name: one.div_(images.view(-1, *[1] * (one.ndim - 1))).clamp_(min=0) for name, one in found.items()}
     function = partial(sample_squares, model, parts, world.engine == "loop")
     flat = each(function, world.engine)(own, read(stack, shown), batch, usage)
     sizes = [tensor[0].numel() for tensor in own.values()]
     return {name: part.view_as(own[name]) for name, part in zip(own, flat.split(sizes, 1), strict=True)}
-
-
-@torch.no_grad()
-def by_products(world: World, stack: Stack, model: Modular | Monolithic, batch: Batch) -> Tensors | None:
-    """`by_sample` for MLPs, without a gradient for each image; None, where the net has no way back by hand.
-
-    A module's gradient for one image is the sum over depths k of d_k h_k^T, with d_k the gradient before the ReLU and
-    h_k what it read. The sum over images of its square is the sum over k and l of (d_k d_l) (h_k h_l)^T: products.
-    """
-    parts, usage, shown = frame(world, stack)
-    images = batch.weight.sum(1).clamp(min=1)
-    told = kernel.described(world, stack, Step(batch, parts, None, usage, shown)) if world.compiled else None
-    if told is not None:
-        found = kernel.squares(world, stack, told, parts)
-        return {name: one.div_(images.view(-1, *[1] * (one.ndim - 1))).clamp_(min=0) for name, one in found.items()}
-    known, usage = heads.parted(usage)
-    notes: list[Note] = []
-    forth = model.by_hand and model.by_hand(read(stack, shown), batch.x, batch.task, parts, note=notes, **usage)
-    if forth is None:
-        return None
-    # The gradient of the sum of all losses is that of every image on its own, because images are columns.
-    forth.back(loss.pull(heads.all_closed(forth.logits, known, batch.task), batch.y, batch.weight))
-    if isinstance(model, Modular):
-        _, slope = notes[0]
-        bias = torch.stack([note.slope for note in notes]).sum(0).square().sum(-1)
-        weight = slope.new_zeros(*slope.shape[:2], slope.shape[1] // model.basis)
-        for one, other in combinations_with_replacement(notes, 2):
-            both = one.slope * other.slope, (one.read * other.read).mT
-            weight.baddbmm_(*both, alpha=1 if one is other else 2)
-        weight.clamp_(min=0)  # rounding can make a sum of squares negative
-        weight, bias = weight.unflatten(1, (model.basis, -1)), bias.unflatten(1, (model.basis, -1))
-    else:
-        squares = [(note.slope.square(), note.read.square()) for note in reversed(notes)]
-        weight = torch.stack([slope @ read.mT for slope, read in squares], 1)
-        bias = torch.stack([slope.sum(-1) for slope, _ in squares], 1)
-    return dict(zip(MODULE, (weight / images.view(-1, 1, 1, 1), bias / images.view(-1, 1, 1)), strict=True))
 
 
 def sample_squares(

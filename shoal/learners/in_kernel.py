@@ -6,7 +6,7 @@ from shoal.learners import orders as kernel
 from shoal.learners.adam import adam
 from shoal.learners.additions import additions_of, composed
 from shoal.learners.batches import Pick
-from shoal.learners.in_torch import Backend, InTorch, by_hand, moved
+from shoal.learners.in_torch import Backend, InTorch, moved
 from shoal.learners.step import Step, Tensors, count_steps
 
 
@@ -62,12 +62,10 @@ class InKernel:
             self.waiting, self.taken, self.before = [], [], {}
 
     def losses(self, step: Step) -> Tensors | None:
-        """By the kernel or, where it does not know such a step, by hand."""
+        """By the kernel, where it knows such a step."""
         plain = step._replace(batch=step.images, active=None, present=False)
         told = kernel.described(self.world, self.stack, plain)
-        if told is None:
-            return by_hand(self.world, self.stack, step)
-        return kernel.gradients(self.world, self.stack, told, step.parts)
+        return None if told is None else kernel.gradients(self.world, self.stack, told, step.parts)
 
     def adam(self, step: Step, gradients: Tensors) -> None:
         take = kernel.adam if kernel.trained(step.parts, self.world.model) else adam

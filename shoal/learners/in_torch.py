@@ -1,5 +1,5 @@
-"""The backend that takes steps by torch: gradients by hand where the model can, or by autograd; and what both backends
-do between a gradient and Adam."""
+"""The backend that takes steps by torch, with gradients by autograd; and what both backends do between a gradient and
+Adam."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from shoal.agents.world import World
 from shoal.learners.adam import adam, sgd
 from shoal.learners.additions import additions_of, composed
 from shoal.learners.batches import Batch
-from shoal.learners.loss import errors, pull
+from shoal.learners.loss import errors
 from shoal.learners.step import (
     Frame,
     Part,
@@ -30,7 +30,7 @@ from shoal.learners.step import (
     used,
 )
 from shoal.models import dropout, heads
-from shoal.models.contract import Forth, Model, Usage
+from shoal.models.contract import Model, Usage
 from shoal.own_code import running
 
 
@@ -66,7 +66,7 @@ class InTorch:
         pass
 
     def losses(self, step: Step) -> Tensors | None:
-        return by_hand(self.world, self.stack, step)
+        return None
 
     def adam(self, step: Step, gradients: Tensors) -> None:
         adam(self.world, self.stack, step.parts, gradients, step.active)
@@ -123,32 +123,6 @@ def add_pull(
 
     for name, more in torch.func.vmap(of_one)(free, batch, state).items():
         found[name][:, : more.shape[1]] += more
-
-
-@torch.no_grad()
-def by_hand(world: World, stack: Stack, step: Step) -> Tensors | None:
-    """Every lane's gradients of its loss, without autograd; None, where the model has no such way."""
-    step = step._replace(usage=dropout.drawn(step.usage))
-    way, batch = forth(world, stack, step), step.images
-    if way is None:
-        return None
-    known, _ = heads.parted(step.usage)
-    share = batch.weight / batch.weight.sum(1, keepdim=True).clamp(min=1)
-    logits = heads.all_closed(way.logits, known, batch.task if step.task is None else step.task)
-    return way.back(pull(logits, batch.y, share))
-
-
-@torch.no_grad()
-def forth(world: World, stack: Stack, step: Step) -> Forth | None:
-    """All lanes' logits and the way back by hand; None, where the model has no such way."""
-    way = getattr(world.model, "by_hand", None) if world.engine == "vmap" else None
-    if way is None:
-        return None
-    _, usage = heads.parted(step.usage)
-    batch = step.images
-    task = batch.task if step.task is None else step.task
-    found: Forth | None = way(read(stack, step.cuts), batch.x, task, step.parts, **usage)
-    return found
 
 
 def objective(

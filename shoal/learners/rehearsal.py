@@ -1,7 +1,6 @@
 """Gradients on memories: what learners that rehearse add to the gradient of the new images."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from torch import Tensor
 
@@ -9,10 +8,10 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners.batches import Batch
 from shoal.learners.in_kernel import backend
-from shoal.learners.in_torch import autograd, forth, gradients
-from shoal.learners.step import Part, Step, Tensors, together, unwritten
+from shoal.learners.in_torch import gradients
+from shoal.learners.step import Part, Step, Tensors, unwritten
 from shoal.models import heads
-from shoal.models.contract import Model, Usage
+from shoal.models.contract import Usage
 
 
 def relearned(world: World, stack: Stack, parts: Mapping[str, Part], batch: Batch, usage: Usage) -> Tensors:
@@ -25,43 +24,15 @@ def repeated(
     world: World, stack: Stack, parts: Mapping[str, Part], batch: Batch, usage: Usage, said: Tensor
 ) -> Tensors:
     """Every lane's gradients of the mean squared distance between what its net says of a batch and what it `said`."""
-    if (way := forth(world, stack, Step(batch, parts, None, usage))) is not None:
-        known, _ = heads.parted(usage)
-        return way.back(2 * (way.logits - said) * shares(batch, known, way.logits))
-    function = partial(distance, world.model, parts, world.engine == "loop")
-    with unwritten(stack, ~batch.weight.any(1)):
-        return autograd(world, stack, function, (batch, usage, said), parts, {})
-
-
-def shares(batch: Batch, known: Tensor | None, logits: Tensor) -> Tensor:
-    """How much each output of each image counts in a mean over those that count, all lanes: [L, B, K]."""
-    counts = batch.weight[..., None].expand_as(logits)
-    if known is not None:
-        counts = counts * known.take_along_dim(batch.task[..., None], 1)
-    return counts / counts.sum((1, 2), keepdim=True).clamp(min=1)
-
-
-def distance(
-    model: Model,
-    parts: Mapping[str, Part],
-    trim: bool,
-    free: Tensors,
-    fixed: Tensors,
-    batch: Batch,
-    usage: Usage,
-    said: Tensor,
-) -> Tensor:
-    """One agent's mean over images and outputs that count of the squared distance between logits and `said` [B, K]."""
-    params = together(model, parts, free, fixed)
-    known, usage = heads.parted(usage)
-    if trim:
-        params, usage = model.trimmed(params, usage, None)
-    gap = (model.logits(params, batch.x, batch.task, training=True, **usage) - said).square()
-    counts = batch.weight[:, None].expand_as(gap)
-    if known is not None:
-        counts = counts * known[batch.task]
-    found: Tensor = (gap * counts).sum() / counts.sum().clamp(min=1)
-    return found
+    known, _ = heads.parted(usage)
+    said = heads.all_closed(said, known, batch.task)  # outputs that do not count are as they should be
+    found = relearned(world, stack, parts, batch._replace(y=said), usage)
+    if known is None:
+        return found
+    # What was a mean over all outputs becomes one over those that count.
+    counts = (batch.weight[..., None] * known.take_along_dim(batch.task[..., None], 1)).sum((1, 2))
+    more = batch.weight.sum(1) * said.shape[-1] / counts.clamp(min=1)
+    return {name: one * more.view(-1, *[1] * (one.ndim - 1)) for name, one in found.items()}
 
 
 def added(found: Tensors, *more: tuple[float, Tensors]) -> Tensors:

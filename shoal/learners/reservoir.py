@@ -13,8 +13,6 @@ from shoal.agents.stack import Stack
 from shoal.agents.state import State
 from shoal.agents.world import World
 from shoal.learners.batches import Batch
-from shoal.learners.in_torch import forth
-from shoal.learners.step import Step
 from shoal.learners.usual import masks, usage_of
 from shoal.models.contract import Model, Usage
 from shoal.models.heads import parted
@@ -77,8 +75,6 @@ def usage(world: World, stack: Stack, batch: Batch, rngs: Rngs) -> Usage:
 @torch.no_grad()
 def logits(world: World, stack: Stack, batch: Batch) -> Tensor:
     """What every lane's net says of a batch now, [L, B, K], without dropout."""
-    if (way := forth(world, stack, Step(batch, {}, None, usage_of(world, stack)))) is not None:
-        return way.logits
     return each(partial(answers, world.model), world.engine)(
         dict(stack.params), batch.x, batch.task, usage_of(world, stack)
     )

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from shoal.agents import memory, received
 from shoal.agents.stack import CLOCK, Stack, start
 from shoal.agents.world import World
 from shoal.data.scaling import Scaling
 from shoal.errors import UserError
 from shoal.keep.agent import Agent, agents_of
 from shoal.keep.going import widened
-from shoal.learners import memory, received
 from shoal.models.table import MODELS
 from shoal.runs.record import reopen
 from shoal.settings.groups import Settings

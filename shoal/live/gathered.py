@@ -25,6 +25,7 @@ from shoal.live.rows import own_of, together
 from shoal.live.store import Store
 from shoal.runs import kept as portable
 from shoal.runs.record import Record, create
+from shoal.runs.recording import finish, tables
 
 SENDER, RECEIVER = COLUMNS.index("sender"), COLUMNS.index("receiver")
 SAME = tuple(COLUMNS.index(name) for name in ("seed", "task", "epoch", "sender", "receiver", "mode", "kind"))
@@ -80,9 +81,9 @@ def gather(out: Path) -> Gathered:
 def record_of(record: Record, whole: Sequence[World], stacks: Sequence[Stack], finished: bool) -> None:
     """Write the records of a fleet."""
     if finished:
-        record.finish(whole, stacks)
+        finish(record, whole, stacks)
     else:
-        record.tables(stacks)
+        tables(record, stacks)
 
 
 def fleet_stack(world: World, stacks: dict[int, Stack], ledger: Ledger) -> Stack:

@@ -32,6 +32,7 @@ from shoal.runs import kept as portable
 from shoal.runs import material
 from shoal.runs.execute import interrupts
 from shoal.runs.record import Record, create, reopen
+from shoal.runs.recording import finish, tables
 
 
 @dataclass
@@ -68,12 +69,12 @@ class Life:
         except DivergedError as end:
             self.crew.farewell()
             self.save(end.stacks)
-            self.record.tables(end.stacks)
+            tables(self.record, end.stacks)
             while not self.stop() and not all(map(self.office.unreached, self.store.peers())):
                 self.office.idle(0.2)  # until its neighbours know
             raise
         self.mark(ends)
-        summary = self.record.finish([by_itself(self.world)], ends)
+        summary = finish(self.record, [by_itself(self.world)], ends)
         self.finished = True
         self.watch(self)
         return summary
@@ -93,7 +94,7 @@ class Life:
         if moment.epoch == 0 or asked or waits or time.monotonic() - self.saved > settings.machine.checkpoint:
             self.save(stacks)
         if moment.epoch == 0:
-            self.record.tables(stacks)
+            tables(self.record, stacks)
         if asked:
             raise Stopped(f"stopped and saved; `shoal live run {self.home.folder}` goes on")
 

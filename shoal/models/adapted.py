@@ -17,7 +17,6 @@ from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.models import heads
 from shoal.models.base import each_own
-from shoal.models.contract import ByHand
 from shoal.models.params import Params, floats, pieces
 from shoal.models.wrapped import Wrapped
 from shoal.rng import key
@@ -109,10 +108,6 @@ class Adapted(Wrapped):
     def numbers(self) -> int:
         own = sum(one.numel() for one in self.first.parameters() if one.requires_grad)
         return own * (self.tasks if self.each else 1) + heads.numbers(self.tasks, self.classes, self.read)
-
-    @property
-    def by_hand(self) -> ByHand | None:
-        return None
 
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         drawn = super().start(rng)

@@ -1,6 +1,6 @@
 """Chains: nets that are nothing but linear layers of any sizes, one behind the other, with a ReLU behind some of them.
 
-What is one is written without autograd (`by_hand.layered`), and goes to the compiled kernel."""
+What is one goes to the compiled kernel."""
 
 import operator
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -16,19 +16,6 @@ Usage = dict[str, Any]
 Encode = Callable[[np.ndarray, int, int], Tensor]
 # Where in a stacked tensor a part lies: the slices after the lane axis. The first one counts units.
 Part = tuple[slice, ...]
-
-
-class Forth(NamedTuple):
-    """The logits of all lanes, and the way back."""
-
-    logits: Tensor  # [L, B, K]
-    back: Callable[[Tensor], dict[str, Tensor]]  # from the gradient at the logits to those of the parts that train
-
-
-# (params[L, units, ...], x[L, B, ...], one task or each image's own [L, B], the parts that train, **usage) -> Forth, or
-# None where it cannot: then autograd does it. A model may have one as its `by_hand`, for all lanes at once. It is used
-# in training, where lanes are mapped as one (`vmap`).
-ByHand = Callable[..., Forth | None]
 
 
 class Model(Protocol):

@@ -3,18 +3,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.models import by_hand, heads
+from shoal.models import heads
 from shoal.models.base import Stacked
 from shoal.models.blocks import Block
-from shoal.models.contract import ByHand, Usage
-from shoal.models.mlp import Linear
+from shoal.models.contract import Usage
 from shoal.models.params import STRUCTURE, Params, pieces, whole
 
 __all__ = ["STRUCTURE", "Modular", "Slots"]
@@ -50,10 +48,6 @@ class Modular(Stacked):
     @property
     def body(self) -> Mapping[str, int]:
         return dict.fromkeys(self.block.names, self.basis)
-
-    @property
-    def by_hand(self) -> ByHand | None:
-        return partial(by_hand.modular, self) if isinstance(self.block, Linear) else None
 
     @property
     def slots(self) -> int:

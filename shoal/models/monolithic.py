@@ -3,16 +3,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from shoal.models import by_hand, heads
+from shoal.models import heads
 from shoal.models.base import Stacked
 from shoal.models.cnn import Conv
-from shoal.models.contract import ByHand
 from shoal.models.mlp import Linear
 from shoal.models.params import MODULE, Params, whole
 
@@ -35,10 +33,6 @@ class Monolithic(Stacked):
     @property
     def numbers(self) -> int:
         return self.depth * self.block.numbers + heads.numbers(self.tasks, self.classes, self.read)
-
-    @property
-    def by_hand(self) -> ByHand | None:
-        return partial(by_hand.monolithic, self.depth) if isinstance(self.block, Linear) else None
 
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         """One agent's initial parameters; the first axis of each counts units (modules, tasks)."""

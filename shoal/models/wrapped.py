@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from threading import local
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,10 @@ from torch import Tensor, nn
 from shoal.data import Bank
 from shoal.doors import line
 from shoal.errors import CodeError, SettingsError
-from shoal.models import by_hand, heads
+from shoal.models import heads
 from shoal.models.base import Headed
 from shoal.models.chains import chain_of
-from shoal.models.contract import ByHand, Usage
+from shoal.models.contract import Usage
 from shoal.models.foreign import (
     ROWS,
     Dropped,
@@ -180,10 +179,6 @@ class Wrapped(Headed):
         """How many numbers go into each layer of a chain, and come out of the last."""
         shapes = dict(self.first.named_parameters())
         return [shapes[f"{layer.name}.weight"].shape[1] for layer in self.layers] + [self.read]
-
-    @property
-    def by_hand(self) -> ByHand | None:
-        return partial(by_hand.layered, self.layers, self.peak) if self.layers else None
 
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         weights = dict(self.fresh(rng).named_parameters())

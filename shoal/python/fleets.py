@@ -205,7 +205,8 @@ class Fleet:
 def held(folder: Path, settings: Settings) -> "Record | None":
     """The run of these settings that a folder holds; None, if it holds none yet. Another run is an error."""
     from shoal.configure.reading import parsed
-    from shoal.runs.record import Record, RecordError, reopen
+    from shoal.runs.files import RecordError
+    from shoal.runs.record import Record, reopen
     from shoal.settings.writing import toml
 
     file = folder / "settings.toml"

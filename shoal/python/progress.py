@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING
 
-from shoal.cli.progress import bar, describe
-from shoal.cli.terminal import err
+from shoal.console import err
+from shoal.progress import bar, describe
 
 if TYPE_CHECKING:
     from shoal.fleet.run import Moment, Watch

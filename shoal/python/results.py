@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from shoal.errors import UserError
+from shoal.runs.checked import Unusable, material_of, settings_of, sites_of, table_of
 from shoal.runs.paired import Gain, paired
-from shoal.runs.read import Unusable, material_of, settings_of, sites_of, table_of
 from shoal.runs.record import reopen
 from shoal.runs.tables import unposted
 from shoal.settings.groups import Settings
@@ -123,7 +123,7 @@ class Result:
         >>> fleet.run().predictions().columns
         ['seed', 'agent', 'tested', 'row', 'label', 'prediction', 'confidence']
         """
-        from shoal.runs.record import predictions_of
+        from shoal.runs.kept import predictions_of
 
         count = settings_of(self.folder)["tasks"]["count"]
         found = predictions_of(self.folder, count if task is None else task).with_columns(pl.col("tested") + 1)

@@ -14,7 +14,8 @@ from shoal.errors import UserError
 from shoal.network.picture import Point
 from shoal.report.compare import UNSENT
 from shoal.report.traffic import layout, linked
-from shoal.runs.read import Array, Run
+from shoal.runs.checked import Array
+from shoal.runs.read import Run
 from shoal.units import plural
 
 MOST = 24  # agents that can be told apart

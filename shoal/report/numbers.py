@@ -10,7 +10,9 @@ import polars as pl
 
 from shoal.report.compare import Group, Row
 from shoal.runs import metrics
-from shoal.runs.read import ORIGIN, Array, Run
+from shoal.runs.checked import ORIGIN, Array
+from shoal.runs.pareto import on_front
+from shoal.runs.read import Run
 from shoal.units import carried
 
 ALL = "all"  # agents, tasks or seeds
@@ -122,7 +124,7 @@ def together(rows: Sequence[Row]) -> list[list[str]]:
 
 def front(rows: Sequence[Row]) -> list[Row]:
     """The runs than which none is both cheaper (or as cheap) and better, from the cheapest on."""
-    best = metrics.front([row["sent"] for row in rows], [row["mean"] for row in rows])
+    best = on_front([row["sent"] for row in rows], [row["mean"] for row in rows])
     return sorted((row for row, here in zip(rows, best, strict=True) if here), key=lambda row: float(row["sent"]))
 
 

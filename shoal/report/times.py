@@ -12,7 +12,8 @@ from shoal.report.figure import Figure, Switch, runs_switch
 from shoal.report.numbers import short
 from shoal.report.style import Style, finish, look, rows, size, upright
 from shoal.runs import metrics
-from shoal.runs.read import Array, Run
+from shoal.runs.checked import Array
+from shoal.runs.read import Run
 from shoal.settings.conditions import Interval, Presence
 
 SPENT = {"seconds": "seconds", "joules": "joules of an agent", "bytes": "bytes that an agent has sent"}

@@ -14,7 +14,8 @@ from shoal.agents.world import World, joint_lanes
 from shoal.data.draws import chosen
 from shoal.data.sources import is_source
 from shoal.runs.about import FORMAT, commit
-from shoal.runs.record import Record, RecordError
+from shoal.runs.files import RecordError
+from shoal.runs.record import Record
 from shoal.settings.groups import FAIR, Network, Recording, Settings
 
 

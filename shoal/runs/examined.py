@@ -10,11 +10,11 @@ from math import inf
 import torch
 from torch import Tensor
 
+from shoal.agents import memory, received
 from shoal.agents.stack import CLOCK, CORE, MEAN, MODEL, PARAMS, RECORD, STEPS, VAR, Stack, start
 from shoal.agents.world import World
 from shoal.data.tasks import JOINT, Lane
 from shoal.fleet.health import WORDS
-from shoal.learners import memory, received
 from shoal.letters.ledger import COLUMNS
 from shoal.letters.ledger import WORDS as NAMED
 from shoal.runs.checkpoints import STRANGE, DamagedError

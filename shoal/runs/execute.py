@@ -21,6 +21,7 @@ from shoal.runs import kept as portable
 from shoal.runs.material import note
 from shoal.runs.prepare import prepare as prepare
 from shoal.runs.record import Record
+from shoal.runs.recording import agree, finish, predict, tables
 from shoal.runs.totals import condense
 from shoal.settings.groups import Settings
 
@@ -84,9 +85,9 @@ def carry_out(
                 record.save(moment.stacks)
                 saved = time.monotonic()
             if ended:
-                record.tables(moment.stacks)
-                record.agree(fleet, moment.stacks)
-                record.predict(fleet, moment.stacks)
+                tables(record, moment.stacks)
+                agree(record, fleet, moment.stacks)
+                predict(record, fleet, moment.stacks)
                 if kept:
                     starts.keep(fleet, moment.stacks, kept)
             if asked():
@@ -104,13 +105,13 @@ def carry_out(
                 ends = train(fleet, stacks, watch, lost=lost)
                 condense(settings, ends[0].ledger, settings.tasks.count)
                 with one_thread():
-                    return record.finish(fleet, ends)
+                    return finish(record, fleet, ends)
         except CodeError as error:
             error.advice = f"mend it, and {on}"
             raise
         except DivergedError as end:
             record.save(end.stacks)
-            record.tables(end.stacks)
+            tables(record, end.stacks)
             raise DivergedError(f"{end}; what was recorded until then is in {record.folder}") from None
         except KeyboardInterrupt as stop:
             raise Stopped(f"stopped at once{f' {stop}' if stop.args else ''}; {on}") from None

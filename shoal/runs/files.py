@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shoal.errors import UserError
+
 FORMAT = 5  # of a run directory; raised when an older one cannot be continued
 MANIFEST = "manifest.json"
 TEXT = 64 * 2**20  # bytes of a file of settings or of JSON, at most
@@ -22,6 +24,10 @@ UNREADABLE = (OSError, ValueError, RecursionError)  # what reading a file and pa
 
 class DamagedError(ValueError):
     """Why a file of a run directory cannot be used."""
+
+
+class RecordError(UserError):
+    """A run directory that cannot be used or written, said in one sentence."""
 
 
 def read_bytes(path: Path, most: int) -> bytes:
@@ -103,3 +109,43 @@ def reason(error: BaseException) -> str:
     """Why something failed, in one line, without the names of files that the sentence around it has."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(str(text).split())[:160]
+
+
+def format_of(folder: Path) -> Any:
+    """The format in which a folder was written; a start that is kept does not say, and has today's in its name."""
+    about = folder / "about.json"
+    return content(about).get("format") if about.exists() else FORMAT
+
+
+def of_today(folder: Path) -> None:
+    """Raise for a run of another format, whose nets cannot be read."""
+    if (made := format_of(folder)) != FORMAT:
+        raise RecordError(
+            f"{folder} has format {made}, this shoal reads the checkpoints of format {FORMAT}; make it again with "
+            f"`shoal run {folder / 'settings.toml'}`"
+        )
+
+
+def raw_settings(folder: Path, verified: bool) -> bytes:
+    """The settings of a run directory as they are written; `verified`, as the manifest says that they were."""
+    place = folder / "settings.toml"
+    try:
+        return read_whole(place) if verified else read_bytes(place, TEXT)
+    except UNREADABLE as error:
+        raise RecordError(f"cannot read {place}: {reason(error)}; restore it, or start a new run") from None
+
+
+def text(content: dict[str, Any]) -> bytes:
+    """A JSON file that people can read."""
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
+
+
+def content(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a run directory."""
+    try:
+        found = json.loads(read_whole(path))
+    except UNREADABLE as error:
+        raise RecordError(f"cannot read {path}: {reason(error)}; restore it, or start a new run") from None
+    if not isinstance(found, dict):
+        raise RecordError(f"cannot read {path}: it holds no JSON object; restore it, or start a new run")
+    return found

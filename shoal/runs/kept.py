@@ -22,7 +22,8 @@ from shoal.data.sites import site_of
 from shoal.data.tasks import Lane
 from shoal.models.heads import OPEN
 from shoal.runs import files
-from shoal.runs.record import Record, RecordError, content, of_today, text
+from shoal.runs.files import RecordError, content, of_today, reason, text
+from shoal.runs.record import Record
 
 SOURCE, AGENTS = "source.json", "agents.parquet"
 NUMBERS, LISTS = pl.List(pl.Float64), pl.List(pl.List(pl.Int64))
@@ -117,3 +118,19 @@ def told(source: Source, row: dict[str, Any]) -> Told:
         None if scale is None else Scaling(source.scale, sum(row["rows"]), *scale),
         None if not source.numeric else tuple(np.array(row[f"target_{one}"]) for one in ("shift", "spread")),  # type: ignore[arg-type]
     )
+
+
+def predictions_of(folder: Path, task: int) -> pl.DataFrame:
+    """What agents said of test rows at the end of a task, counted from 1."""
+    there = sorted(int(one.stem.partition("-")[2]) for one in folder.glob("predictions-*.parquet"))
+    if not there:
+        raise RecordError(
+            f"{folder} keeps no predictions; run it again with record.predictions = true, in another folder"
+        )
+    if isinstance(task, bool) or task not in there:
+        raise RecordError(f"{folder} keeps predictions of the ends of tasks {there[0]} to {there[-1]}, got {task!r}")
+    place = folder / f"predictions-{task}.parquet"
+    try:
+        return pl.read_parquet(io.BytesIO(files.read_whole(place, files.TABLE)))
+    except (*files.UNREADABLE, pl.exceptions.PolarsError) as error:
+        raise RecordError(f"cannot read {place}: {reason(error)}; restore it, or run it again") from None

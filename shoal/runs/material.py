@@ -9,7 +9,8 @@ from shoal.data.bank import Bank
 from shoal.data.overlap import overlap, pairs, table
 from shoal.data.scaling import Scaling
 from shoal.data.tasks import Stream
-from shoal.runs.record import Record, RecordError, content, text
+from shoal.runs.files import RecordError, content, text
+from shoal.runs.record import Record
 
 FILE = "data.json"
 PAIRS = 500  # pairs of agents that are written one by one, at most

@@ -21,13 +21,16 @@ The paper: Le, Hussing & Eaton 2024, Distributed Continual Learning.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from shoal.doors import Table
 from shoal.own_code import running
+
+if TYPE_CHECKING:
+    from shoal.runs.predicted import Predictions
 
 Array = npt.NDArray[np.float64]
 
@@ -210,29 +213,6 @@ def gain(value: float, base: float) -> float:
     return 100.0 * (value - base) / base if base else float("nan")
 
 
-class Predictions(NamedTuple):
-    """What lanes said of each test row at the end of a run that keeps it."""
-
-    lane: npt.NDArray[np.int64]  # [N]: its place in the run
-    task: npt.NDArray[np.int64]  # [N]: that the row is of
-    output: npt.NDArray[np.int64]  # [N]: which of several numbers; 0 for classes
-    label: npt.NDArray[Any]  # [N]: a number, or the place of a class in `classes`
-    prediction: npt.NDArray[Any]  # [N]
-    confidence: npt.NDArray[Any]  # [N]: how likely the lane finds what it says; NaN for numbers
-    classes: tuple[str, ...]  # none where numbers are predicted
-
-    def tasks(self) -> dict[int, list[npt.NDArray[np.int64]]]:
-        """By lane, the places of the rows of each of its tasks, and of each number to predict."""
-        found: dict[int, list[npt.NDArray[np.int64]]] = {}
-        if not len(self.lane):
-            return found
-        names, at = np.unique(np.stack([self.lane, self.task, self.output], 1), axis=0, return_inverse=True)
-        rows = np.split(np.argsort(at.ravel(), kind="stable"), np.cumsum(np.bincount(at.ravel()))[:-1])
-        for (lane, _, _), own in zip(names.tolist(), rows, strict=True):
-            found.setdefault(lane, []).append(own)
-        return found
-
-
 class Run(NamedTuple):
     """What a metric reads of a run; None: not given."""
 
@@ -241,7 +221,7 @@ class Run(NamedTuple):
     initial: int
     classes: npt.NDArray[np.integer] | None
     others: Array | None  # [L, n]
-    predictions: Predictions | None = None  # of test rows, where they are kept
+    predictions: "Predictions | None" = None  # of test rows, where they are kept
 
     @property
     def curves(self) -> Array:
@@ -340,7 +320,7 @@ def summary(
     initial: int,
     classes: int | Sequence[int] | npt.NDArray[np.integer] | None = None,
     others: npt.ArrayLike | None = None,
-    predictions: Predictions | None = None,
+    predictions: "Predictions | None" = None,
 ) -> dict[str, Any]:
     """All metrics of a run: mean over lanes, its pooled error `_se` and its error over seeds `_se_seeds`.
 
@@ -409,10 +389,3 @@ def _number(value: Array) -> Any:
     if np.ndim(value):
         return [_number(one) for one in value]
     return None if np.isnan(value) else float(value)
-
-
-def front(costs: Sequence[float], values: Sequence[float]) -> list[bool]:
-    """Which points are on the Pareto front: no other costs at most as much and is worth at least as much, and is
-    better in one of the two."""
-    points = list(zip(costs, values, strict=True))
-    return [not any(c <= cost and v >= value and (c, v) != (cost, value) for c, v in points) for cost, value in points]

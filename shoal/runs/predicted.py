@@ -1,15 +1,38 @@
 """Metrics of what was predicted, row by row, at the end of a run that keeps it (`record.predictions = true`)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from shoal.runs.metrics import Array, Measure, Metric, Predictions, Run, mean
+from shoal.runs.metrics import Array, Measure, Metric, Run, mean
 
 BINS = 15  # of confidence
 Scored = Callable[[npt.NDArray[Any], npt.NDArray[Any]], float]
+
+
+class Predictions(NamedTuple):
+    """What lanes said of each test row at the end of a run that keeps it."""
+
+    lane: npt.NDArray[np.int64]  # [N]: its place in the run
+    task: npt.NDArray[np.int64]  # [N]: that the row is of
+    output: npt.NDArray[np.int64]  # [N]: which of several numbers; 0 for classes
+    label: npt.NDArray[Any]  # [N]: a number, or the place of a class in `classes`
+    prediction: npt.NDArray[Any]  # [N]
+    confidence: npt.NDArray[Any]  # [N]: how likely the lane finds what it says; NaN for numbers
+    classes: tuple[str, ...]  # none where numbers are predicted
+
+    def tasks(self) -> dict[int, list[npt.NDArray[np.int64]]]:
+        """By lane, the places of the rows of each of its tasks, and of each number to predict."""
+        found: dict[int, list[npt.NDArray[np.int64]]] = {}
+        if not len(self.lane):
+            return found
+        names, at = np.unique(np.stack([self.lane, self.task, self.output], 1), axis=0, return_inverse=True)
+        rows = np.split(np.argsort(at.ravel(), kind="stable"), np.cumsum(np.bincount(at.ravel()))[:-1])
+        for (lane, _, _), own in zip(names.tolist(), rows, strict=True):
+            found.setdefault(lane, []).append(own)
+        return found
 
 
 def of_predictions(score: Scored, numbers: bool | None = None) -> Metric:

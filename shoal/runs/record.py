@@ -38,7 +38,6 @@ In these files agents and tasks are counted from 0; what is shown to people coun
 """
 
 import io
-import json
 import os
 import time
 import tomllib
@@ -51,38 +50,18 @@ from typing import Any
 import polars as pl
 
 import shoal
-from shoal.agents.evaluate import others, squared_error, within
-from shoal.agents.predicting import predicted
 from shoal.agents.stack import PARAMS, Stack
-from shoal.agents.world import World, streams_of
+from shoal.agents.world import World
 from shoal.configure.reading import is_there, parsed, resolve
-from shoal.data.drift import Drift, boundaries
-from shoal.data.overlap import mean_iou
-from shoal.data.sites import names
-from shoal.data.tasks import Lane
-from shoal.errors import SettingsError, UserError
+from shoal.errors import SettingsError
 from shoal.files import beside, put, settle
 from shoal.fleet.health import unfit
 from shoal.models.table import vet
 from shoal.network.graphs import is_file
 from shoal.runs import checkpoints, files
 from shoal.runs.about import about, difference, sessions_of
-from shoal.runs.conditions import consensus, links
 from shoal.runs.examined import examined
-from shoal.runs.files import FORMAT, reason
-from shoal.runs.tables import (
-    accounts,
-    accuracies,
-    candidates,
-    growth,
-    posted,
-    spending,
-    strangers,
-    summarise,
-    told,
-    training,
-    validated,
-)
+from shoal.runs.files import FORMAT, RecordError, content, of_today, raw_settings, reason, text
 from shoal.settings.groups import Settings
 from shoal.settings.writing import toml
 from shoal.trust import UntrustedError, allow, loads, remember, strings
@@ -104,10 +83,6 @@ def picked(wanted: Wanted, stacks: tuple[Stack, ...]) -> tuple[Stack, ...]:
         return wanted(stacks)
     except checkpoints.STRANGE as error:
         raise checkpoints.DamagedError(f"it does not hold what a checkpoint does: {reason(error)}") from None
-
-
-class RecordError(UserError):
-    """A run directory that cannot be used or written, said in one sentence."""
 
 
 class DamagedCheckpointError(RecordError):
@@ -311,76 +286,10 @@ class Record:
         error.what = f"{place} is damaged ({why})"
         return error
 
-    def tables(self, stacks: Sequence[Stack]) -> None:
-        """Write the records up to now."""
-        self.table("accuracy", accuracies(self.settings, stacks))
-        self.table("training", training(self.settings, stacks))
-        if self.settings.clock.counts:
-            self.table("time", spending(self.settings, stacks))
-        self.table("growth", growth(self.settings, stacks))
-        if any(policy.noise for policy in self.settings.privacy.values()):
-            self.table("privacy", accounts(self.settings, stacks))
-        if self.settings.sharing:
-            self.table("ledger", posted(self.settings, stacks[0].ledger))
-            if self.settings.machine.ledger == "messages":
-                self.table("links", links(self.settings, stacks[0].ledger, clock(self.settings, stacks[0])))
-        if any(mode.offers for mode in self.settings.sharing):
-            self.table("candidates", candidates(self.settings, stacks))
-
-    def agree(self, worlds: Sequence[World], stacks: Sequence[Stack]) -> None:
-        """Add to the records how far agents are from each other at the end of a task. What was written of it and of
-        later ones, before a run went on from an earlier checkpoint, is written anew."""
-        if not self.settings.sharing:
-            return
-        found = consensus(self.settings, stacks, [dict(world.model.body) for world in worlds])
-        try:
-            before = pl.read_parquet(io.BytesIO(files.read_whole(self.folder / "consensus.parquet")))
-        except (*files.UNREADABLE, pl.exceptions.PolarsError):
-            before = found.clear()
-        kept = before.filter(pl.col("task") < stacks[0].task - 1) if before.schema == found.schema else found.clear()
-        self.table("consensus", pl.concat([kept, found]))
-
-    def predict(self, worlds: Sequence[World], stacks: Sequence[Stack]) -> pl.DataFrame | None:
-        """Write what agents say of test rows at the end of a task, if it is to be kept. Joint agents are not asked, nor
-        those that diverged."""
-        early = stacks[0].task < self.settings.tasks.initial
-        if not self.settings.record.predictions or early or stacks[0].lanes != worlds[0].lanes:
-            return None
-        going = [left(*pair) for pair in zip(worlds, stacks, strict=True) if not pair[1].gone.all()]
-        found = predicted(going)
-        self.table(f"predictions-{stacks[0].task}", found)
-        return found
-
     def table(self, name: str, table: pl.DataFrame) -> None:
         content = io.BytesIO()
         table.write_parquet(content)
         self.write(f"{name}.parquet", content.getvalue())
-
-    def finish(self, worlds: Sequence[World], stacks: Sequence[Stack]) -> dict[str, Any]:
-        """Write the last records and the summary, which says that the run is finished."""
-        self.save(stacks)
-        self.tables(stacks)
-        self.agree(worlds, stacks)
-        silent = frozenset[Lane]().union(*(stack.silent for stack in stacks))
-        unmet = [one for one in others(list(zip(worlds, stacks, strict=True))) if one.lane not in silent]
-        self.table("others", strangers(self.settings, unmet))
-        said = self.predict(worlds, stacks)
-        summary = summarise(self.settings, stacks, unmet, said, names(worlds[0].bank.sources, self.settings.agents))
-        if said is not None and summary.get("confusion_matrix") is not None:
-            summary["classes"] = list(worlds[0].bank.classes)
-        going = [left(*pair) for pair in zip(worlds, stacks, strict=True) if not pair[1].gone.all()]
-        self.table("validation", validated(going))
-        if isinstance(self.settings.tasks, Drift):
-            lanes = sorted(streams_of(worlds))
-            self.table("drift", boundaries(worlds[0].bank, self.settings, lanes))
-        wrong = squared_error(going)
-        summary |= {} if wrong is None else {"mean_squared_error": wrong}
-        summary |= told(within(going), [lane.seed for _, stack in going for lane in stack.lanes])
-        summary["overlap"] = mean_iou(streams_of(worlds))
-        summary |= {"seconds": round(self.elapsed(), 1), "out": str(self.folder)}
-        self.forget()
-        self.write(self.summary.name, text(summary))
-        return summary
 
     def forget(self) -> None:
         """A finished run has one checkpoint."""
@@ -388,35 +297,6 @@ class Record:
             self.earlier.unlink(missing_ok=True)
         except OSError as error:
             raise RecordError(f"cannot remove {self.earlier}: {reason(error)}; `shoal resume` ends the run") from None
-
-
-def predictions_of(folder: Path, task: int) -> pl.DataFrame:
-    """What agents said of test rows at the end of a task, counted from 1."""
-    there = sorted(int(one.stem.partition("-")[2]) for one in folder.glob("predictions-*.parquet"))
-    if not there:
-        raise RecordError(
-            f"{folder} keeps no predictions; run it again with record.predictions = true, in another folder"
-        )
-    if isinstance(task, bool) or task not in there:
-        raise RecordError(f"{folder} keeps predictions of the ends of tasks {there[0]} to {there[-1]}, got {task!r}")
-    place = folder / f"predictions-{task}.parquet"
-    try:
-        return pl.read_parquet(io.BytesIO(files.read_whole(place, files.TABLE)))
-    except (*files.UNREADABLE, pl.exceptions.PolarsError) as error:
-        raise RecordError(f"cannot read {place}: {reason(error)}; restore it, or run it again") from None
-
-
-def clock(settings: Settings, stack: Stack) -> int:
-    """How many epochs have passed since the first task."""
-    return stack.task * settings.learner.epochs + stack.epoch
-
-
-def left(world: World, stack: Stack) -> tuple[World, Stack]:
-    """The lanes of a stack that have not diverged."""
-    rows = (~stack.gone).nonzero().flatten().tolist()
-    if len(rows) == len(stack.lanes):
-        return world, stack
-    return world.piece(rows), stack.take(rows, [stack.lanes[row] for row in rows])
 
 
 def create(folder: str | Path, settings: Settings) -> Record:
@@ -504,43 +384,3 @@ def reopen(folder: str | Path, trust: bool = False, own: Settings | None = None)
     except SettingsError as error:
         raise RecordError(f"{folder / 'settings.toml'}: {error}") from None
     return Record(folder, settings)
-
-
-def format_of(folder: Path) -> Any:
-    """The format in which a folder was written; a start that is kept does not say, and has today's in its name."""
-    about = folder / "about.json"
-    return content(about).get("format") if about.exists() else FORMAT
-
-
-def of_today(folder: Path) -> None:
-    """Raise for a run of another format, whose nets cannot be read."""
-    if (made := format_of(folder)) != FORMAT:
-        raise RecordError(
-            f"{folder} has format {made}, this shoal reads the checkpoints of format {FORMAT}; make it again with "
-            f"`shoal run {folder / 'settings.toml'}`"
-        )
-
-
-def raw_settings(folder: Path, verified: bool) -> bytes:
-    """The settings of a run directory as they are written; `verified`, as the manifest says that they were."""
-    place = folder / "settings.toml"
-    try:
-        return files.read_whole(place) if verified else files.read_bytes(place, files.TEXT)
-    except files.UNREADABLE as error:
-        raise RecordError(f"cannot read {place}: {reason(error)}; restore it, or start a new run") from None
-
-
-def text(content: dict[str, Any]) -> bytes:
-    """A JSON file that people can read."""
-    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
-
-
-def content(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of a run directory."""
-    try:
-        found = json.loads(files.read_whole(path))
-    except files.UNREADABLE as error:
-        raise RecordError(f"cannot read {path}: {reason(error)}; restore it, or start a new run") from None
-    if not isinstance(found, dict):
-        raise RecordError(f"cannot read {path}: it holds no JSON object; restore it, or start a new run")
-    return found

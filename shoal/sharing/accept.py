@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.agents.evaluate import Trained, nets
+from shoal.agents.received import Arrived
 from shoal.data.tasks import Lane
-from shoal.learners.received import Arrived
 from shoal.mail.post import Post
 
 Accept = Literal["all", "helps"]

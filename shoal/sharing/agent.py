@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.agents import memory
 from shoal.agents.engine import parted
 from shoal.agents.evaluate import Trained
 from shoal.agents.stack import MODEL, Stack
@@ -14,7 +15,6 @@ from shoal.agents.state import State
 from shoal.agents.world import World
 from shoal.data.tasks import Task
 from shoal.errors import SettingsError
-from shoal.learners import memory
 from shoal.learners.batches import filled
 from shoal.models.contract import Model
 from shoal.rng import key

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from pydantic import Field, PositiveInt
 
-from shoal.learners import received
-from shoal.learners.received import Arrived
+from shoal.agents import received
+from shoal.agents.received import Arrived
 from shoal.settings.groups import Settings
 from shoal.sharing.accept import NO_HELP, Accept, accepting
 from shoal.sharing.images import classes_only

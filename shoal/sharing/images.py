@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.agents import received
 from shoal.agents.engine import THREADS, crew
 from shoal.agents.world import World
 from shoal.agents.worlds import reader
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.learners import received
 from shoal.letters.letter import classes_of as classes_of
 from shoal.letters.letter import images_of as images_of
 from shoal.mail.post import Post

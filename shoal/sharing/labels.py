@@ -9,10 +9,10 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from shoal.agents import received
+from shoal.agents.received import Arrived
 from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.learners import received
-from shoal.learners.received import Arrived
 from shoal.letters.letter import Letter
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Expected
 from shoal.settings.groups import Settings

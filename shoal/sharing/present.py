@@ -12,11 +12,11 @@ from torch import Tensor
 
 from shoal.agents.clock import due
 from shoal.agents.evaluate import Trained, accuracy, nets
+from shoal.agents.received import Arrived
 from shoal.agents.slots import slots
 from shoal.agents.stack import MEAN, STEPS, VAR
 from shoal.data.tasks import Lane, Task
 from shoal.learners.fisher import fisher
-from shoal.learners.received import Arrived
 from shoal.learners.second import second_learned
 from shoal.learners.slopes import memories, slope, slope_on
 from shoal.learners.step import Tensors

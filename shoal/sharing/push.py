@@ -10,9 +10,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.agents.received import digests
 from shoal.agents.slots import slots
 from shoal.agents.world import World
-from shoal.learners.received import digests
 from shoal.letters.letter import Letter
 from shoal.letters.mail import Expected
 from shoal.sharing.accept import NO_HELP

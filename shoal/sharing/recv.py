@@ -10,10 +10,10 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.agents import received
+from shoal.agents.received import Arrived, digests
 from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.learners import received
-from shoal.learners.received import Arrived, digests
 from shoal.letters.letter import Letter
 from shoal.letters.mail import EXPIRED, OUT_OF_RANGE, TOO_MANY, Expected
 from shoal.models import dropout

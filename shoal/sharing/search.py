@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.agents import memory
 from shoal.agents.engine import THREADS, crew
 from shoal.agents.evaluate import Trained, read_all, together
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.compiled.many import Asks, Searches, nearest
-from shoal.learners import memory
+from shoal.compiled.answers import Asks
+from shoal.compiled.nearest import Searches, nearest
 from shoal.learners.batches import filled
 from shoal.sharing.agent import Held
 from shoal.sharing.images import seen

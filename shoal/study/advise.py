@@ -22,8 +22,8 @@ from shoal.errors import SettingsError, UserError
 from shoal.files import save
 from shoal.letters.mail import UNSENT
 from shoal.report import needs
+from shoal.runs.checked import table_of
 from shoal.runs.paired import Gain, Scores
-from shoal.runs.read import table_of
 from shoal.runs.record import reopen
 from shoal.settings.groups import Settings
 from shoal.study.answer import level, sentence

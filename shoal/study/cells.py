@@ -17,12 +17,12 @@ from shoal.fleet.run import Watch
 from shoal.letters.mail import UNSENT
 from shoal.runs import metrics
 from shoal.runs.about import sessions_of
+from shoal.runs.checked import Unusable, dense, learned, settings_of, table_of, without_ended
 from shoal.runs.execute import carry_out, prepare, units
-from shoal.runs.files import FORMAT
+from shoal.runs.files import FORMAT, content, format_of
 from shoal.runs.material import unchanged
 from shoal.runs.paired import Scores
-from shoal.runs.read import Unusable, dense, learned, settings_of, table_of, without_ended
-from shoal.runs.record import Record, content, create, format_of, reopen
+from shoal.runs.record import Record, create, reopen
 from shoal.settings.groups import Machine, Settings
 
 Row = dict[str, Any]

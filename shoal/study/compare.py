@@ -9,10 +9,11 @@ from shoal.configure.reading import read
 from shoal.data.sources import is_source
 from shoal.errors import SettingsError, UserError
 from shoal.network.graphs import is_file
-from shoal.runs.files import FORMAT
+from shoal.runs.checked import Unusable, settings_of
+from shoal.runs.files import FORMAT, content
 from shoal.runs.paired import Scores, paired
-from shoal.runs.read import Unusable, inside, settings_of
-from shoal.runs.record import content, reopen
+from shoal.runs.read import inside
+from shoal.runs.record import reopen
 from shoal.settings.groups import REST, Settings
 from shoal.settings.problem import problem
 from shoal.study.cells import COSTS, SCORED, Row, checked, place_of, scores, summary_of

@@ -11,7 +11,7 @@ from typing import get_args
 from shoal.configure.completing import listing, name_of
 from shoal.configure.reading import read
 from shoal.errors import SettingsError
-from shoal.runs import metrics
+from shoal.runs.pareto import on_front
 from shoal.settings.groups import Settings
 from shoal.settings.problem import problem
 from shoal.sharing.modes import MODES
@@ -159,7 +159,7 @@ def swept(cells: Sequence[Cell], folder: Path) -> list[Row]:
         seeds = cell.settings.seed, cell.settings.seeds
         alike.setdefault(repr((problem(cell.settings.model_dump()), seeds)), []).append(row)
     for same in alike.values():
-        marks = metrics.front([row["bytes_total"] or 0 for row in same], [row["final_accuracy"] for row in same])
+        marks = on_front([row["bytes_total"] or 0 for row in same], [row["final_accuracy"] for row in same])
         for row, mark in zip(same, marks, strict=True):
             row["front"] = mark
     return rows

@@ -17,9 +17,9 @@ from rich.live import Live
 from shoal.cli import commands as cli
 from shoal.cli import demo
 from shoal.errors import Stopped
+from shoal.runs import execute, recording
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.paired import Gain
-from shoal.runs.record import Record
 from shoal.units import shown
 from tests.command import DIGITS, call, refused
 
@@ -91,13 +91,13 @@ def test_a_demo_that_is_stopped_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_ctrl_c_while_a_run_is_finishing_stops_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Record.finish
+    real = recording.finish
 
-    def interrupted(self: Record, *given: Any) -> dict[str, Any]:
+    def interrupted(*given: Any) -> dict[str, Any]:
         signal.raise_signal(signal.SIGINT)
-        return real(self, *given)
+        return real(*given)
 
-    monkeypatch.setattr(Record, "finish", interrupted)
+    monkeypatch.setattr(execute, "finish", interrupted)
     assert call("demo", *QUICK, "--seeds", 1).code == 130
     assert [path.parent.name.partition("-")[0] for path in Path().glob("runs/demo/*/summary.json")] == ["shares"]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as tree
 
 from shoal.agents.evaluate import nets
+from shoal.agents.memory import remember
 from shoal.agents.stack import MODEL, PARAMS, Stack, start
 from shoal.agents.world import World
 from shoal.agents.worlds import world as make
@@ -24,7 +25,6 @@ from shoal.learners.fisher import fisher
 from shoal.learners.growth import cuts, slots
 from shoal.learners.in_kernel import InKernel, backend
 from shoal.learners.in_torch import autograd, moved, objective
-from shoal.learners.memory import remember
 from shoal.learners.step import Part, Step, view
 from shoal.learners.usual import dropped, masks, usage_of
 from shoal.models import dropout

@@ -24,7 +24,8 @@ from shoal.data.scenarios import streams
 from shoal.data.sources import bring, read
 from shoal.errors import UserError
 from shoal.runs.execute import carry_out, prepare
-from shoal.runs.record import RecordError, create, reopen
+from shoal.runs.files import RecordError
+from shoal.runs.record import create, reopen
 from shoal.settings.groups import Settings
 
 RNG = np.random.default_rng(0)

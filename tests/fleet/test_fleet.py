@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from shoal import data
+from shoal.agents import received
 from shoal.agents.evaluate import others
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
@@ -23,7 +24,6 @@ from shoal.configure.reading import override, read, resolve
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate, train
-from shoal.learners import received
 from shoal.letters.ledger import Ledger
 from shoal.letters.mail import ACCEPTED, OVER_BUDGET
 from shoal.models.families import is_modular

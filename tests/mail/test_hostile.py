@@ -37,7 +37,8 @@ from shoal.letters.mail import (
     Mail,
 )
 from shoal.mail.post import Post
-from shoal.runs.tables import posted, traffic
+from shoal.runs.summaries import traffic
+from shoal.runs.tables import posted
 from shoal.runs.totals import condense
 from shoal.sharing.contract import Sharing
 from shoal.sharing.modes import MODES

@@ -39,7 +39,8 @@ from shoal.mail.post import Post
 from shoal.network.edges import Edge
 from shoal.network.roads import Roads
 from shoal.runs.record import Record
-from shoal.runs.tables import posted, traffic
+from shoal.runs.summaries import traffic
+from shoal.runs.tables import posted
 from shoal.settings.part import Budget
 from shoal.sharing.contract import Sharing
 from shoal.sharing.fedavg import FedAvg

@@ -11,7 +11,8 @@ from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.letters.mail import ACCEPTED, NOT_CLIPPED, SPENT
 from shoal.mail import privacy
-from shoal.runs.tables import accounts, spent
+from shoal.runs.summaries import spent
+from shoal.runs.tables import accounts
 from shoal.settings.policies import Policy
 from shoal.sharing.plan import feasible
 from tests.fleets import FEW, fleet

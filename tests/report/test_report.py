@@ -21,7 +21,7 @@ from shoal.configure.reading import read as read_settings
 from shoal.errors import UserError
 from shoal.report import charts, compare, numbers, page, parts, style, traffic, watch
 from shoal.report.style import Style
-from shoal.runs import about, metrics, read
+from shoal.runs import metrics, read
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create
 from tests.browser import many
@@ -177,6 +177,7 @@ def test_the_page_says_that_modules_are_home_grown(text: str) -> None:
 
 def test_lineage_is_shown_if_it_is_recorded(copy: Path) -> None:
     def given(table: pl.DataFrame) -> pl.DataFrame:
+        table = table.with_columns(kept=pl.Series([True, *table["kept"][1:]]))  # one at least
         origin = [1 - agent if kept else -1 for agent, kept in zip(table["agent"], table["kept"], strict=True)]
         return table.with_columns(pl.Series("origin_agent", origin), pl.Series("origin_task", [2] * len(table)))
 
@@ -721,10 +722,6 @@ def test_names_cannot_break_the_page(copy: Path) -> None:
 
 
 # Contracts with the rest
-
-
-def test_the_format_is_that_of_records() -> None:
-    assert about.FORMAT == read.FORMAT
 
 
 def test_what_never_left_its_sender_is_what_the_post_says() -> None:

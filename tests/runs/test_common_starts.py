@@ -60,6 +60,7 @@ def test_a_run_from_a_kept_start_is_the_run_without(model: str, tmp_path: Path) 
             "network": "ring",
             "protocol": "paper",
             "tasks": {"common": True, "draw": "fleet"},
+            "net": {"head": settings(model=model).net.head},
         },
     ]
     for number, changes in enumerate(others):

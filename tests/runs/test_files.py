@@ -16,12 +16,13 @@ import torch
 from shoal.agents.stack import Stack, start
 from shoal.configure.reading import read
 from shoal.runs import about as made_by
-from shoal.runs import checkpoints, files
-from shoal.runs import read as reading
+from shoal.runs import checked, checkpoints, files
 from shoal.runs import record as records
+from shoal.runs.checked import Unusable, table_of
 from shoal.runs.execute import carry_out, prepare
-from shoal.runs.read import Unusable, gather, table_of
-from shoal.runs.record import Record, RecordError, create, reopen
+from shoal.runs.files import RecordError
+from shoal.runs.read import gather
+from shoal.runs.record import Record, create, reopen
 from shoal.settings.writing import toml
 from shoal.study.cells import measured
 from tests.command import DIGITS, TINY, call, refused
@@ -282,7 +283,7 @@ def test_going_on_with_something_else_is_said(
     assert not told
     made = json.loads((record.folder / "about.json").read_text())
     made["resumed"][-1][name] = value
-    record.write("about.json", records.text(made))
+    record.write("about.json", files.text(made))
     record.again("torch")
     assert len(told) == 1
     assert told[0].startswith(f"the run goes on with {said}")
@@ -341,7 +342,7 @@ def test_a_graph_file_is_never_read_from_a_run_directory(run: Path, tmp_path: Pa
 @pytest.mark.parametrize("name", ["accuracy", "growth", "ledger", "training"])
 def test_a_table_has_no_more_rows_than_a_run(run: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unlisted(run)
-    monkeypatch.setattr(reading, "FEW", 2_000)
+    monkeypatch.setattr(checked, "FEW", 2_000)
     table = pl.read_parquet(run / f"{name}.parquet")
     row = table.head(1)
     pl.concat([row] * 400_000).write_parquet(run / f"{name}.parquet", statistics=False)

@@ -7,9 +7,9 @@ from shutil import copytree
 import pytest
 
 import shoal
-from shoal.runs.files import FORMAT
+from shoal.runs.files import FORMAT, RecordError
 from shoal.runs.read import read
-from shoal.runs.record import RecordError, reopen
+from shoal.runs.record import reopen
 from shoal.settings.groups import Settings
 from shoal.study.cells import place_of
 from shoal_paper.table1 import Cell

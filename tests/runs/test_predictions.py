@@ -10,8 +10,8 @@ import pytest
 
 import shoal
 from shoal.errors import UserError
-from shoal.runs.metrics import METRICS, Predictions, Run
-from shoal.runs.predicted import calibration, confusion, f1, of_predictions, recall
+from shoal.runs.metrics import METRICS, Run
+from shoal.runs.predicted import Predictions, calibration, confusion, f1, of_predictions, recall
 
 SMALL: dict[str, Any] = {
     "tasks": {"count": 3, "classes": 2, "train": 8, "validation": 4, "initial": 1, "common": False},

@@ -23,7 +23,8 @@ from shoal.learners.modular import Growth
 from shoal.models.families import is_modular
 from shoal.runs import about as made_by
 from shoal.runs.execute import carry_out, prepare
-from shoal.runs.record import Record, RecordError, create, reopen
+from shoal.runs.files import RecordError
+from shoal.runs.record import Record, create, reopen
 from shoal.settings.groups import Settings
 from tests.command import DIGITS, TINY
 

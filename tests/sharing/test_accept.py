@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.agents import received
 from shoal.contracts.fleets import difference, ran, saved
 from shoal.fleet.run import simulate
-from shoal.learners import received
 from shoal.letters.mail import ACCEPTED
 from shoal.sharing.accept import NO_HELP
 from tests.fleets import FEW, fleet

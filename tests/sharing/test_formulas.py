@@ -18,6 +18,8 @@ from torch.nn import functional as F
 
 from shoal.agents.clock import due
 from shoal.agents.engine import parted
+from shoal.agents.memory import remember
+from shoal.agents.received import Arrived, digest, slot
 from shoal.agents.stack import MODEL, Stack, start
 from shoal.agents.world import World
 from shoal.configure.reading import resolve
@@ -26,8 +28,6 @@ from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.learners.batches import Batch, Images, Pool, batch_size, gathered, pool
 from shoal.learners.fisher import fisher
-from shoal.learners.memory import remember
-from shoal.learners.received import Arrived, digest, slot
 from shoal.learners.step import Frame
 from shoal.letters.mail import ACCEPTED, NOT_FINITE, OUT_OF_RANGE, WRONG_SHAPE, Expected, Mail, fault
 from shoal.mail.post import Post

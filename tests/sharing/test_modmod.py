@@ -12,6 +12,7 @@ from torch import Tensor
 
 from shoal.agents.clock import due
 from shoal.agents.evaluate import nets
+from shoal.agents.memory import remember
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
 from shoal.configure.reading import resolve
@@ -21,7 +22,6 @@ from shoal.fleet.run import simulate
 from shoal.learners import candidates as grow
 from shoal.learners.candidates import TOGETHER, alive, correct, one_of, trying
 from shoal.learners.growth import adapt, assimilate
-from shoal.learners.memory import remember
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Mail
 from shoal.letters.quote import Room, numbers
 from shoal.mail.post import Post

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.agents import received
 from shoal.agents.evaluate import nets, read_all
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.compiled import many
+from shoal.compiled import answers, nearest
 from shoal.compiled.library import kernel as built
-from shoal.learners import received
 from shoal.mail.post import Post
 from shoal.sharing.search import Queries
 from tests.compiled.test_steps import midway, with_kernel
@@ -71,7 +71,7 @@ def test_nets_are_read_together_as_alone(model: str, what: str) -> None:
     source = rng.integers(2, size=30)
     rows = torch.from_numpy(rng.integers(len(world.inputs), size=counts.sum()))
     x = [world.inputs, world.inputs.flip(0)]
-    found = read_all(world, stack, what, many.Asks(lane, task, source, counts, rows, x))
+    found = read_all(world, stack, what, answers.Asks(lane, task, source, counts, rows, x))
     alone = [
         trained[lane[at]].answer(what, x[source[at]], part, int(task[at]))
         for at, part in enumerate(rows.split(counts.tolist()))
@@ -81,9 +81,9 @@ def test_nets_are_read_together_as_alone(model: str, what: str) -> None:
 
 def test_of_images_that_are_as_near_the_first_is_found() -> None:
     features = torch.tensor([[1.0, 0.0], [0.0, 3.0], [1.0, 0.0], [2.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
-    searches = many.Searches(*(np.array([one]) for one in (0, 2, 2, 4)))
+    searches = nearest.Searches(*(np.array([one]) for one in (0, 2, 2, 4)))
     number, task = np.array([0, 1, 10, 11, 12, 13]), np.array([0, 0, 0, 1, 1, 0])
-    found = many.nearest(searches, features, number, task, np.array([[True, True], [False, True]]), 3)
+    found = nearest.nearest(searches, features, number, task, np.array([[True, True], [False, True]]), 3)
     assert found.tolist() == [[10, 11, 12], [12, 11, -1]]
 
 

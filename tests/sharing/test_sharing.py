@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from shoal.agents import received
 from shoal.agents.clock import due
 from shoal.agents.stack import CLOCK, Stack
 from shoal.agents.world import World
 from shoal.configure.reading import resolve
 from shoal.data.tasks import Lane
 from shoal.fleet.run import simulate
-from shoal.learners import received
 from shoal.letters.mail import ACCEPTED, AT_REST, OVER_BUDGET, Mail
 from shoal.letters.quote import Room
 from shoal.mail.post import Post

@@ -210,11 +210,9 @@ def test_runs_that_do_not_meet_the_same_tasks_are_not_paired(said: str, name: st
 
 
 def test_settings_that_a_scenario_brings_are_of_the_tasks_too() -> None:
-    said = [
-        {"dataset": "digits", "agents": 2, "learner": {"epochs": 4}, "tasks": Dirichlet(alpha=one)}
-        for one in (0.1, 0.5)
-    ]
-    named = [(f"{one}", {**table, "tasks": table["tasks"].model_dump()}) for one, table in zip("ab", said, strict=True)]
+    plain = {"dataset": "digits", "agents": 2, "learner": {"epochs": 4}}
+    tasks = [Dirichlet(alpha=one).model_dump() for one in (0.1, 0.5)]
+    named = [(name, {**plain, "tasks": one}) for name, one in zip("ab", tasks, strict=True)]
     with pytest.raises(SettingsError, match=r"a has tasks\.alpha = 0\.1, b 0\.5: their seeds do not meet"):
         compare.alike(named)
     compare.alike(named[:1] * 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.runs import metrics
+from shoal.runs.pareto import on_front
 from shoal.study import sweep
 from shoal.study.cells import read_csv
 from tests.command import DIGITS, TINY, call, fork, refused
@@ -74,8 +74,8 @@ def test_a_wrong_grid_gets_one_sentence_and_nothing_is_written(words: list[str],
 def test_the_front_by_hand() -> None:
     # Costs 0, 10, 10, 20, 30, 30: 5 costs nothing; 8 and 7 cost 10; 8 for 20 is no better; 9 and 9 for 30 are equal.
     costs, values = [0, 10, 10, 20, 30, 30], [5, 8, 7, 8, 9, 9]
-    assert metrics.front(costs, values) == [True, True, False, False, True, True]
-    assert metrics.front([], []) == []
+    assert on_front(costs, values) == [True, True, False, False, True, True]
+    assert on_front([], []) == []
 
 
 def test_a_sweep_ends_in_a_table_with_its_front() -> None:
@@ -89,7 +89,7 @@ def test_a_sweep_ends_in_a_table_with_its_front() -> None:
     ]
     assert rows[0]["front"]
     assert rows[1]["bytes_total"] == 2 * rows[2]["bytes_total"] > 0
-    marks = metrics.front([row["bytes_total"] for row in rows], [row["final_accuracy"] for row in rows])
+    marks = on_front([row["bytes_total"] for row in rows], [row["final_accuracy"] for row in rows])
     assert [row["front"] for row in rows] == marks
     table = read_csv(Path("grid/sweep.csv"))
     assert [row["final_accuracy"] for row in table] == [round(row["final_accuracy"], 3) for row in rows]

@@ -9,11 +9,12 @@ from rich.table import Table
 
 from shoal.cli.arguments import Data, Json, Trust
 from shoal.cli.door import Command
-from shoal.cli.progress import steps
-from shoal.cli.terminal import console, err, say, show_rows
+from shoal.cli.terminal import show_rows
 from shoal.cli.work import dumps
+from shoal.console import console, err, say
 from shoal.errors import UserError
 from shoal.files import replaceable
+from shoal.progress import steps
 from shoal.trust import give
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from shoal.agents import received
 from shoal.agents.engine import kept_memory
 from shoal.agents.evaluate import accuracy
 from shoal.agents.stack import Stack, drawn
@@ -24,7 +25,6 @@ from shoal.data.tasks import JOINT
 from shoal.doors import is_door
 from shoal.errors import SettingsError, UserError
 from shoal.fleet.run import one_thread
-from shoal.learners import received
 from shoal.learners.candidates import Offer, alive, forgetful, modular, plant, rehearse, settle
 from shoal.mail.post import Post
 from shoal.models.families import is_modular
@@ -32,8 +32,9 @@ from shoal.models.modular import STRUCTURE
 from shoal.models.table import modular_form
 from shoal.rng import key
 from shoal.runs.execute import prepare
+from shoal.runs.files import RecordError
 from shoal.runs.metrics import error
-from shoal.runs.record import RecordError, reopen
+from shoal.runs.record import reopen
 from shoal.settings.groups import Settings
 from shoal.sharing import promises
 from shoal.sharing.mode import agent_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from shoal.cli.terminal import err, say
+from shoal.console import err, say
 
 if TYPE_CHECKING:
     from shoal.fleet.run import Moment

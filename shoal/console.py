@@ -1,4 +1,4 @@
-"""Text that does to a terminal only what it shows: control characters are written out."""
+"""What is said on the terminal: text that does only what it shows there, with control characters written out."""
 
 import io
 import re
@@ -42,3 +42,12 @@ class Stream(io.TextIOBase):
 
     def flush(self) -> None:
         self.stream.flush()
+
+
+console: Console = Plain()
+err: Console = Plain(stderr=True)
+
+
+def say(text: str, head: str = "") -> None:
+    """A line on stderr exactly as it is: brackets in a path are no markup, and a command to copy is never wrapped."""
+    err.print(Text.assemble((head, "bold red"), visible(text).replace("\n", "\\n")), soft_wrap=True)
