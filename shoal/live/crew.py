@@ -8,10 +8,7 @@ clocks of their own what has come is taken, and questions of others are answered
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, nextafter
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-from safetensors import SafetensorError
+from typing import TYPE_CHECKING, Any
 
 from shoal.agents.events import BEFORE
 from shoal.agents.stack import RECORD, Stack, class_counts
@@ -22,26 +19,18 @@ from shoal.data.tasks import Lane
 from shoal.fleet.delivery import checked
 from shoal.fleet.here import Here, Posted
 from shoal.fleet.members import Crew, joint
-from shoal.letters.mail import ACCEPTED, OVER_BUDGET, Envelope, Mail, pack, unpack, weight
+from shoal.letters.mail import ACCEPTED, Mail, pack, weight
 from shoal.letters.quote import Room
-from shoal.letters.uses import Used
 from shoal.live.office import Draft, Office
-from shoal.live.store import EACH, NEWEST, QUESTION, Come
-from shoal.live.wire import REPEATED, Terms, Turn
-from shoal.mail.filters import Load, Ways, stopped
+from shoal.live.screening import Arrived, screened
+from shoal.live.store import EACH, NEWEST, QUESTION
+from shoal.live.wire import Terms, Turn
 from shoal.mail.post import Observe
-from shoal.network.roads import Roads
 from shoal.settings.groups import Settings
 
 if TYPE_CHECKING:
     from shoal.live.rows import Rows
 
-# What a receiver says of mail that its link may not carry, or that is dated before what came earlier.
-BEYOND = {OVER_BUDGET: "beyond its budget"}
-TOO_OFTEN = "too often"
-BACKWARDS = "dated backwards"
-BROKEN = "unreadable letter"
-UNASKED = "not asked for"
 OPEN = 1000  # questions without an answer that are remembered
 
 
@@ -76,16 +65,6 @@ def caps_of(world: World) -> dict[tuple[str, str], int]:
                 most = weight(mode.expects(world, quote.kind, sender), quote.items)
                 found[mode.mode, quote.kind] = max(most, found.get((mode.mode, quote.kind), 0))
     return found
-
-
-class Arrived(NamedTuple):
-    """A letter that has come: from whom, its address, the question that it replies to, and its mail, if it is any
-    good."""
-
-    peer: int
-    envelope: Envelope | None
-    reply: str
-    mail: Mail | None
 
 
 @dataclass
@@ -134,7 +113,8 @@ class LiveCrew(Crew):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what was counted."""
-        self.visits, self.moment, self.pending = (state[name] for name in ("visits", "moment", "pending"))
+        self.visits, self.moment = state["visits"], state["moment"]
+        self.pending.update(state["pending"])
         self.met = {(peer, mode, kind): last for peer, mode, kind, last in state["met"]}
 
     def every(self, verb: str, *arguments: Any) -> list[Any]:
@@ -180,7 +160,7 @@ class LiveCrew(Crew):
             return
         self.waits = task
         while self.free and (found := self.desk.come(f"rows {task}", lambda: not rows.come(task), inf)) is not None:
-            self.others(self.screened(found), None)
+            self.others(screened(self, found), None)
         while not rows.come(task):
             self.desk.wait(1.0)
         self.waits, world = None, rows.world(task + 1)
@@ -200,7 +180,7 @@ class LiveCrew(Crew):
         }
         self.desk.post(turn, drafts)
         senders = sorted(sender.agent for sender, receiver in here.edges if receiver == self.lane)
-        self.take(self.here, self.screened(self.desk.whole_turn(turn, senders)), observe)
+        self.take(self.here, screened(self, self.desk.whole_turn(turn, senders)), observe)
 
     # By clocks of their own
 
@@ -221,7 +201,7 @@ class LiveCrew(Crew):
             found = self.desk.come(place, self.still_waiting, until)
             if found is None:
                 break
-            seen = self.screened(found)
+            seen = screened(self, found)
             mine = [one for one in seen if self.is_answer(one, kind.mode)]
             for one in mine:
                 self.asked.pop(one.reply, None)
@@ -235,7 +215,7 @@ class LiveCrew(Crew):
         """Is there a question without an answer to a neighbour who can be reached?"""
         return any(not self.desk.unreached(peer) for peer in self.asked.values())
 
-    def is_answer(self, letter: "Arrived", mode: str) -> bool:
+    def is_answer(self, letter: Arrived, mode: str) -> bool:
         """Does a letter reply to a question of the open exchange, by whom it was sent to?"""
         return self.asked.get(letter.reply) == letter.peer and (not letter.envelope or letter.envelope.mode == mode)
 
@@ -262,7 +242,7 @@ class LiveCrew(Crew):
         self.visits += not afterwards
         found = self.desk.come("afterwards" if afterwards else f"visit {self.visits}")
         if found:
-            self.others(self.screened(found), observe)
+            self.others(screened(self, found), observe)
 
     def farewell(self) -> None:
         """Say to those who hear of this agent that it learns no more: nobody need wait for it."""
@@ -274,13 +254,13 @@ class LiveCrew(Crew):
         """The stream is learned: say so, and answer whoever still learns."""
         self.farewell()
         while (found := self.desk.come("end", lambda: not self.all_done(), inf)) is not None:
-            self.others(self.screened(found), None)
+            self.others(screened(self, found), None)
 
     def all_done(self) -> bool:
         """Have all neighbours learned their streams? In lock-step nobody is ahead."""
         return not self.free or self.desk.senders <= self.desk.store.done()
 
-    def others(self, letters: Sequence["Arrived"], observe: Observe | None) -> None:
+    def others(self, letters: Sequence[Arrived], observe: Observe | None) -> None:
         """Letters that are for no open exchange: questions are answered, all else lies in the inbox until its mode is
         due."""
         stacks = [stack for _, stack in self.here.fleet]
@@ -308,26 +288,7 @@ class LiveCrew(Crew):
 
     # What comes
 
-    def screened(self, letters: Sequence[Come]) -> list["Arrived"]:
-        """Letters as they came, each with its mail if it can be read and its link may have carried it."""
-        found = []
-        for one in letters:
-            envelope = Envelope(*one.slip["envelope"]) if one.slip["envelope"] else None
-            reply = envelope.reply if envelope else one.slip["reply"]
-            mail, why = None, ""
-            if envelope:
-                try:
-                    mail = unpack(envelope, one.body)
-                except (SafetensorError, ValueError, RuntimeError, OverflowError):
-                    why = BROKEN
-            if mail and (why := self.untimely(mail) or self.beyond(mail)):
-                mail = None
-            if why:
-                self.refused.append((one.peer, why))
-            found.append(Arrived(one.peer, envelope, reply, mail))
-        return found
-
-    def take(self, member: Here, letters: Sequence["Arrived"], observe: Observe | None) -> None:
+    def take(self, member: Here, letters: Sequence[Arrived], observe: Observe | None) -> None:
         """Let a member judge letters that have come, and write in the ledger what it says."""
         mails = [one.mail for one in letters if one.mail is not None]
         rows = list(zip(mails, self.received(member, mails), strict=True))
@@ -340,44 +301,6 @@ class LiveCrew(Crew):
         """What receivers say of mail that has come."""
         return (member.receive(mails) or [ACCEPTED] * len(mails)) if mails else []
 
-    def untimely(self, mail: Mail) -> str:
-        """Why a mail is no answer to a question of this agent where it must be one, or else the first of its kind at a
-        moment of its sender; empty: it is. A sender's clock does not go back."""
-        mode = next(one for one in self.whole[0].settings.sharing if one.mode == mail.mode)
-        if mode.both_ways and mail.kind not in mode.asking:
-            if self.pending.get(mail.reply) != mail.sender.agent:
-                return UNASKED
-            del self.pending[mail.reply]
-            return ""
-        name, now = (mail.sender.agent, mail.mode, mail.kind), self.dated(mail)
-        last = self.met.get(name, -1)
-        self.met[name] = max(now, last)
-        return REPEATED if now == last else BACKWARDS if now < last else ""
-
-    def dated(self, mail: Mail) -> int:
-        """When a mail was sent, by its sender's clock."""
-        return mail.task * self.whole[0].settings.learner.epochs + mail.epoch
-
-    def beyond(self, mail: Mail) -> str:
-        """Why a link may not have carried a mail, by the receiver's own count; empty: it may. Clocks of a sender do not
-        go backwards, so that nobody has a task's budget twice."""
-        world, mode = self.whole[0], next(one for one in self.whole[0].settings.sharing if one.mode == mail.mode)
-        ends = mail.sender, mail.receiver
-        edges = world.at(mail.task, mail.epoch).edges
-        if ends not in edges:
-            return BEYOND[OVER_BUDGET]
-        now = self.dated(mail)
-        use, own = self.ledger.every.one(ends), self.ledger.share(mail.mode).one(ends)
-        if now < use.last:
-            return BACKWARDS
-        road = Roads([(mail.sender.seed, edges[ends]._replace(loss=0, delay=0, down=()))])
-        ways = Ways(road, np.zeros(1, np.int64), mode, now, mail.task, Used.of([use]), Used.of([own]))
-        why = stopped(ways, Load([mail.kind], np.array([[mail.floats, mail.bytes]])))[0]
-        if why:
-            return BEYOND.get(why, TOO_OFTEN)
-        self.ledger.carry_one(mail, now)
-        return ""
-
 
 def draft(mail: Mail, keep: str = "") -> Draft:
     """A mail as it goes over a wire."""
@@ -388,4 +311,6 @@ def draft(mail: Mail, keep: str = "") -> Draft:
 def crewed(world: World, office: Office, stacks: Sequence[Stack] | None) -> LiveCrew:
     """The crew of one agent, from the start or on from some stacks."""
     here = Here([world], stacks)
-    return LiveCrew((world,), [here], here.ledger, joint((world,), stacks), office=office)
+    found = LiveCrew((world,), [here], here.ledger, joint((world,), stacks), office=office)
+    office.asked = found.pending if found.free else None
+    return found

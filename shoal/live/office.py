@@ -3,6 +3,7 @@ turn by turn, as the journal says or, at its end, as it comes.
 """
 
 import json
+import logging
 import random
 import threading
 import time
@@ -10,16 +11,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.errors import Stopped
+from shoal.errors import Stopped, UserError
 from shoal.letters.mail import Envelope
 from shoal.live.store import EACH, Come, Store, Waiting
 from shoal.live.transport import KEPT, KNOWN, LATER, REFUSED, Transport
-from shoal.live.wire import FALSE_NAME, REPEATED, RefusedError, Slip, Terms, Turn, opened, sealed
+from shoal.live.wire import FALSE_NAME, NO_LETTER, REASONS, REPEATED, RefusedError, Slip, Terms, Turn, opened, sealed
 
 AGAIN = (0.05, 30.0)  # seconds after which a letter that nobody has acknowledged is sent again: at first, and at most
-HELD = 64 * 2**20  # bytes of a neighbour's letters that wait to be looked at, at most
-MANY = 2000  # refusals of one neighbour in a row after which it rests
-REST = 5.0  # seconds
+HELD = 64 * 2**20  # bytes of a neighbour's letters that wait to be looked at, at most,
+COUNT = 4096  # and how many they are
+MANY = 2000  # refusals of one neighbour after which it rests
+REST = 5.0, 3600.0  # seconds, at first and at most
+LATEST = 2**52  # no neighbour sets the clock of letters to more: what is written after that must still be a number
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,16 @@ class Link:
     reached: float = 0.0  # when it last acknowledged something
     heard: float = 0.0  # when it last sent something
     silent: int = 0  # tries in a row without an answer
-    refusals: int = 0  # in a row
-    rests: float = 0.0  # until when nothing of it is taken
+    refusals: int = 0  # since it last had to rest
+    rests: float = 0.0  # until when nothing of it is taken,
+    rest: float = REST[0]  # and for how long the next time
+
+    def refuse(self) -> None:
+        """A neighbour that is sick rests, each time for longer, and is not banned."""
+        self.refusals += 1
+        if self.refusals >= MANY:
+            self.refusals, self.rests = 0, time.monotonic() + self.rest
+            self.rest = min(2 * self.rest, REST[1])
 
 
 class Office:
@@ -61,6 +72,7 @@ class Office:
         self.links = {peer: Link() for peer in sorted(self.senders | self.receivers)}
         self.sent: dict[int, int] = {}  # how many letters have been written to each neighbour,
         self.lamport = self.n = 0  # the clock of letters, and the next line of the journal
+        self.asked: Mapping[str, int] | None = None  # questions without an answer, where clocks are free
         self.closed = False
         self.missing: list[int] = []  # neighbours whose letters are waited for, in lock-step
         self.news = threading.Condition()
@@ -141,17 +153,25 @@ class Office:
             answer = self.transport.send(peer, letter.frame)
             if self.closed:
                 return
-            if answer is None or answer == LATER:
+            if answer not in (KEPT, KNOWN) and not (answer and answer.startswith(REFUSED)):
                 link.silent += 1
                 self.wake[peer].wait(wait * random.uniform(0.5, 1.0))
                 self.wake[peer].clear()
                 wait = min(2 * wait, AGAIN[1])
                 continue
             wait, link.silent, link.reached = AGAIN[0], 0, time.monotonic()
-            self.acknowledged(letter, answer)
+            try:
+                self.acknowledged(letter, answer)
+            except UserError as error:  # a full disk: the letter stays, and its receiver knows it when it comes again
+                logging.getLogger("shoal.live").warning("%s", error)
+                self.wake[peer].wait(AGAIN[1])
 
     def acknowledged(self, letter: Waiting, answer: bytes) -> None:
-        refused = answer.removeprefix(REFUSED).decode("ascii", "replace")[:100] if answer.startswith(REFUSED) else ""
+        """Note that a letter is kept, or refused: its receiver's word for that is one of ours, or not repeated."""
+        refused = ""
+        if answer.startswith(REFUSED):
+            word = answer.removeprefix(REFUSED).decode("ascii", "replace")
+            refused = word if word in REASONS else "another reason"
         self.store.acknowledged(letter, refused)
         if refused:
             self.store.refuse(letter.peer, f"refused by it: {refused}", time.time())
@@ -172,17 +192,16 @@ class Office:
             return LATER
         try:
             slip, body = opened(frame, peer, self.terms)
-            if self.store.held(peer) + len(frame) > HELD:
+            size, count = self.store.held(peer)
+            if size + len(frame) > HELD or count >= COUNT or not self.expected(slip):
                 return LATER
             written = json.dumps({"turn": slip.turn, "envelope": slip.envelope, **about(slip)})
             fresh = self.store.keep(peer, slip.number, written, body, slip.done)
         except RefusedError as error:
-            link.refusals += 1
-            if link.refusals % MANY == 0:  # a sick neighbour rests and is not banned
-                link.rests = now + REST
+            link.refuse()
             self.store.refuse(peer, str(error), time.time())
             return REFUSED + str(error).encode()
-        link.refusals, link.heard, link.silent = 0, now, 0
+        link.heard, link.silent = now, 0
         if self.wake[peer].is_set() is False:
             self.wake[peer].set()  # it is there: what waits for it may go
         if not fresh:
@@ -191,6 +210,17 @@ class Office:
         with self.news:
             self.news.notify_all()
         return KEPT
+
+    def expected(self, slip: Slip) -> bool:
+        """May a letter that holds nothing be kept? Where clocks are free, it says that a question has no answer, or
+        once that a stream is learned; what is still being done again may ask the question later."""
+        if self.asked is None or slip.envelope or self.asked.get(slip.reply) == slip.sender:
+            return True
+        if slip.done and slip.sender not in self.store.done():
+            return True
+        if self.replaying:
+            return False
+        raise RefusedError(NO_LETTER)
 
     def whole_turn(self, turn: Turn, senders: Sequence[int]) -> list[Come]:
         """All letters that some neighbours have written at a turn, when all of them have come: lock-step."""
@@ -257,7 +287,7 @@ class Office:
         self.n += 1
         found = self.store.letters(entry.letters)
         for one in found:
-            self.lamport = max(self.lamport, one.slip["lamport"]) + 1
+            self.lamport = max(self.lamport, min(one.slip["lamport"], LATEST)) + 1
         return found
 
     def wait(self, seconds: float) -> None:
@@ -276,6 +306,11 @@ class Office:
         """Wait until a moment, or until the agent is to stop."""
         while not self.stop() and (left := moment - time.monotonic()) > 0:
             self.idle(min(left, 0.2))
+
+    def refuse(self, peer: int) -> None:
+        """Count something of a neighbour as refused."""
+        if peer in self.links:
+            self.links[peer].refuse()
 
     def unreached(self, peer: int) -> bool:
         """Has a neighbour not answered for some tries?"""

@@ -182,13 +182,18 @@ class Store:
             )
         return True
 
-    def held(self, peer: int) -> int:
-        """The bytes of a neighbour's letters that nobody has taken yet."""
-        return int(
-            self.rows(
-                "SELECT COALESCE(SUM(LENGTH(body) + LENGTH(slip)), 0) FROM inbox WHERE taken = 0 AND peer = ?", peer
-            )[0][0]
+    def held(self, peer: int) -> tuple[int, int]:
+        """The bytes of a neighbour's letters that nobody has taken yet, and how many they are."""
+        ((size, count),) = self.rows(
+            "SELECT COALESCE(SUM(LENGTH(body) + LENGTH(slip)), 0), COUNT(*) FROM inbox WHERE taken = 0 AND peer = ?",
+            peer,
         )
+        return size, count
+
+    def refused(self, places: Sequence[int]) -> None:
+        """Forget what letters held that are refused: they are refused again when all is done again."""
+        with self.writing() as base:
+            base.executemany("UPDATE inbox SET body = x'' WHERE at = ?", [(at,) for at in places])
 
     def untaken(self) -> list[Come]:
         """The letters that nobody has taken yet, as they came, without their bodies."""

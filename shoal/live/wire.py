@@ -32,6 +32,7 @@ FALSE_NAME = "false name"  # its slip names another sender than the line that it
 TOO_LONG = "too long"  # more than any letter of its mode and kind can have
 NOT_KNOWN = "unknown mode"
 REPEATED = "repeated"  # a letter of this number has come before
+REASONS = (NO_LETTER, OTHER_VERSION, OTHER_RUN, OTHER_SETTINGS, FALSE_NAME, TOO_LONG, NOT_KNOWN, REPEATED)
 
 
 class RefusedError(Exception):

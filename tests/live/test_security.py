@@ -15,11 +15,13 @@ from safetensors.torch import load, save
 
 from shoal.agents.stack import PARAMS
 from shoal.contracts.mode_case import edges, rows
-from shoal.live import office
+from shoal.live import office, screening
 from shoal.live.fleets import Home
 from shoal.live.life import Life, awake
+from shoal.live.office import Draft
+from shoal.live.serving import Desk, numbers
 from shoal.live.store import Store
-from shoal.live.transport import KEPT, KNOWN, LATER, REFUSED, Lines
+from shoal.live.transport import KEPT, KNOWN, LATER, REFUSED, Line, Lines
 from shoal.live.wire import Turn, opened, sealed
 from tests.live.houses import FREE, built, lived, small
 
@@ -77,7 +79,7 @@ def test_floods_are_bounded(awoken: Life, sent: list[bytes], monkeypatch: pytest
     slip, body = opened(sent[0], 0, awoken.office.terms)
     kept = [awoken.office.deliver(0, sealed(replace(slip, number=at), body)) for at in range(1, 200)]
     assert kept[-1] == LATER
-    assert awoken.store.held(0) <= 20_000
+    assert awoken.store.held(0)[0] <= 20_000
     assert len(awoken.store.refusals()) < 5  # a line for each reason, however often
 
 
@@ -93,7 +95,8 @@ def test_a_receiver_counts_budgets_and_rhythms_itself(tmp_path: Path) -> None:
         life = awake(home, lambda home, terms: Lines().line(1), safe=False)
         for frame in mine:
             slip, body = opened(frame, 0, replace(life.office.terms, settings=free.identity()))
-            assert life.office.deliver(0, sealed(replace(slip, settings=life.office.terms.settings), body)) == KEPT
+            said = life.office.deliver(0, sealed(replace(slip, settings=life.office.terms.settings), body))
+            assert said == (KEPT if slip.envelope or slip.done else b"refused:no letter")
         life.crew.visit()
         life.note_refusals()
         assert any(why == word and peer == 0 for peer, why, _ in life.store.refusals())
@@ -170,6 +173,94 @@ def hostile(sent: list[bytes], terms: Any, count: int) -> Iterator[bytes]:
             yield sealed(replace(slip, envelope=far, turn=Turn(2, 4, 0, 1), lamport=2**52), body)
         else:  # nothing at all, or a great deal of it
             yield rng.choice([b"", bytes(rng.randrange(5000)), sealed(replace(slip, envelope=None)), bytes(10**6)])
+
+
+def test_no_neighbour_silences_an_agent_by_the_clock_of_letters(awoken: Life, sent: list[bytes]) -> None:
+    """Letters with a clock beyond all numbers would be refused by everybody."""
+    slip, body = next(one for one in (opened(frame, 0, awoken.office.terms) for frame in sent) if one[0].envelope)
+    assert awoken.office.deliver(0, sealed(replace(slip, lamport=2**53), body)) == KEPT
+    awoken.crew.visit()
+    awoken.office.post(Turn(0, 0, 0, 0), {0: [Draft(None, done=True)]})
+    letter = awoken.store.next(0)
+    assert letter
+    assert opened(letter.frame, 1, replace(awoken.office.terms, me=0))[0].lamport > 2**52
+
+
+def test_words_of_a_neighbour_are_not_repeated(awoken: Life) -> None:
+    """They go into notes, on a terminal and to a monitor."""
+    for evil in (b'x"} 1\nshoal_fake 2', b"\x1b[2J[red]", b"no letter"):
+        awoken.office.post(Turn(0, 0, 0, 0), {0: [Draft(None, done=True)]})
+        letter = awoken.store.next(0)
+        assert letter
+        awoken.office.acknowledged(letter, REFUSED + evil)
+    assert {why for _, why, _ in awoken.store.refusals()} == {
+        "refused by it: another reason",
+        "refused by it: no letter",
+    }
+    assert "shoal_fake" not in numbers(Desk(awoken).status())
+
+
+def test_only_an_acknowledgement_takes_a_letter_out_of_the_outbox(tmp_path: Path) -> None:
+    said = iter([b"thanks", b"", b"KEPT", b"kept."])
+
+    class Odd(Line):
+        def send(self, peer: int, frame: bytes) -> bytes | None:
+            return next(said, KEPT)
+
+    life = awake(built(pair("recv"), tmp_path)[1], lambda home, terms: Odd(Lines(), 1), safe=False)
+    life.office.post(Turn(0, 0, 0, 0), {0: [Draft(None, done=True)]})
+    life.office.open()
+    until = time.monotonic() + 20
+    while life.store.peers() and time.monotonic() < until:
+        time.sleep(0.02)
+    life.office.close()
+    assert next(said, None) is None
+    assert life.store.peers() == []
+    life.store.close()
+
+
+def test_what_is_sent_twice_under_another_number_counts_once_and_keeps_no_room(
+    awoken: Life, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = [opened(frame, 0, awoken.office.terms) for frame in sent]
+    slip, body = next((slip, body) for slip, body in letters if slip.envelope and slip.envelope.mode == "fedavg")
+    monkeypatch.setattr(office, "MANY", 50)
+    answers = []
+    for number in range(1, 100):
+        answers.append(awoken.office.deliver(0, sealed(replace(slip, number=number), body)))
+        awoken.crew.visit()
+    assert answers.count(KEPT) == 51  # then it rests
+    assert len(awoken.stack.inbox) == 1
+    assert awoken.store.rows("SELECT COUNT(*) FROM inbox WHERE body != x''") == [(1,)]
+    first = awoken.office.links[0].rests
+    awoken.office.links[0].rests = 0.0
+    for number in range(200, 300):
+        awoken.office.deliver(0, sealed(replace(slip, number=number), body))
+        awoken.crew.visit()
+    assert awoken.office.links[0].rests > first + 3  # for longer
+
+
+def test_a_flood_of_letters_that_hold_nothing_is_not_kept(awoken: Life, sent: list[bytes]) -> None:
+    slip = replace(opened(sent[0], 0, awoken.office.terms)[0], envelope=None, of=0)
+    said = [awoken.office.deliver(0, sealed(replace(slip, number=number))) for number in range(1, 40)]
+    assert set(said) == {REFUSED + b"no letter"}
+    assert awoken.office.deliver(0, sealed(replace(slip, number=50, done=True))) == KEPT
+    assert awoken.office.deliver(0, sealed(replace(slip, number=51, done=True))) == REFUSED + b"no letter"
+
+
+def test_letters_ahead_of_their_time_do_not_fill_the_memory(
+    awoken: Life, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(screening, "HELD", 1500)
+    letters = [opened(frame, 0, awoken.office.terms) for frame in sent]
+    models = [(slip, body) for slip, body in letters if slip.envelope and slip.envelope.mode == "fedavg"]
+    assert sum(len(body) for _, body in models) > 4000
+    for number, (slip, body) in enumerate(models, 1):
+        assert awoken.office.deliver(0, sealed(replace(slip, number=number), body)) == KEPT
+    awoken.crew.visit()
+    awoken.note_refusals()
+    assert sum(mail.bytes for mail in awoken.stack.inbox) < 1500 + max(len(body) for _, body in models)
+    assert (0, "too much waits") in {(peer, why) for peer, why, _ in awoken.store.refusals()}
 
 
 def test_ten_thousand_hostile_letters_change_nothing(tmp_path: Path, sent: list[bytes]) -> None:
