@@ -1,7 +1,8 @@
 """Exchanges, zero-shot tests and memory of large fleets: seconds and megabytes, each size in a process of its own.
 
 One seed of many agents on tasks like those of the digits experiment, on images made of noise. On the graph `eight` an
-agent has the four next ones on either side as neighbours. `python -m bench.exchanges MODE GRAPH AGENTS` measures one.
+agent has the four next ones on either side as neighbours. `python -m bench.exchanges MODE GRAPH AGENTS` measures one;
+words behind it are settings.
 """
 
 import argparse
@@ -44,6 +45,7 @@ class Case(NamedTuple):
     model: str
     graph: str
     sizes: tuple[int, ...]
+    words: tuple[str, ...] = ()
 
 
 CASES = (
@@ -83,7 +85,7 @@ def settings_of(case: Case, agents: int, quick: bool) -> Settings:
     """The digits experiment with so many agents of one seed."""
     graph = f"{__spec__.name}:eight" if case.graph == "eight" else case.graph
     words = [f"model={case.model}", f"agents={agents}", "seeds=1", f"sharing={case.mode}", f"network.graph={graph}"]
-    return read(EXPERIMENTS / "digits.toml", [*words, *(QUICK if quick else ())])
+    return read(EXPERIMENTS / "digits.toml", [*words, *(QUICK if quick else ()), *case.words])
 
 
 def measure(case: Case, agents: int, turns: int, quick: bool, tested: int, clock: str = "wall") -> dict[str, Any]:
@@ -180,12 +182,13 @@ if __name__ == "__main__":
     parser.add_argument("mode", choices=sorted({case.mode for case in CASES}))
     parser.add_argument("graph", choices=sorted({case.graph for case in CASES}))
     parser.add_argument("agents", type=int)
+    parser.add_argument("words", nargs="*", help="such as sharing.modmod.metric=leep")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--tested", type=int, default=TESTED)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: where others work too")
     given = parser.parse_args()
     model = next(case.model for case in CASES if case.mode == given.mode)
-    one = Case(given.mode, model, given.graph, (given.agents,))
+    one = Case(given.mode, model, given.graph, (given.agents,), tuple(given.words))
     with one_thread():
         print(json.dumps(measure(one, given.agents, given.turns, given.quick, given.tested, given.clock)))

@@ -334,8 +334,9 @@ def graph(style: Style, picture: traffic.Picture, edge_rows: str, agent_rows: st
     agents = alt.Chart(rows(agent_rows)).encode(x=alt.X("x:Q", **flat), y=alt.Y("y:Q", **flat))
     nodes = agents.mark_circle(size=3.14 * radius**2, opacity=1, color=style.colour("ink"))
     size = 12 if radius > 14 else 9 if radius > 10 else 6
-    if named:  # a name has no room in its circle, and stands below
-        names = agents.mark_text(color=style.colour("ink"), fontSize=max(size - 1, 8), dy=radius + 8)
+    if named:  # a name has no room in its circle, and stands where no line comes: above those above, below the others
+        away = alt.ExprRef(f"datum.y < {HEIGHT / 2} ? {-radius - 8} : {radius + 8}")
+        names = agents.mark_text(color=style.colour("ink"), fontSize=max(size - 1, 8), dy=away)
     else:
         names = agents.mark_text(color=style.colour("paper"), fontWeight="bold", fontSize=size)
     names = names.encode(text="agent:N")
