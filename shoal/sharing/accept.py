@@ -6,7 +6,7 @@ images of these tasks, both of the receiver's net as it is now and without dropo
 refused, and the ledger says so.
 
 `accept = "helps"` is for `recv`, `simp`, `uniform` and `push`; it costs a gradient for every mail, and one for every
-receiver and set of tasks. Of `modmod` offers are tried in their order on a copy of the lane for `tryout` epochs, and
+receiver and set of tasks. Of `modmod` offers are tried in their order on a copy of the agent for `tryout` epochs, and
 the first is taken whose validation accuracy is not below that of a fresh module, tried as long; `candidates.parquet`
 has who was tried, and chosen. What it brings among liars: (docs/guides/liars.md).
 """

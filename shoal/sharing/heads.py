@@ -30,7 +30,7 @@ LARGE = 1e4  # no number that is sent is larger
 
 
 class Heads(Mode):
-    """Sharing of heads, biases and anchors: a lane can then solve tasks that it has never met.
+    """Sharing of heads, biases and anchors: an agent can then solve tasks that it has never met.
 
     Agents on one frozen backbone (`frozen-mlp`) send what each task has added to it, and can then solve tasks that they
     have never met.

@@ -37,7 +37,7 @@ class Masks(Mode):
     *Formula:* the question tells what the task is like, by its classes (`like = "label"`) or by the mean of what nets
     read of each class (`"feature"`: the best matching, squared distance over width at most `near`), and the validation
     accuracy there. A neighbour answers with mask and head of its best task that is alike if `margin` (0.9) times its
-    own accuracy is more. The best mask takes the place of the lane's own; if validation accuracy falls, it is undone
+    own accuracy is more. The best mask takes the place of the agent's own; if validation accuracy falls, it is undone
     (`guard`).
 
     *Price:* K + 1 or K · width + 1 for a question; a mask is depth · width² / 8 bytes as bits (`send = "bits"`) or

@@ -58,7 +58,7 @@ class ModMod(Mode):
 
     *Then:* the candidate begins with these weights, and learns as always; among offers of equal scores one with head
     and structure counts more, then that of the earlier task, then of the lower agent. Without an offer the candidate is
-    a fresh one. With `tryout`, offers are tried in groups of three on copies of the lane, by component dropout in which
+    a fresh one. With `tryout`, offers are tried in groups of three on copies of the agent, by component dropout in which
     they take turns batch by batch, and the best is taken as it was received. `frozen`: it does not train in its first
     task. `extra_random`: a fresh module is tried beside it, in turns, and the better on validation data is judged at
     the end.
