@@ -56,12 +56,12 @@ class ModMod(Mode):
     *Changed:* head and structure are counted, and go only between agents with a common start; a module for a task with
     no class in common is not sent.
 
-    *Then:* the candidate begins with these weights, and learns as always; among offers of equal scores one with head
-    and structure counts more, then that of the earlier task, then of the lower agent. Without an offer the candidate is
-    a fresh one. With `tryout`, offers are tried in groups of three on copies of the agent, by component dropout in which
-    they take turns batch by batch, and the best is taken as it was received. `frozen`: it does not train in its first
-    task. `extra_random`: a fresh module is tried beside it, in turns, and the better on validation data is judged at
-    the end.
+    *Then:* the candidate begins with these weights, and learns as always; among offers of equal scores one with
+    head and structure counts more, then that of the earlier task, then of the lower agent. Without an offer the
+    candidate is a fresh one. With `tryout`, offers are tried in groups of three on copies of the agent, by
+    component dropout in which they take turns batch by batch, and the best is taken as it was received. `frozen`:
+    it does not train in its first task. `extra_random`: a fresh module is tried beside it, in turns, and the better
+    on validation data is judged at the end.
 
     *Between:* a module fits where its kind and width do, whatever the depth; the first one comes in the second task
     after the initial ones, because nobody has grown one before. The accuracy at epoch 0 of a task is that of the net as
