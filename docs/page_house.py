@@ -23,6 +23,7 @@ WORDS = {
     "models": "nets of one agent", "network": "graphs, links", "backbones": "frozen nets",
     "settings": "what a run is, as values", "errors": "in one sentence", "rng": "named numbers", "doors": "tables",
     "files": "whole or not", "units": "20 kB/task", "machine": "cores", "own_code": "yours that fails",
+    "progress": "how far", "console": "the terminal",
 }  # fmt: skip
 
 
