@@ -14,7 +14,7 @@ import polars as pl
 import shoal
 from bench.results import stamp, write
 from shoal import data
-from shoal.agents.world import lanes_of
+from shoal.agents.lanes import lanes_of
 from shoal.backbones import bank_of
 from shoal.data.drift import Drift, boundaries
 from shoal.data.scenarios import seen

@@ -66,11 +66,11 @@ class Short(Mode):
             raise SettingsError(f"what `{self.mode}` sends must be a dictionary of tensors by name, got {found!r}")
         return {name: tensor.detach() for name, tensor in found.items()}
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         with agent.running("sends"):
             return {name: tensor.cpu() for name, tensor in self.letter(agent).items()}
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """Use what has come, all letters on a first axis in the order of agents."""
         if not letters:
             return

@@ -88,63 +88,60 @@ import torch
 from shoal.learners.contract import Learner
 from shoal.learners.usual import usual_epoch
 from shoal.letters.mail import Expected
+from shoal.letters.letter import Letter
 from shoal.letters.quote import Quote
-from shoal.sharing.contract import Sharing
+from shoal.sharing.mode import Mode
 from shoal.sharing.scores import Metric
 
 
-class Bias(Sharing):
+def biases(world):
+    return Expected(torch.float32, (world.settings.tasks.count, world.settings.tasks.classes))
+
+
+class Bias(Mode):
     """Everybody sends the biases of its heads, and takes the half of what comes."""
 
     mode: Literal["bias"] = "bias"
     every: int = 2
     when: Literal["before"] = "before"
 
-    def answer(self, post, questions):
-        heads = {lane: post.stack.params["head.bias"][row].clone() for row, lane in enumerate(post.world.lanes)}
-        return [
-            post.mail(lane, other, "bias", {"bias": heads[lane]}, 1) for lane in heads for other in post.out(lane)
-        ]
+    @property
+    def letters(self):
+        return {"bias": Letter({"bias": biases}, 1, ())}
 
-    def absorb(self, post, questions, answers):
-        for mail in answers:
-            mine = post.stack.params["head.bias"][post.world.row[mail.receiver]]
-            mine.lerp_(mail.payload["bias"], 0.5)
-            post.stack.moved[post.world.row[mail.receiver]] = True
+    def answer(self, agent, question, to):
+        return {"bias": agent.tensor("head.bias").clone()}
 
-    def expects(self, world, kind, sender):
-        return {"bias": Expected(torch.float32, (world.settings.tasks.count, world.settings.tasks.classes))}
-
-    def quote(self, world, budget, other=None):
-        return [Quote("bias", 1, world.settings.tasks.count * world.settings.tasks.classes)]
+    def absorb(self, agent, letters):
+        for letter in letters:
+            agent.become({"head.bias": agent.tensor("head.bias").lerp(letter["bias"], 0.5)})
 
 
 class Leaky(Bias):
     """Its agents learn from whoever is there."""
 
-    def absorb(self, post, questions, answers):
-        bias = post.stack.params["head.bias"]
+    def absorb(self, agent, letters):
+        bias = agent._stack.params["head.bias"]
         bias.copy_(bias.mean(0, keepdim=True).expand_as(bias))
 
 
 class Nosy(Bias):
     """Reads another agent's row where it should wait for mail; only neighbours in one stack are near enough."""
 
-    def absorb(self, post, questions, answers):
-        bias = post.stack.params["head.bias"]
-        before = bias.clone()
-        for mail in answers:
-            row, other = post.world.row[mail.receiver], post.world.row.get(mail.sender)
-            if other is not None:
-                bias[row] = before[other]
+    def absorb(self, agent, letters):
+        bias = agent._stack.params["head.bias"]
+        for letter in letters:
+            lane = agent._lane._replace(agent=letter.sender)
+            if lane in agent._world.row:
+                bias[agent._row] = bias[agent._world.row[lane]]
 
 
 class Rude(Bias):
     """Writes what is not its own."""
 
-    def absorb(self, post, questions, answers):
-        super().absorb(post, questions, answers)
-        post.stack.of("memory")["y"].zero_()
+    def absorb(self, agent, letters):
+        super().absorb(agent, letters)
+        agent._stack.of("memory")["y"].zero_()
 
 
 class Cheap(Bias):
@@ -157,8 +154,8 @@ class Cheap(Bias):
 class Silent(Bias):
     """Never sends anything."""
 
-    def answer(self, post, questions):
-        return []
+    def answer(self, agent, question, to):
+        return None
 
 
 class Fine(Learner):

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from shoal.agents.engine import crew, parted
+from shoal.agents.lanes import Split, streams_of
 from shoal.agents.stack import MODEL, Stack
-from shoal.agents.world import Split, World, streams_of
+from shoal.agents.world import World
 from shoal.agents.worlds import reader
 from shoal.compiled import answers
 from shoal.compiled.answers import Asks

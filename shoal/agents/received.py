@@ -1,5 +1,6 @@
 """Received images: what others have sent for each task, which agents learn from as from their own."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -77,21 +78,26 @@ def store(
         return
     # Views of rows, written in place; lists are quicker than arrays, number by number.
     fill, seen, marks = (state[name][row].numpy() for name in ("fill", "seen", "marks"))
-    names = digests(arrived.images) if once else [0] * len(arrived.images)
+    names = np.array(digests(arrived.images) if once else [0] * len(arrived.images), np.int64)[arrived.which].tolist()
     luck, placed = rng.random(len(arrived)).tolist(), dict[tuple[int, int], int]()
     there = {task: marks[task, : fill[task]].tolist() for task in np.unique(arrived.tasks).tolist()}
-    for at, (image, task) in enumerate(zip(arrived.which.tolist(), arrived.tasks.tolist(), strict=True)):
-        mark, held = names[image], there[task]
-        if once and mark in held:
+    known = {task: Counter(held) for task, held in there.items()}
+    came = {task: int(seen[task]) for task in there}
+    for at, (mark, task) in enumerate(zip(names, arrived.tasks.tolist(), strict=True)):
+        held, count = there[task], known[task]
+        if once and count[mark]:
             continue
-        seen[task] += 1
-        place = slot(len(held), int(seen[task]), room, luck[at], rule)
+        came[task] += 1
+        place = slot(len(held), came[task], room, luck[at], rule)
         if place is None:
             continue
+        if place < len(held):
+            count[held[place]] -= 1
         held[place : place + 1] = [mark]
+        count[mark] += 1
         placed[task, place] = at
     for task, held in there.items():
-        fill[task] = len(held)
+        fill[task], seen[task] = len(held), came[task]
         marks[task, : len(held)] = held
     if not placed:
         return
@@ -118,29 +124,28 @@ def put(
     room = state["y"].shape[2]
     if not len(rows) or not room:
         return
-    fill, seen = (state[name].numpy().reshape(-1) for name in ("fill", "seen"))
+    fill, seen = (state[name].numpy() for name in ("fill", "seen"))
     # The how manieth of its task each image is: until the buffer is full they come one behind the other.
-    cell = rows * world.settings.tasks.count + tasks
+    cell = rows * fill.shape[1] + tasks
     order = np.argsort(cell, kind="stable")
     number = np.empty(len(cell), np.int64)
     number[order] = np.arange(len(cell)) - np.searchsorted(cell[order], cell[order])
-    behind = fill[cell] + number
-    chance = (luck * (seen[cell] + number + 1 if rule == "reservoir" else room)).astype(np.int64)
+    behind = fill[rows, tasks] + number
+    chance = (luck * (seen[rows, tasks] + number + 1 if rule == "reservoir" else room)).astype(np.int64)
     place = np.where(behind < room, behind, chance)
-    came = np.bincount(cell, minlength=len(fill))
+    came = np.bincount(cell, minlength=fill.size).reshape(fill.shape)
     seen += came
     fill[:] = np.minimum(room, fill + came)
     kept = np.flatnonzero(place < room)
     # Of images for one place the last stays.
-    where = cell[kept] * room + place[kept]
-    last = np.full(len(fill) * room, -1)
-    last[where] = kept
+    last = np.full(fill.size * room, -1)
+    last[cell[kept] * room + place[kept]] = kept
     at = np.flatnonzero(last >= 0)
     chosen = last[at]
-    state["marks"].view(-1)[torch.from_numpy(at)] = 0
-    here = torch.from_numpy(at).to(world.device)
-    state["x"].flatten(0, 2)[here] = encode(rows[chosen], chosen)
-    state["y"].flatten(0, 2)[here] = torch.from_numpy(labels[chosen]).to(world.device)
+    where = tuple(torch.from_numpy(one).to(world.device) for one in np.unravel_index(at, (*fill.shape, room)))
+    state["marks"][tuple(one.cpu() for one in where)] = 0
+    state["x"][where] = encode(rows[chosen], chosen)
+    state["y"][where] = torch.from_numpy(labels[chosen]).to(world.device)
 
 
 def slot(fill: int, seen: int, room: int, luck: float, rule: str) -> int | None:

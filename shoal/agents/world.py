@@ -1,11 +1,11 @@
 """The world: all that never changes in a run, stacked over lanes."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,13 +13,14 @@ from torch import Tensor
 
 from shoal.agents.engine import THREADS
 from shoal.agents.events import arrivals, first_of
+from shoal.agents.lanes import Split, moment
 from shoal.compiled.library import chained, kernel, unsuited
 from shoal.data import Bank
 from shoal.data.draws import source_of
 from shoal.data.scaling import Scaling
 from shoal.data.scenarios import by_name, even, streams
-from shoal.data.tasks import JOINT, Lane, Stream
-from shoal.letters.bundle import Links
+from shoal.data.tasks import Lane, Stream
+from shoal.letters.links import Links
 from shoal.letters.terms import Terms, terms
 from shoal.models.contract import Model, Usage, described
 from shoal.models.heads import OPEN, sizes
@@ -32,32 +33,11 @@ if TYPE_CHECKING:
     from shoal.learners.batches import Pool
     from shoal.sharing.contract import Sharing
 
-NAMES = ("train", "validation", "test")
+T = TypeVar("T")
 PAYS = 2  # lanes for which a thread pays, where the kernel takes the steps
 PICKED = 256  # pieces of a world that are kept
 # What a piece knows of the fleet because the whole does.
 SHARED = "places", "edges", "receivers", "agents", "begins", "begun", "far_ends", "instant", "even"
-
-
-class Place(NamedTuple):
-    """Where the images of a seed, or of a lane that scales them for itself, are in World.inputs: bank row rows[i] is at
-    first + i."""
-
-    first: int
-    rows: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """The train, validation or test images of all tasks of all lanes."""
-
-    rows: Tensor  # int64 [L, T, n] into World.inputs
-    labels: Tensor  # int64 [L, T, n], local
-    sizes: Tensor  # int64 [L, T], on the host: the first so many of the n are real, the rest is padding
-
-    def piece(self, rows: Sequence[int]) -> "Split":
-        at = torch.tensor(rows)
-        return Split(self.rows[at.to(self.rows.device)], self.labels[at.to(self.rows.device)], self.sizes[at])
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +100,11 @@ class World:
     def far_ends(self) -> dict[Lane, int]:
         """How many tasks every lane of the fleet has, here or elsewhere."""
         here = dict(zip(self.lanes, self.ends.tolist(), strict=True))
-        away = [] if self.even else [lane for lane in self.peers if lane not in here and self.known(lane)]
+        away = [] if self.even else [lane for lane in self.peers if lane not in here and self.has_rows(lane)]
         there = zip(away, streams(self.bank, self.fleet, away), strict=True)
         return dict.fromkeys(self.peers, self.settings.tasks.count) | here | {lane: one.end for lane, one in there}
 
-    def known(self, lane: Lane) -> bool:
+    def has_rows(self, lane: Lane) -> bool:
         """Are the rows of a lane here? On a host of its own, an agent has those of no other."""
         return bool((self.bank.source == source_of(self.bank, lane)).any())
 
@@ -290,62 +270,60 @@ class World:
 
     def neighbours(self, mode: "Sharing") -> dict[Lane, list[Lane]]:
         """Whom each lane that is here can send to by a mode."""
-        if mode not in self.ways:
-            self.ways[mode] = {
-                lane: [other for other in self.receivers.get(lane, []) if mode.uses(self, lane, other)]
-                for lane in self.lanes
-            }
-        return self.ways[mode]
 
-    @cached_property
-    def ways(self) -> "dict[Sharing, dict[Lane, list[Lane]]]":
-        """What `neighbours` has found."""
-        return {}
+        def find() -> dict[Lane, list[Lane]]:
+            receivers = ((lane, self.receivers.get(lane, [])) for lane in self.lanes)
+            return {lane: [other for other in others if mode.uses(self, lane, other)] for lane, others in receivers}
+
+        return self.once(("neighbours", mode), find)
 
     def links(self, mode: "Sharing") -> Links:
         """The edges from each lane that is here to its `neighbours` by a mode, as arrays."""
-        if mode not in self.arrays:
-            place = self.places
-            pairs = [(place[lane], place[other]) for lane, others in self.neighbours(mode).items() for other in others]
-            found = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
-            self.arrays[mode] = Links(self.peers, *found)
-        return self.arrays[mode]
+        return self.once(
+            ("links", mode), lambda: self.arrays((a, b) for a, some in self.neighbours(mode).items() for b in some)
+        )
+
+    def roads(self, mode: "Sharing") -> Roads:
+        """What each of the `links` of a mode carries, and what becomes of it."""
+        return self.once(
+            ("roads", mode), lambda: Roads([(a.seed, self.edges[a, b]) for a, b in self.links(mode).pairs])
+        )
+
+    def once(self, what: tuple[object, ...], find: Callable[[], T]) -> T:
+        """What is found but once."""
+        if what not in self.noted:
+            self.noted[what] = find()
+        found: T = self.noted[what]
+        return found
 
     @cached_property
-    def arrays(self) -> "dict[Sharing, Links]":
-        """What `links` has found."""
+    def noted(self) -> dict[tuple[object, ...], Any]:
+        """What `once` has found."""
         return {}
+
+    def arrays(self, pairs: Iterable[tuple[Lane, Lane]]) -> Links:
+        """Edges as arrays."""
+        place = self.places
+        found = np.array([(place[a], place[b]) for a, b in pairs], np.int64).reshape(-1, 2)
+        return Links(self.peers, *found.T.copy())
+
+    @cached_property
+    def every_link(self) -> Links:
+        """The edges between all lanes of the fleet, as arrays."""
+        return self.arrays(self.edges)
 
     def terms(self, sender: Lane, receiver: Lane) -> Terms | None:
         """What may leave over an edge; None: anything."""
         if not self.fleet.policy:
             return None
         ends = sender.agent, receiver.agent
-        if ends not in self.agreed:
-            self.agreed[ends] = terms(self.fleet, self.bank, *ends)
-        return self.agreed[ends]
-
-    @cached_property
-    def agreed(self) -> dict[tuple[int, int], Terms | None]:
-        """What `terms` has found."""
-        return {}
+        return self.once(("terms", *ends), lambda: terms(self.fleet, self.bank, *ends))
 
     @cached_property
     def prompt(self) -> bool:
         """Does all mail that comes at all come at once?"""
         waits = self.fleet.presence.mail == "waits" and bool(self.gaps)
         return not waits and all(edge.delay == 0 for edge in self.edges.values())
-
-    def roads(self, mode: "Sharing") -> Roads:
-        """What each of the `links` of a mode carries, and what becomes of it."""
-        if mode not in self.paved:
-            self.paved[mode] = Roads([(a.seed, self.edges[a, b]) for a, b in self.links(mode).pairs])
-        return self.paved[mode]
-
-    @cached_property
-    def paved(self) -> "dict[Sharing, Roads]":
-        """What `roads` has found."""
-        return {}
 
     @cached_property
     def gaps(self) -> dict[int, tuple[Interval, ...]]:
@@ -362,17 +340,6 @@ class World:
     def back(self, lane: Lane, when: int) -> int:
         """The first epoch from `when` on in which a lane is there; NEVER: it does not come back."""
         return next((last for first, last in self.gaps.get(lane.agent, ()) if first <= when < last), when)
-
-    def missed(self, task: int) -> list[int]:
-        """The rows here of lanes that are absent for a whole task. Joint agents never are."""
-        epochs = self.settings.learner.epochs
-        spans = (task * epochs, (task + 1) * epochs)
-        away = {
-            agent
-            for agent, gaps in self.gaps.items()
-            if any(first <= spans[0] and spans[1] <= last for first, last in gaps)
-        }
-        return [row for row, lane in enumerate(self.lanes) if lane.agent in away]
 
     @cached_property
     def instant(self) -> bool:
@@ -429,27 +396,3 @@ class World:
     def picked(self) -> "dict[tuple[int, ...], World]":
         """What `some` has made."""
         return {}
-
-
-def moment(settings: Settings, task: int, epoch: int) -> int:
-    """The epoch that comes next in a task or, at its end, that has just passed, since the first task: what links and
-    agents are like then is what they are like when so many epochs of the task are done."""
-    epochs = settings.learner.epochs
-    return task * epochs + min(epoch, epochs - 1)
-
-
-def lanes_of(settings: Settings) -> tuple[Lane, ...]:
-    """All agents of all seeds; the agents of a seed are neighbours in the stack."""
-    seeds = range(settings.seed, settings.seed + settings.seeds)
-    return tuple(Lane(seed, agent) for seed in seeds for agent in range(settings.agents))
-
-
-def joint_lanes(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
-    """The joint agent of every seed, which learns a common start."""
-    return tuple(Lane(seed, JOINT) for seed in sorted({lane.seed for lane in lanes}))
-
-
-def streams_of(fleet: Sequence[World]) -> dict[Lane, Stream]:
-    """The stream of every lane of a fleet, in their order."""
-    found = {lane: stream for world in fleet for lane, stream in zip(world.lanes, world.streams, strict=True)}
-    return dict(sorted(found.items()))

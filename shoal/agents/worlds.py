@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.agents.world import NAMES, Place, Split, World, lanes_of
+from shoal.agents.lanes import NAMES, Place, Split, lanes_of
+from shoal.agents.world import World
 from shoal.data import Bank
 from shoal.data.scaling import Scaling, scaling
 from shoal.data.scenarios import seen, streams

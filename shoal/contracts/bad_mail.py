@@ -14,7 +14,7 @@ from shoal.contracts.fleets import difference
 from shoal.contracts.law import law
 from shoal.contracts.mode_case import FIRST, Case
 from shoal.fleet.exchange import meet_all
-from shoal.fleet.here import Here, Posted
+from shoal.fleet.here import Here
 from shoal.fleet.members import Crew
 from shoal.letters.mail import ACCEPTED, LOST, Expected, Mail
 from shoal.sharing.contract import Sharing
@@ -107,7 +107,7 @@ class Intercepted:
 
         return act
 
-    def under_way(self, mail: Mail, verdict: str) -> Posted:
+    def under_way(self, mail: Mail, verdict: str) -> tuple[Mail, str]:
         changed = self.change(mail) if verdict == ACCEPTED else mail
         return (mail, LOST) if changed is None else (changed, verdict)
 

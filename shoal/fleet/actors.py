@@ -16,8 +16,8 @@ from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import StaffError, UserError
 from shoal.fleet.cluster import fetched, imported, session
-from shoal.fleet.letters import addressed, letters
 from shoal.fleet.members import LostError
+from shoal.fleet.parcels import Told
 from shoal.fleet.placement import deal
 from shoal.fleet.size import size
 from shoal.fleet.workers import SENDING, Handle, Served, Workers
@@ -72,9 +72,6 @@ class Actor:
         self.about: str = fetched(ray, self.refs[0])
 
     def tell(self, verb: str, *arguments: Any) -> None:
-        if verb == "receive":
-            places, parcels = addressed(arguments[0])
-            arguments = (places, *parcels)
         self.verb, self.pending = verb, True
         count = 1 + self.parcels if verb in SENDING else 1
         refs = self.actor.act.options(num_returns=count).remote(verb, *arguments)
@@ -95,7 +92,7 @@ class Actor:
             )
         if not fine:
             raise value
-        return letters(value, self.refs[1:]) if self.verb in SENDING else value
+        return Told(value, self.refs[1:]) if self.verb in SENDING else value
 
     def alike(self, whole: Sequence[World], there: Sequence[str]) -> None:
         """Raise if the steps of its worlds are not taken as they would be here: that gives other bits."""

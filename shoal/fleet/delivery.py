@@ -1,88 +1,87 @@
 """Delivery: what members have sent is carried to the inboxes of its receivers, and written in the ledger."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from shoal.agents.world import World
-from shoal.data.tasks import Lane
-from shoal.fleet.here import Here, Posted
-from shoal.fleet.letters import alike, merged, singled
-from shoal.letters.bundle import Lot
-from shoal.letters.mail import ACCEPTED, FORGED, NO_EDGE, NO_TENSORS, UNSENT, Mail, packable
+from shoal.fleet.here import Here
+from shoal.fleet.parcels import Told, routed
+from shoal.letters.links import Links
+from shoal.letters.mail import ACCEPTED, FORGED, NO_EDGE, NO_TENSORS, UNSENT, packable
+from shoal.letters.table import Posted
 from shoal.mail.post import Observe
 
 if TYPE_CHECKING:
     from shoal.fleet.members import Crew
 
 
-def deliver(crew: "Crew", here: World, sent: Sequence[Sequence[Posted]], observe: Observe | None) -> dict[int, float]:
+def deliver(crew: "Crew", here: World, sent: Sequence[Any], observe: Observe | None) -> dict[int, float]:
     """Carry what members have sent to the inboxes of their receivers, and write it in the ledger, in the order of its
     senders in the fleet, however it is cut into members. Nobody speaks for the lanes of another member. Returns how
     many seconds that takes in each seed, where all wait for it."""
-    lot = sent[0]
-    if len(sent) == 1 and isinstance(lot, Lot) and isinstance(crew.members[0], Here):
-        told = lot.told(crew.members[0].receive(lot.arriving)) if len(lot.arriving) else lot
-        crew.ledger.write_all(told)
-        if observe:
-            for mail, verdict in told:
-                observe(mail, verdict)
-        return taken(here, told)
-    if crew.workers is not None:
-        lots = [one for one in sent if isinstance(one, Lot)]  # what stays with the worker that sends it
-        if len(lots) == len(sent) and alike(lots):
-            every = merged([one.told(said) for one, said in zip(lots, crew.every("take"), strict=True)], here.peers)
-            crew.ledger.write_all(every)
-            single = singled(every) if observe or here.fleet.clock.counts else []
-            if observe:
-                for letter, verdict in single:
-                    observe(letter, verdict)  # type: ignore[arg-type]
-            return taken(here, single)
-        sent = [singled(merged([one], here.peers)) if isinstance(one, Lot) else one for one in sent]
-    spoken = [one for member, mine in zip(crew.members, sent, strict=True) for one in checked(here, member.lanes, mine)]
-    posted = sorted(spoken, key=lambda one: crew.place.get(one[0].sender, -1))
-    arriving = [
-        [at for at, (mail, verdict) in enumerate(posted) if verdict == ACCEPTED and mail.receiver in member.lanes]
-        for member in crew.members
-    ]
-    for member, places in zip(crew.members, arriving, strict=True):
-        member.tell("receive", [posted[at][0] for at in places])
-    for member, places in zip(crew.members, arriving, strict=True):
-        for at, verdict in zip(places, member.told(), strict=True):
-            posted[at] = posted[at][0], verdict
-    crew.ledger.write(posted)
+    parts = [posted_of(here, one) for one in sent]
+    if not any(map(len, parts)):
+        return {}
+    if len(parts) > 1 or not isinstance(crew.members[0], Here):
+        parts = [checked(here, crew.homes == at, one) for at, one in enumerate(parts)]
+    every = Posted.joined(parts, here.peers)
+    order = np.argsort(every.table.links.senders, kind="stable")
+    every = every if len(parts) == 1 and (np.diff(order) == 1).all() else every.take(order)
+    source = np.repeat(np.arange(len(parts)), [len(one) for one in parts])[order]
+    going = every.places
+    homes = crew.homes[every.table.links.receivers[going]]
+    for at, member in enumerate(crew.members):
+        mine = going[homes == at]
+        if isinstance(sent[at], Told):
+            places = np.concatenate([one.receipt.place for one in sent])[order][mine]
+            member.tell("receive", *routed(sent, source[mine], places, at))
+        else:
+            member.tell("receive", every.table if len(mine) == len(every) else every.table.take(mine))
+    for at, member in enumerate(crew.members):
+        every.verdicts[going[homes == at]] = member.told()
+    crew.ledger.write(every)
     if observe:
-        for mail, verdict in posted:
+        for mail, verdict in every:
             observe(mail, verdict)
-    return taken(here, posted)
+    return taken(here, every)
 
 
-def taken(world: World, posted: Sequence[Posted]) -> dict[int, float]:
+def posted_of(here: World, sent: Any) -> Posted:
+    """What a member has sent, as a table."""
+    if isinstance(sent, Told):
+        return sent.receipt.posted(here.peers)
+    return sent if isinstance(sent, Posted) else Posted.of(sent, here.peers)
+
+
+def checked(here: World, mine: np.ndarray, posted: Posted) -> Posted:
+    """What a member has sent, where it is from lanes that are its own, bool [peers], and goes over an edge."""
+    table, verdicts, count = posted.table, posted.verdicts.copy(), len(here.peers)
+    senders, receivers = table.links.senders, table.links.receivers
+    good = verdicts == ACCEPTED
+    known = (senders < count) & (receivers < count)
+    edge = np.zeros(len(table), bool)
+    edge[known] = here.every_link.find(Links(here.peers, senders[known], receivers[known])) >= 0
+    verdicts[good & ~edge] = NO_EDGE
+    verdicts[good & ~np.append(mine, False)[senders.clip(max=count)]] = FORGED
+    bad = [at for at, held in enumerate(table.contents) if not packable(held)]
+    torn = np.flatnonzero(np.isin(table.which, bad)) if bad else np.zeros(0, np.int64)
+    verdicts[torn[verdicts[torn] == ACCEPTED]] = NO_TENSORS
+    return Posted(table.holding({at: {} for at in torn.tolist()}), verdicts)
+
+
+def taken(world: World, posted: Posted) -> dict[int, float]:
     """How many seconds the slowest link of each seed needs for what has left; nothing, where nobody waits for it."""
     clock = world.fleet.clock
     if not clock.counts or clock.pace == "asynchronous" or world.instant:
         return {}
-    weights: dict[tuple[Lane, Lane], int] = {}
-    for mail, verdict in posted:
-        if verdict not in UNSENT:
-            ends = mail.sender, mail.receiver
-            weights[ends] = weights.get(ends, 0) + mail.bytes
+    left = posted.take(np.flatnonzero(~np.isin(posted.verdicts, UNSENT))).table
+    _, first, which = np.unique(left.links.codes, return_index=True, return_inverse=True)
+    weights = np.bincount(which, left.bytes, len(first))
     found: dict[int, float] = {}
-    for ends, weight in weights.items():
+    for ends, weight in zip(left.links.take(first).pairs, weights.tolist(), strict=True):
         edge = world.edges[ends]
         seconds = edge.latency + (weight / edge.bandwidth if edge.bandwidth else 0.0)
         found[ends[0].seed] = max(seconds, found.get(ends[0].seed, 0.0))
     return found
-
-
-def checked(here: World, lanes: Collection[Lane], posted: Iterable[Posted]) -> Iterator[Posted]:
-    """What a member with some lanes has sent, where it is from them and goes over an edge."""
-    for mail, verdict in posted:
-        if verdict != ACCEPTED:
-            yield mail, verdict
-        elif mail.sender not in lanes:
-            yield mail, FORGED
-        elif isinstance(mail, Mail) and not packable(mail.payload):
-            yield replace(mail, payload={}), NO_TENSORS
-        else:
-            yield mail, ACCEPTED if (mail.sender, mail.receiver) in here.edges else NO_EDGE

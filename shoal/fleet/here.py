@@ -9,22 +9,22 @@ import numpy as np
 import torch
 
 from shoal.agents import events, memory
+from shoal.agents.lanes import joint_lanes
 from shoal.agents.stack import PARAMS, RECORD, Stack, grid, start
 from shoal.agents.state import guarded
-from shoal.agents.world import World, joint_lanes
+from shoal.agents.world import World
 from shoal.agents.worlds import world
 from shoal.data.tasks import JOINT, Lane
 from shoal.errors import SettingsError, UserError
 from shoal.fleet.health import ENDED, examine
 from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure, stamp
 from shoal.fleet.standing import Standing, standing
-from shoal.letters.bundle import Bundle
 from shoal.letters.ledger import Settled
-from shoal.letters.mail import ACCEPTED, NO_TASK, UNDER_WAY, Mail
+from shoal.letters.mail import NO_TASK, UNDER_WAY, Mail
+from shoal.letters.table import Posted, Table
 from shoal.mail.audit import audit
 from shoal.mail.post import Post
 
-Posted = tuple[Any, str]  # a mail, here or elsewhere, and its verdict so far
 Pieces = list[tuple[World, Stack]]
 
 
@@ -41,7 +41,7 @@ class Here:
         self.mode = 0  # that acts, by its place in the settings,
         self.now = 0.0  # and the moment
         self.posts: list[Post] = []
-        self.questions: list[Sequence[Mail]] = []
+        self.questions: list[Table] = []
         self.lasted: dict[Lane, float] = {}  # how many seconds the last epoch took each lane, where they are counted
         self.lease = ExitStack()  # pieces of stacks that posts have
         self.waits: dict[Lane, float] = {}  # until when lanes wait for answers, before they learn on
@@ -224,71 +224,41 @@ class Here:
                 piece = self.lease.enter_context(stack.lent(here, mine))
                 self.posts.append(Post(*piece, here.settings.sharing[self.mode], time=self.now, acts=False))
 
-    def ask(self, mode: int, now: float, phase: str) -> Sequence[Posted]:
+    def ask(self, mode: int, now: float, phase: str) -> Posted:
         """What leaves as questions, by the mode at a place in the settings, of those who act at a moment."""
         self.mode, self.now = mode, now
         self.posts = self.opened(mode, now, phase)
         found = []
         for post in self.posts:
-            if not post.acts:
-                continue
             post.asking, post.verb = True, "ask"
             mails = spoken(post)
             post.asking = False
             known_kinds(post, mails)
             found.append(post.send(going(post, mails)))
-        return together(found)
+        return Posted.joined(found, self.whole[0].peers)
 
     def receive(self, mails: Sequence[Mail]) -> list[str]:
-        """What receivers say of the mail that has come for them; of a bundle that all accept as it is, nothing."""
-        whole = bool(self.posts) and self.posts[0].whole
-        if isinstance(mails, Bundle) and whole:
-            return self.posts[0].receive(mails)
-        mode = self.whole[0].settings.sharing[self.mode]
-        asking = mode.asking
+        """What receivers say of the mail that has come for them; who does not act now will look later."""
+        peers, mode = self.whole[0].peers, self.whole[0].settings.sharing[self.mode]
+        table = (mails if isinstance(mails, Table) else Table.of(mails)).among(peers)
+        verdicts = np.full(len(table), UNDER_WAY, object)
+        asked, to = table.among_kinds(mode.asking), table.links.receivers
         ended, over = self.closed()
-        if isinstance(mails, Bundle) and not mode.both_ways:
-            return self.shelved(mails, {**dict.fromkeys(over if mails.kind not in asking else (), NO_TASK), **ended})
-        if mode.both_ways and not whole:
-            self.called({mail.receiver for mail in mails if mail.kind in asking} - ended.keys())
-        posts = {lane: post for post in self.posts for lane in post.world.lanes}
-        boxes = {lane: stack.inbox for _, stack in self.fleet for lane in stack.lanes}
-        verdicts, taken = [UNDER_WAY] * len(mails), list[tuple[Post, list[int]]]()
-        for at, mail in enumerate(mails):
-            post = posts.get(mail.receiver)
-            if mail.receiver in ended:
-                verdicts[at] = ended[mail.receiver]
-            elif mail.receiver in over and mail.kind not in asking:
-                verdicts[at] = NO_TASK
-            elif post is None:
-                boxes[mail.receiver].append(mail)
-            elif taken and taken[-1][0] is post:
-                taken[-1][1].append(at)
-            else:
-                taken.append((post, [at]))
-        for post, mine in taken:
-            for at, verdict in zip(mine, post.receive([mails[at] for at in mine]), strict=True):
-                verdicts[at] = verdict
-        return verdicts
-
-    def shelved(self, bundle: Bundle, closed: Mapping[Lane, str]) -> list[str]:
-        """What receivers say of a bundle of which some take nothing, and why; who does not act now will look later."""
-        to, verdicts = bundle.links.receivers, np.full(len(bundle), UNDER_WAY, dtype=object)
-        open_ = np.full(len(bundle), True)
-        if closed:
-            words = np.array([closed.get(lane, "") for lane in bundle.links.peers], dtype=object)[to]
-            open_ = words == ""
-            verdicts[~open_] = words[~open_]
+        for closed, which in ((ended, np.full(len(table), True)), (dict.fromkeys(over, NO_TASK), ~asked)):
+            if closed:
+                words = np.array([closed.get(lane, "") for lane in table.links.peers], object)[to]
+                at = which & (words != "") & (verdicts == UNDER_WAY)
+                verdicts[at] = words[at]
+        rest = verdicts == UNDER_WAY
+        if mode.both_ways and not (self.posts and self.posts[0].whole):
+            self.called({peers[at] for at in np.unique(to[rest & asked]).tolist()})
+        for post in self.posts:
+            mine = np.flatnonzero(rest & (post.world.rows[to] >= 0))
+            if len(mine):
+                verdicts[mine] = post.receive(table if len(mine) == len(table) else table.take(mine))
+                rest[mine] = False
         for here, stack in self.fleet:
-            posts = [post for post in self.posts if post.stack.inbox is stack.inbox]
-            acting = [open_ & (post.rows(to) >= 0) for post in posts]
-            mine = open_ & (here.rows[to] >= 0)
-            for one in acting:
-                mine &= ~one
-            stack.inbox.hold(bundle, np.flatnonzero(mine))
-            for post, some in zip(posts, acting, strict=True):
-                if some.any():
-                    verdicts[some] = post.receive(bundle.take(np.flatnonzero(some))) or ACCEPTED
+            stack.inbox.hold(table.take(np.flatnonzero(rest & (here.rows[to] >= 0))))
         found: list[str] = verdicts.tolist()
         return found
 
@@ -306,23 +276,22 @@ class Here:
                 over |= {stack.lanes[row] for row in stack.clock["moment"].isinf().nonzero().flatten().tolist()}
         return ended, over
 
-    def answer(self) -> Sequence[Posted]:
+    def answer(self) -> Posted:
         """What leaves as answers."""
-        self.questions = [post.collect(asked=True) if post.acts or post.mode.both_ways else () for post in self.posts]
-        found = []
-        for post, questions in zip(self.posts, self.questions, strict=True):
+        self.questions, found = [], []
+        for post in self.posts:
+            self.questions.append(post.collect(asked=True))
             post.verb = "answer"
-            if not post.acts and not questions:
-                continue
-            found.append(post.send(going(post, spoken(post, questions))))
-        return together(found)
+            if post.acts or len(self.questions[-1]):
+                found.append(post.send(going(post, spoken(post, self.questions[-1]))))
+        return Posted.joined(found, self.whole[0].peers)
 
     def absorb(self) -> list[Settled]:
         """Make use of what has come, and tell what receivers said of what had been under way."""
         for post, questions in zip(self.posts, self.questions, strict=True):
-            if not post.acts and not questions:
+            if not post.acts and not len(questions):
                 continue
-            absorbed(post, questions, post.collect(asked=False) if post.acts else ())
+            absorbed(post, questions, post.collect(asked=False) if post.acts else Table.none(post.world.peers))
             audit(post)
             self.waits |= {lane: max(until, self.waits.get(lane, until)) for lane, until in post.waits.items()}
         self.lease.close()
@@ -354,17 +323,12 @@ def learned(world: World, stack: Stack) -> None:
         measure(world, stack, labels.index(stack.epoch), during=True)
 
 
-def together(found: Sequence[Sequence[Posted]]) -> Sequence[Posted]:
-    """What all stacks have sent; of one stack, as it is."""
-    return found[0] if len(found) == 1 else [one for mine in found for one in mine]
-
-
 def spoken(post: Post, *questions: Sequence[Mail]) -> Sequence[Mail]:
     """What a mode says by the verb whose time it is; it may not write."""
     mode = post.mode
     with guarded(post.stack, f"the mode `{mode.mode}`, before it absorbs,", ()), post.running(post.verb):
         mails: Sequence[Mail] = getattr(mode, f"{post.verb}s_of")(post, *questions)
-        if not isinstance(mails, Bundle) and not all(isinstance(mail, Mail) for mail in mails):
+        if not isinstance(mails, Table) and not all(isinstance(mail, Mail) for mail in mails):
             raise TypeError(f"`{post.verb}` returns something that is no mail")
     return mails
 
@@ -380,15 +344,18 @@ def absorbed(post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> 
 def going(post: Post, mails: Sequence[Mail]) -> Sequence[Mail]:
     """The mail of lanes that go on and are there; one that has ended, or is absent, is silent."""
     quiet = post.silent | post.away
-    if not quiet or (not post.silent and isinstance(mails, Bundle) and mails.links.within(post.links)):
+    if not quiet:
         return mails
-    return [mail for mail in mails if mail.sender not in quiet]
+    if not isinstance(mails, Table):
+        return [mail for mail in mails if mail.sender not in quiet]
+    out = np.array([lane in quiet for lane in mails.links.peers])[mails.links.senders]
+    return mails.take(np.flatnonzero(~out)) if out.any() else mails
 
 
 def known_kinds(post: Post, mails: Sequence[Mail]) -> None:
     """Raise if a mode asks by a kind of mail that it does not name: one that has been long under way must not be taken
     for an answer."""
-    for kind in [mails.kind] if isinstance(mails, Bundle) else [mail.kind for mail in mails]:
+    for kind in mails.kinds if isinstance(mails, Table) else [mail.kind for mail in mails]:
         if kind not in post.mode.asking:
             raise SettingsError(
                 f"mode `{post.mode.mode}` asks by mail of kind `{kind}`; name that kind in its `asking`"

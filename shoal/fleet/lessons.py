@@ -9,6 +9,7 @@ from torch import Tensor
 from shoal.agents import events, released
 from shoal.agents.engine import THREADS, crew
 from shoal.agents.evaluate import accuracy
+from shoal.agents.lanes import missed
 from shoal.agents.memory import remember
 from shoal.agents.stack import (
     CLOCK,
@@ -45,7 +46,7 @@ def begin(world: World, stack: Stack) -> None:
         if learner.fresh_adam:
             stack.forget_moments()
         with (
-            spared(stack, world.missed(stack.task)),
+            spared(stack, missed(world, stack.task)),
             guarded(stack, f"the learner `{learner.method}`", allowed(learner)),
             learning(learner, "begin", stack),
         ):
@@ -55,19 +56,19 @@ def begin(world: World, stack: Stack) -> None:
 def end(world: World, stack: Stack) -> None:
     """What comes after the last epoch of a task."""
     learner, task = world.settings.learner, stack.task
-    missed = world.missed(task)
+    away = missed(world, task)
     if task >= world.settings.tasks.initial - 1:
         with (
-            spared(stack, missed),
+            spared(stack, away),
             guarded(stack, f"the learner `{learner.method}`", allowed(learner)),
             learning(learner, "end", stack),
         ):
             learner.end(world, stack)
         judge(world, stack)
-        if missed:
-            stack.of(RECORD)["training"][missed, task] = torch.nan
+        if away:
+            stack.of(RECORD)["training"][away, task] = torch.nan
     measure(world, stack, len(grid(learner.epochs)) - 1, during=False)
-    with spared(stack, missed):
+    with spared(stack, away):
         remember(world, stack, task)
 
 

@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
+from shoal.agents.lanes import joint_lanes
 from shoal.agents.stack import Stack, joined
-from shoal.agents.world import World, joint_lanes
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import StaffError, UserError
 from shoal.fleet.delivery import deliver
-from shoal.fleet.here import Here, Posted
+from shoal.fleet.here import Here
 from shoal.fleet.standing import Standing
 from shoal.letters.ledger import Ledger
 from shoal.mail.post import Observe
@@ -51,12 +53,17 @@ class Crew:
     joint: bool  # do joint agents still learn for all?
     told: Standing | None = None  # where all lanes stand, as far as members have told
     workers: "Workers | None" = None  # where members are elsewhere
+    dealt: tuple[tuple[frozenset[Lane], ...], np.ndarray] = field(default=((), np.zeros(0, np.int64)))  # `homes`
     losses: Counter[tuple[int, int]] = field(default_factory=Counter)  # how often it began again, by task and epoch
 
-    @cached_property
-    def place(self) -> dict[Lane, int]:
-        """Where every lane is in the fleet."""
-        return {lane: at for at, lane in enumerate(self.whole[0].peers)}
+    @property
+    def homes(self) -> np.ndarray:
+        """Which member has each lane, by its place in the fleet: int64 [peers]."""
+        lanes = tuple(member.lanes for member in self.members)
+        if self.dealt[0] != lanes:
+            home = {lane: at for at, mine in enumerate(lanes) for lane in mine}
+            self.dealt = lanes, np.array([home.get(lane, -1) for lane in self.whole[0].peers], np.int64)
+        return self.dealt[1]
 
     def restart(self, stacks: Sequence[Stack] | None) -> None:
         """Let workers, new ones where some have ended, go on from some stacks, or begin."""
@@ -93,7 +100,7 @@ class Crew:
             member.tell(verb, *arguments)
         return [member.told() for member in self.members]
 
-    def deliver(self, here: World, sent: Sequence[Sequence[Posted]], observe: Observe | None) -> dict[int, float]:
+    def deliver(self, here: World, sent: Sequence[Any], observe: Observe | None) -> dict[int, float]:
         """Carry what members have sent to its receivers. Returns how many seconds that takes in each seed, where all
         wait for it."""
         return deliver(self, here, sent, observe)

@@ -26,8 +26,8 @@ from shoal.agents.world import World
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
-from shoal.fleet.letters import addressed, letters
 from shoal.fleet.members import LostError
+from shoal.fleet.parcels import Told
 from shoal.fleet.placement import deal
 from shoal.fleet.workers import SENDING, Handle, Served, Workers, headcount
 from shoal.own_code import told_apart
@@ -96,9 +96,6 @@ class Process:
         ALIVE.add(self)
 
     def tell(self, verb: str, *arguments: Any) -> None:
-        if verb == "receive":
-            places, parcels = addressed(arguments[0])
-            arguments = (places, *parcels)
         self.verb = verb
         try:
             self.pipe.send_bytes(pickle.dumps((verb, arguments)))
@@ -115,7 +112,7 @@ class Process:
         if not fine:
             raise value
         self.opened = True
-        return letters(*value) if self.verb in SENDING else value
+        return Told(*value) if self.verb in SENDING else value
 
     def lost(self) -> UserError:
         self.gone = True

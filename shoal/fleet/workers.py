@@ -15,18 +15,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from shoal.agents.lanes import joint_lanes
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, joint_lanes
+from shoal.agents.world import World
 from shoal.agents.worlds import worlds
 from shoal.data import Bank
 from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.fleet.here import Here
-from shoal.fleet.letters import OWN, Parcel, Receipt, bare
 from shoal.fleet.members import Member
-from shoal.letters.bundle import Links, Lot
+from shoal.fleet.parcels import OWN, Parcel, Receipt, Route, bare
 from shoal.letters.ledger import Ledger
-from shoal.letters.mail import ACCEPTED, Mail, envelope_of, pack
+from shoal.letters.table import Posted, Table
 from shoal.settings.groups import Settings
 
 SENDING = ("ask", "answer")  # verbs by which mail leaves
@@ -44,10 +44,10 @@ class Served:
         taken there."""
         self.__dict__.clear()
         self.worlds = worlds(settings, bank, deals[own], peers)
-        self.home = {lane: OWN if at == own else at for at, mine in enumerate(deals) for lane in mine}
-        self.count, self.peers = len(deals), tuple(peers)
-        self.own = np.array([self.home[lane] == OWN for lane in peers])  # which of the peers are here
-        self.kept: Sequence[Mail] = []
+        home = {lane: OWN if at == own else at for at, mine in enumerate(deals) for lane in mine}
+        self.count, self.peers = len(deals), self.worlds[0].peers
+        self.home = np.array([home[lane] for lane in self.peers], np.int64)  # where each of the peers is
+        self.kept = Table.none(self.peers)
         return [one.kernel for one in self.worlds]
 
     def restore(self, stacks: Sequence[Stack] | None, ledger: Ledger) -> None:
@@ -63,47 +63,28 @@ class Served:
             return getattr(self, verb)(*arguments)
         if verb == "receive":
             return self.receive(*arguments)
-        if verb == "take":
-            return self.here.receive(self.kept) if len(self.kept) else []
         value = getattr(self.here, verb)(*arguments)
         return self.sent(value) if verb in SENDING else value
 
-    def sent(self, posted: Sequence[tuple[Mail, str]]) -> tuple[Receipt | Lot, list[Parcel | None]]:
+    def sent(self, posted: Posted) -> tuple[Receipt, list[Parcel | None]]:
         """What has left, as whoever drives the run may know it, and a parcel for each worker that gets any of it."""
-        if isinstance(posted, Lot) and self.stays(posted.bundle.links):
-            self.kept = posted.arriving
-            return bare(posted), [None] * self.count
-        receipt: Receipt = []
-        parcels = [Parcel([], [], []) for _ in range(self.count)]
-        packed: dict[tuple[int, int], int] = {}  # where a payload is in a parcel
-        self.kept = kept = list[Mail]()
-        for mail, verdict in posted:
-            envelope, worker, at = envelope_of(mail), OWN, OWN
-            if verdict == ACCEPTED:
-                worker = self.home.get(mail.receiver, OWN)  # to nobody: that it has no edge is found where it is driven
-            if verdict == ACCEPTED and worker == OWN:
-                at = len(kept)
-                kept.append(mail)
-            elif verdict == ACCEPTED:
-                parcel, name = parcels[worker], (worker, id(mail.payload))
-                if name not in packed:
-                    packed[name] = len(parcel.payloads)
-                    parcel.payloads.append(np.frombuffer(pack(mail)[1], np.uint8))
-                at = len(parcel.envelopes)
-                parcel.envelopes.append(envelope)
-                parcel.which.append(packed[name])
-            receipt.append((envelope, mail.floats, mail.bytes, worker, at, verdict))
-        return receipt, [parcel if parcel.envelopes else None for parcel in parcels]
+        self.kept = table = posted.table
+        worker, place, good = np.full(len(table), OWN), np.arange(len(table)), posted.places
+        # To nobody: that it has no edge is found where the run is driven.
+        worker[good] = np.append(self.home, OWN)[table.links.receivers[good].clip(max=len(self.home))]
+        parcels: list[Parcel | None] = []
+        for at in range(self.count):
+            mine = np.flatnonzero(worker == at)
+            place[mine] = np.arange(len(mine))
+            parcels.append(Parcel.of(table.take(mine)) if len(mine) else None)
+        strangers = table.links.peers[len(self.peers) :]
+        return Receipt(bare(table), posted.verdicts, strangers, worker, place), parcels
 
-    def stays(self, links: Links) -> bool:
-        """Does nothing go to another worker?"""
-        return links.peers == self.peers and bool(self.own[links.receivers].all())
-
-    def receive(self, places: Sequence[tuple[int, int]], *parcels: Parcel) -> list[str]:
-        """What receivers say of mail that has come for them, each given by its place in a parcel."""
-        found: dict[int, Sequence[Mail]] = {OWN: self.kept}
-        found |= {at: parcel.opened() for at, parcel in enumerate(parcels)}
-        return self.here.receive([found[parcel][at] for parcel, at in places])
+    def receive(self, route: Route, *parcels: Parcel) -> list[str]:
+        """What receivers say of mail that has come for them."""
+        tables = {OWN: self.kept} | {at: one.opened(self.peers) for at, one in enumerate(parcels)}
+        parts = [tables[number].take(places) for number, places in route.parts]
+        return self.here.receive(Table.joined(parts, self.peers).take(route.order))
 
 
 class Handle(Member, Protocol):

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shoal.agents import memory, received
+from shoal.agents.lanes import NAMES, Split
 from shoal.agents.stack import CLOCK, RECORD, Stack
-from shoal.agents.world import NAMES, Split, World
+from shoal.agents.world import World
 from shoal.agents.worlds import device_of
 from shoal.data.bank import Bank
 from shoal.data.by_rows import piece_of

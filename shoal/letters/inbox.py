@@ -1,70 +1,54 @@
-"""What lanes have accepted and not yet absorbed: mail under way, as it came."""
+"""What lanes have accepted and not yet absorbed: letters under way, as they came."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Bundle, Numbers
+from shoal.letters.links import Numbers
 from shoal.letters.mail import Mail
-
-# Some mails, and which of them, int64 [n].
-Some = tuple[Sequence[Mail], Numbers]
-ONLY = np.zeros(1, np.int64)
+from shoal.letters.table import Table
 
 
 class Inbox:
-    """Single mails, and of bundles those that have not been taken: no mail of a bundle is made before somebody looks at
-    it."""
+    """Tables of letters, in the order in which they came."""
 
     def __init__(self, mails: Iterable[Mail] = ()) -> None:
-        self.parts: list[Some] = [([mail], ONLY) for mail in mails]
+        self.parts: list[Table] = []
+        self.hold(Table.of(mails))
 
-    def append(self, mail: Mail) -> None:
-        self.parts.append(([mail], ONLY))
-
-    def hold(self, bundle: Bundle, at: Numbers) -> None:
-        """Keep some mails of a bundle."""
-        if len(at):
-            self.parts.append((bundle, at))
+    def hold(self, table: Table) -> None:
+        """Keep some letters."""
+        if len(table):
+            self.parts.append(table)
 
     def add(self, other: "Inbox") -> None:
         """Keep all that is in another inbox, behind what is here."""
         self.parts += other.parts
 
-    def take(self, wanted: Callable[[Mail], bool], which: Callable[[Bundle], Numbers | None]) -> list[Some]:
-        """Take out what is wanted: `which` says of the mails of a bundle what `wanted` says of one, bool [M]; None: of
-        none."""
-        found, rest = list[Some](), list[Some]()
-        for mails, at in self.parts:
-            if not isinstance(mails, Bundle):
-                (found if wanted(mails[0]) else rest).append((mails, at))
-            elif (there := which(mails)) is None or not (mine := there[at]).any():
-                rest.append((mails, at))
-            elif mine.all():
-                found.append((mails, at))
-            else:
-                found.append((mails, at[mine]))
-                rest.append((mails, at[~mine]))
+    def take(self, which: Callable[[Table], Numbers], peers: tuple[Lane, ...] = ()) -> Table:
+        """Take out what is wanted: `which` says it of the letters of a table between some peers, bool [M]."""
+        found, rest = list[Table](), list[Table]()
+        for table in (part.among(peers) if peers else part for part in self.parts):
+            wanted = which(table)
+            if wanted.any():
+                found.append(table if wanted.all() else table.take(np.flatnonzero(wanted)))
+            if not wanted.all():
+                rest.append(table.take(np.flatnonzero(~wanted)) if wanted.any() else table)
         self.parts = rest
-        return found
+        return Table.joined(found, peers)
 
     def forget(self, lanes: Collection[Lane]) -> None:
         """Throw away what is for some lanes."""
 
-        def theirs(bundle: Bundle) -> Numbers:
-            peers = bundle.links.peers
-            return np.array([peers[one] in lanes for one in bundle.links.receivers.tolist()])
+        def theirs(table: Table) -> Numbers:
+            found: Numbers = np.array([lane in lanes for lane in table.links.peers])[table.links.receivers]
+            return found
 
-        self.take(lambda mail: mail.receiver in lanes, theirs)
+        self.parts = [one.take(np.flatnonzero(~gone)) for one in self.parts if not (gone := theirs(one)).all()]
 
     def __iter__(self) -> Iterator[Mail]:
-        return each(self.parts)
+        return (mail for table in self.parts for mail in table)
 
     def __len__(self) -> int:
-        return sum(len(at) for _, at in self.parts)
-
-
-def each(some: Iterable[Some]) -> Iterator[Mail]:
-    """Mails one by one."""
-    return (mails[one] for mails, at in some for one in at.tolist())
+        return sum(map(len, self.parts))

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Links, Lot
+from shoal.letters.links import Links
 from shoal.letters.mail import ACCEPTED, UNDER_WAY, UNSENT, Mail, identify
+from shoal.letters.table import Posted
 from shoal.letters.uses import Ends, Use, Uses, Weight
 
 COLUMNS = (
@@ -104,16 +105,13 @@ class Ledger:
         """What edges have carried so far of one mode."""
         return self.parts.setdefault(mode, Uses())
 
-    def carry(self, mode: str, links: Links, weights: np.ndarray, now: int, task: int) -> None:
-        """Note that mail of a mode crosses some links, of so many floats and bytes [M, 2]."""
+    def carry(
+        self, mode: str, links: Links, weights: np.ndarray, now: int, task: int, at: np.ndarray | slice = slice(None)
+    ) -> None:
+        """Note that mail of a mode crosses some links, or those of them at some places, of so many floats and bytes
+        [M, 2]."""
         for uses in (self.every, self.share(mode)):
-            uses.add(uses.where(links), weights, now, task)
-
-    def carry_one(self, mail: Mail, now: int) -> None:
-        """Note that a message crosses its edge."""
-        weight = np.array([[mail.floats, mail.bytes]])
-        for uses in (self.every, self.share(mail.mode)):
-            uses.add(uses.grown([(mail.sender, mail.receiver)]), weight, now, mail.task)
+            uses.add(uses.where(links)[at], weights, now, task)
 
     def copy(self) -> "Ledger":
         """The same ledger for somebody else to write in."""
@@ -139,47 +137,28 @@ class Ledger:
             self.blocks = [np.concatenate(self.blocks) if self.blocks else np.zeros((0, len(COLUMNS)), np.int64)]
         return self.blocks[0]
 
-    def write(self, posted: Iterable[tuple[Mail, str]]) -> None:
+    def write(self, posted: Posted | Iterable[tuple[Mail, str]]) -> None:
         """Write a row for each mail and its verdict; one with their sums for all that never left and are alike, so that
         no sender fills the book."""
-        rows: list[list[int]] = []
-        copies: dict[tuple[int, ...], list[int]] = {}  # rows of what never left, by all that they have in common
-        first = sum(map(len, self.blocks))
-        for mail, verdict in posted:
-            if verdict == UNDER_WAY:
-                self.open[mail.id] = first + len(rows)
-            head = mail.sender.seed, mail.task, mail.epoch, mail.sender.agent, mail.receiver.agent
-            words, counts = (self.place(mail.mode), self.place(mail.kind)), (mail.items, mail.floats, mail.bytes)
-            row = [*head, *words, *counts, self.place(verdict), 0]
-            like = copies.setdefault((*head, *words, row[VERDICT]), row) if verdict in UNSENT else row
-            if like is row:
-                rows.append(row)
-                continue
-            for at, more in zip(COUNTS, counts, strict=True):
-                like[at] += more
-            like[LATE] += 1
-        if rows:
-            self.blocks.append(np.array(rows, np.int64))
-
-    def write_all(self, lot: Lot) -> None:
-        """Write a row for each mail of a bundle and its verdict."""
-        bundle, links = lot.bundle, lot.bundle.links
-        if not len(bundle):
+        posted = posted if isinstance(posted, Posted) else Posted.of(posted)
+        if not len(posted):
             return
-        mode, kind = self.place(bundle.mode), self.place(bundle.kind)
-        place = {word: self.place(word) for word in dict.fromkeys(lot.verdicts or [ACCEPTED])}
-        verdicts = [place[word] for word in lot.verdicts] if lot.verdicts else place[ACCEPTED]
-        ends = links.lanes[links.senders], links.lanes[links.receivers]
-        columns = (
-            *(ends[0][:, 0], bundle.task, bundle.epoch, ends[0][:, 1], ends[1][:, 1]),
-            *(mode, kind, bundle.items, bundle.floats, bundle.bytes, verdicts, 0),
+        table, links, verdicts = posted.table, posted.table.links, posted.verdicts.tolist()
+        said = dict.fromkeys(zip(table.mode.tolist(), table.kind.tolist(), verdicts, strict=True))
+        place = {word: self.place(word) for three in said for word in three}
+        mode, kind, verdict = (
+            place[column[0]] if len(said) == 1 else [place[word] for word in column.tolist()]
+            for column in (table.mode, table.kind, posted.verdicts)
         )
-        rows = np.empty((len(bundle), len(COLUMNS)), np.int64)
-        for at, column in enumerate(columns):
+        ends = links.lanes[links.senders], links.lanes[links.receivers]
+        head = ends[0][:, 0], table.task, table.epoch, ends[0][:, 1], ends[1][:, 1], mode, kind
+        rows = np.zeros((len(table), len(COLUMNS)), np.int64)
+        for at, column in enumerate((*head, table.items, *table.weights.T, verdict)):
             rows[:, at] = column
+        rows, kept = merged(rows, [place[word] for word in UNSENT if word in place])
         if UNDER_WAY in place:
-            first = sum(map(len, self.blocks))
-            self.open |= {bundle.id(at): first + at for at, word in enumerate(lot.verdicts) if word == UNDER_WAY}
+            waiting = np.flatnonzero(rows[:, VERDICT] == place[UNDER_WAY]).tolist()
+            self.open |= {table.id(kept[at]): len(self) + at for at in waiting}
         self.blocks.append(rows)
 
     def seen(self, settled: Iterable[Settled]) -> None:
@@ -233,6 +212,21 @@ class Ledger:
 
     def __len__(self) -> int:
         return sum(map(len, self.blocks))
+
+
+def merged(rows: np.ndarray, unsent: Sequence[int]) -> tuple[np.ndarray, list[int]]:
+    """Rows of which those that never left, by these verdicts, and are alike have become one with their sums; and which
+    of the rows these are."""
+    counts, gone = [*COUNTS], list[int]()
+    first: dict[tuple[int, ...], int] = {}
+    for at in np.flatnonzero(np.isin(rows[:, VERDICT], unsent)).tolist():
+        like = first.setdefault((*rows[at, : COUNTS[0]].tolist(), int(rows[at, VERDICT])), at)
+        if like != at:
+            rows[like, counts] += rows[at, counts]
+            rows[like, LATE] += 1
+            gone.append(at)
+    kept = np.delete(np.arange(len(rows)), gone)
+    return rows[kept], kept.tolist()
 
 
 def used(rows: np.ndarray, names: Sequence[str], epochs: int) -> Iterator[tuple[list[int], Use]]:

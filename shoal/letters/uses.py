@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Links, Numbers
+from shoal.letters.links import Links, Numbers
 
 Ends = tuple[Lane, Lane]  # sender and receiver
 GROWING = Lock()
@@ -75,14 +75,13 @@ class Uses:
 
     def where(self, links: Links) -> Numbers:
         """The rows of some links, int64 [M]."""
-        root = links.root
-        of, found = self.known.get(id(root), (None, None))
-        if of is not root or found is None:
-            found = self.grown(root.pairs)
+        of, found = self.known.get(id(links), (None, None))
+        if of is not links or found is None:
+            found = self.grown(links.pairs)
             if len(self.known) >= KNOWN:  # of a graph that changes all the time, each moment would have one
                 self.known.clear()
-            self.known[id(root)] = root, found
-        return found if root is links else found[links.places]
+            self.known[id(links)] = links, found
+        return found
 
     def grown(self, pairs: Iterable[Ends]) -> Numbers:
         """The rows of some edges; new ones get one, whichever thread asks first."""
@@ -103,9 +102,9 @@ class Uses:
             np.add.at(sums, rows, weights)
         last[rows], then[rows] = now, task
 
-    def of(self, links: Links) -> Used:
-        """What some links have carried."""
-        rows = self.where(links)
+    def of(self, links: Links, at: Numbers | slice = slice(None)) -> Used:
+        """What some links have carried, or those of them at some places."""
+        rows = self.where(links)[at]
         return self.table.take(rows)
 
     def one(self, ends: Ends) -> Use:

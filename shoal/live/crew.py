@@ -11,16 +11,18 @@ from math import inf, nextafter
 from typing import TYPE_CHECKING, Any
 
 from shoal.agents.events import BEFORE
+from shoal.agents.lanes import lanes_of
 from shoal.agents.stack import RECORD, Stack, class_counts
-from shoal.agents.world import World, lanes_of
+from shoal.agents.world import World
 from shoal.agents.worlds import worlds
 from shoal.data.bank import Bank
 from shoal.data.tasks import Lane
 from shoal.fleet.delivery import checked
-from shoal.fleet.here import Here, Posted
+from shoal.fleet.here import Here
 from shoal.fleet.members import Crew, joint
 from shoal.letters.mail import ACCEPTED, Mail, pack, weight
 from shoal.letters.quote import Room
+from shoal.letters.table import Posted
 from shoal.live.office import Draft, Office
 from shoal.live.screening import Arrived, screened
 from shoal.live.store import EACH, NEWEST, QUESTION
@@ -131,9 +133,9 @@ class LiveCrew(Crew):
                 self.more(self.rows)
         return super().every(verb, *arguments)
 
-    def deliver(self, here: World, sent: Sequence[Sequence[Posted]], observe: Observe | None) -> dict[int, float]:
+    def deliver(self, here: World, sent: Sequence[Posted], observe: Observe | None) -> dict[int, float]:
         """Send what the agent has to say in this leg, and take what its neighbours have sent."""
-        posted = list(checked(here, self.here.lanes, sent[0]))
+        posted = checked(here, self.homes == 0, sent[0])
         self.ledger.write(posted)
         if observe:
             for mail, verdict in posted:
@@ -273,7 +275,7 @@ class LiveCrew(Crew):
                 continue
             aside.ask(at, nextafter(self.moment, inf), BEFORE)
             self.take(aside, mine, observe)
-            posted = list(checked(self.whole[0], aside.lanes, aside.answer()))
+            posted = checked(self.whole[0], self.homes == 0, aside.answer())
             self.ledger.write(posted)
             for mail, verdict in posted if observe else ():
                 assert observe
@@ -291,15 +293,11 @@ class LiveCrew(Crew):
     def take(self, member: Here, letters: Sequence[Arrived], observe: Observe | None) -> None:
         """Let a member judge letters that have come, and write in the ledger what it says."""
         mails = [one.mail for one in letters if one.mail is not None]
-        rows = list(zip(mails, self.received(member, mails), strict=True))
+        rows = list(zip(mails, member.receive(mails), strict=True))
         self.ledger.write(rows)
         for mail, verdict in rows if observe else ():
             assert observe
             observe(mail, verdict)
-
-    def received(self, member: Here, mails: Sequence[Mail]) -> Sequence[str]:
-        """What receivers say of mail that has come."""
-        return (member.receive(mails) or [ACCEPTED] * len(mails)) if mails else []
 
 
 def draft(mail: Mail, keep: str = "") -> Draft:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.agents.lanes import lanes_of
 from shoal.agents.stack import Stack, joined, start
-from shoal.agents.world import World, lanes_of
+from shoal.agents.world import World
 from shoal.agents.worlds import worlds
 from shoal.data.bank import Bank
 from shoal.errors import UserError

@@ -11,6 +11,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from shoal.letters.mail import OVER_BUDGET, Envelope, Mail, unpack
+from shoal.letters.table import Table
 from shoal.letters.uses import Used
 from shoal.live.office import HELD
 from shoal.live.store import Come
@@ -105,5 +106,6 @@ def beyond(crew: "LiveCrew", mail: Mail) -> str:
     why = stopped(ways, Load([mail.kind], np.array([[mail.floats, mail.bytes]])))[0]
     if why:
         return BEYOND.get(why, TOO_OFTEN)
-    crew.ledger.carry_one(mail, now)
+    letter = Table.of([mail])
+    crew.ledger.carry(mail.mode, letter.links, letter.weights, now, mail.task)
     return ""

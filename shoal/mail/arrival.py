@@ -8,46 +8,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.letters.bundle import Bundle
-from shoal.letters.inbox import Some
-from shoal.letters.mail import Mail
+from shoal.letters.table import Table
 
 if TYPE_CHECKING:
     from shoal.mail.post import Post
 
 
-def is_there(post: "Post", mail: Mail) -> bool:
-    """Is a mail there at this exchange, and its receiver at it too?"""
-    asked = mail.kind in post.mode.asking
-    takes = post.acts or (asked and post.mode.both_ways)
-    return takes and mail.due <= until(post, asked) and mail.receiver not in post.away
+def are_there(post: "Post", table: Table) -> np.ndarray:
+    """Which letters are there at this exchange, and their receivers at it too: bool [M]."""
+    asked = table.among_kinds(post.mode.asking)
+    last = np.where(asked, until(post, True), until(post, False))
+    found: np.ndarray = (table.due <= last) & (post.acts | (asked & post.mode.both_ways))
+    return found & ~post.gone_at(table.links.receivers) if post.away else found
 
 
-def are_there(post: "Post", bundle: Bundle) -> np.ndarray:
-    """Of which mails of a bundle `is_there` is true: bool [M]."""
-    asked, found = bundle.kind in post.mode.asking, np.full(len(bundle), True)
-    if not (post.acts or (asked and post.mode.both_ways)):
-        return ~found
-    if bundle.due is not None:
-        found = bundle.due <= until(post, asked)
-    return found & ~post.gone_at(bundle.links.receivers) if post.away else found
-
-
-def taken(post: "Post", asked: bool) -> list[Some]:
+def taken(post: "Post", asked: bool) -> Table:
     """Take from the inbox what is there of this mode: questions, or all that is none."""
     last = until(post, asked)
 
-    def mine(mail: Mail) -> bool:
-        ours = mail.receiver in post.world.row and mail.mode == post.mode.mode and mail.receiver not in post.away
-        return ours and mail.due <= last and (mail.kind in post.mode.asking) == asked
+    def which(table: Table) -> np.ndarray:
+        mine = post.there_now[table.links.receivers] & (table.due <= last) & (table.mode == post.mode.mode)
+        found: np.ndarray = mine & (table.among_kinds(post.mode.asking) == asked) if mine.any() else mine
+        return found
 
-    def which(bundle: Bundle) -> np.ndarray | None:
-        if bundle.mode != post.mode.mode or (bundle.kind in post.mode.asking) != asked:
-            return None
-        there: np.ndarray = post.there_now[bundle.links.receivers]
-        return there if bundle.due is None else there & (bundle.due <= last)
-
-    return post.stack.inbox.take(mine, which)
+    return post.stack.inbox.take(which, post.world.peers)
 
 
 def until(post: "Post", asked: bool) -> float:

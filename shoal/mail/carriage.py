@@ -10,31 +10,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Links
+from shoal.letters.links import Links
 from shoal.letters.mail import ABSENT, ACCEPTED, LOST
-from shoal.mail.filters import Load, sent
+from shoal.mail.filters import Load, Ways, sent
 from shoal.settings.conditions import NEVER
 
 if TYPE_CHECKING:
     from shoal.mail.post import Post
 
 
-def fates(
-    post: "Post", links: Links, load: Load, leaves: Sequence[float] | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def fates(post: "Post", ways: Ways, load: Load, leaves: Sequence[float] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """What becomes of a mail over each of some links: ACCEPTED, as far as its sender can know, or that it is lost,
     object [M]; and when it is due, [M], 0: at once. They leave now, or each at a moment."""
-    lost, late = sent(post.ways(links.places), load)
+    links = post.world.links(post.mode).take(ways.at)
+    lost, late = sent(ways, load)
     found = np.where(lost, LOST, ACCEPTED).astype(object)
     due = np.where(late > 0, post.now + late, 0)
     if post.asynchronous and not post.world.instant:
         due = np.where(late > 0, due, carried(post, links, load.weights[:, 1], leaves))
     if post.world.gaps:
         waits = np.maximum(0, due.astype(np.int64) - post.now).tolist()
-        for at, pair in enumerate(zip(links.receivers.tolist(), waits, strict=True)):
-            back, word = met(post, links.peers[pair[0]], pair[1])
-            due[at] = back or due[at]
-            found[at] = LOST if lost[at] else word
+        for one, (to, wait) in enumerate(zip(links.receivers.tolist(), waits, strict=True)):
+            back, word = met(post, links.peers[to], wait)
+            due[one] = back or due[one]
+            found[one] = LOST if lost[one] else word
     due[lost] = 0
     return found, due
 

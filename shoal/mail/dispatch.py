@@ -1,11 +1,11 @@
-"""Dispatch: what lanes that are here let leave, mail by mail or as a bundle, and why not.
+"""Dispatch: what lanes that are here let leave, and why not.
 
 A sender cannot speak for others, send where there is no edge, send more than its mode does, or twice of a kind at an
 exchange. What may leave is copied, so that nobody can change it any more, passes the filters of its edge, and is paid
 for, whatever becomes of it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Bundle, Links, Lot
 from shoal.letters.mail import (
-    ACCEPTED,
     FORGED,
     NO_EDGE,
     NO_TENSORS,
@@ -29,9 +27,10 @@ from shoal.letters.mail import (
     identify,
     packable,
 )
+from shoal.letters.table import WHOLE, Posted, Table, Words, words
 from shoal.letters.terms import counted as counted_by_class
 from shoal.mail.carriage import fates
-from shoal.mail.filters import Load, Ways, stopped
+from shoal.mail.filters import Load, stopped
 from shoal.mail.lies import lied
 from shoal.mail.policy import given, note
 from shoal.mail.privacy import released
@@ -39,29 +38,134 @@ from shoal.mail.privacy import released
 if TYPE_CHECKING:
     from shoal.mail.post import Post
 
-
-def send_each(post: "Post", mails: Iterable[Mail]) -> list[tuple[Mail, str]]:
-    """Let single mails leave, if they may: all at once, but for several over one edge, which go one after the other."""
-    found, left = list[tuple[Mail, str]](), list[int]()
-    for mail in mails:
-        found.append(admitted(post, mail))
-        if not found[-1][1]:
-            left.append(len(found) - 1)
-    while left:
-        turn = {ends_of(found[at][0]): at for at in reversed(left)}  # the first of each edge
-        now = sorted(turn.values())
-        for at, one in zip(now, leave(post, [found[at][0] for at in now]), strict=True):
-            found[at] = one
-        left = [at for at in left if turn[ends_of(found[at][0])] != at]
-    return found
+Payloads = dict[int, Mapping[str, Tensor]]
 
 
-def ends_of(mail: Mail) -> tuple[Lane, Lane]:
-    return mail.sender, mail.receiver
+def send(post: "Post", mails: Sequence[Mail]) -> Posted:
+    """Let letters leave, if they may: all at once, but for several over one edge, which go one after the other."""
+    if not len(mails):
+        return Posted(Table.none(post.world.peers), words([]))
+    sealed_ = sealed(post, mails) if isinstance(mails, Table) else None
+    table, verdicts = one_by_one(post, mails) if sealed_ is None else (sealed_, words([""] * len(mails)))
+    table = lied(post, table, np.flatnonzero(verdicts == ""))
+    for rows in turns(table, np.flatnonzero(verdicts == "")):
+        table = leave(post, table, rows, verdicts)
+    return Posted(table, verdicts)
+
+
+def turns(table: Table, rows: np.ndarray) -> Iterator[np.ndarray]:
+    """Some letters, first those that are the first over their edge, then those that are the second, and so on."""
+    if len(rows) == len(table) and table.links.once_each:
+        yield rows
+        return
+    codes = table.links.codes[rows]
+    order = np.argsort(codes, kind="stable")
+    turn = np.empty(len(rows), np.int64)
+    turn[order] = np.arange(len(rows)) - np.searchsorted(codes[order], codes[order])
+    for number in range(int(turn.max(initial=-1)) + 1):
+        yield rows[turn == number]
+
+
+def leave(post: "Post", table: Table, rows: np.ndarray, verdicts: Words) -> Table:
+    """Let letters leave over edges of which each has one: what they are then, with their verdicts written down."""
+    links = post.world.links(post.mode)
+    at = links.find(table.links.take(rows))
+    ways, load = post.ways(at), loaded(post, table, rows)
+    why = stopped(ways, load)
+    why[post.has_left(table.kind[rows], at)] = SENT_ALREADY
+    table = released(post, table, rows, why)
+    verdicts[rows] = why
+    fine = np.flatnonzero(why == "")
+    going, at = rows[fine], at[fine]
+    if not len(going):
+        return table
+    for place in fine.tolist() if ways.terms else ():
+        note(post, table[int(rows[place])], ways.terms[place], load.counts[place])
+    gone = table.take(going)
+    post.left_now(gone, at)
+    paid(post, at, gone.weights)
+    verdicts[going], due = fates(post, ways.take(fine), Load(gone.kind, gone.weights), post.leaves(gone))
+    every = table.due.astype(due.dtype)
+    every[going] = due
+    return replace(table, due=every)
+
+
+def loaded(post: "Post", table: Table, rows: np.ndarray) -> Load:
+    """What filters see of letters over some edges."""
+    load = Load(table.kind[rows], table.weights[rows])
+    if not post.world.fleet.policy:
+        return load
+    counts, before = list[np.ndarray | None](), list[np.ndarray | None]()
+    for at in rows.tolist():
+        mail = table[at]
+        ours = post.world.terms(mail.sender, mail.receiver)
+        by_class = ours is not None and ours.by_class and post.known(mail.kind)
+        looks = post.look(mail.kind, mail.sender) if by_class else {}
+        counts.append(counted_by_class(post.mode, mail, looks, len(post.world.bank.classes)) if by_class else None)
+        before.append(given(post, mail.sender, mail.receiver) if by_class else None)
+    return Load(*load[:2], counts, before)
+
+
+def paid(post: "Post", at: np.ndarray, weights: np.ndarray) -> None:
+    """Note that mail crosses links at some places, of so many floats and bytes [M, 2]."""
+    links = post.world.links(post.mode)
+    post.room = None
+    post.stack.ledger.carry(post.mode.mode, links, weights, post.now, post.stack.task, at)
+    if "sent" in post.stack.clock:
+        rows = torch.from_numpy(post.rows(links.senders[at]))
+        post.stack.clock["sent"].index_add_(0, rows, torch.from_numpy(weights[:, 1].copy()))
+
+
+# What may be posted at all
+
+
+def sealed(post: "Post", table: Table) -> Table | None:
+    """A table that nobody can change any more, if it is what lanes that are here say now over edges that they have;
+    None: its letters must be looked at one by one."""
+    if table.links.peers is not post.world.peers or not all(packable(one) for one in table.contents):
+        return None
+    clock = (table.task == post.stack.task).all() and (table.epoch == post.stack.epoch).all()
+    if not clock or set(table.mode.tolist()) - {post.mode.mode} or not all(type(kind) is str for kind in table.kinds):
+        return None
+    shapes = {name: np.shape(getattr(table, name)) for name in ("which", "first", "items", "due")}
+    if set(shapes.values()) != {(len(table),)} or table.due.any() or not within(table):
+        return None
+    if (post.world.links(post.mode).find(table.links) < 0).any():
+        return None
+    for kind in [one for one in table.kinds if one in post.quotes]:
+        mine, quote = table.among_kinds([kind]), post.quotes[kind]
+        if table.items[mine].max() > quote.items or table.floats[mine].max() > quote.floats:
+            return None
+    first, items = table.first.copy(), table.items.copy()  # the sender may write to its own
+    contents, names = [frozen(one) for one in table.contents], post.names(table) if post.own else None
+    return replace(table, contents=contents, first=first, items=items, names=names, weighed=table.weights, made={})
+
+
+def within(table: Table) -> bool:
+    """Is what each letter of a table holds in its content?"""
+    if len(table) and not 0 <= table.which.min() <= table.which.max() < len(table.contents):
+        return False
+    for at, held in enumerate(table.contents):
+        lengths = {one.shape[:1] for one in held.values()}
+        cut = (table.which == at) & (table.first != WHOLE)
+        if not cut.any():
+            continue
+        first, items = table.first[cut], table.items[cut]
+        if len(lengths) != 1 or () in lengths or min(first.min(), items.min()) < 0:
+            return False
+        if int((first + items).max()) > next(iter(lengths))[0]:
+            return False
+    return True
+
+
+def one_by_one(post: "Post", mails: Sequence[Mail]) -> tuple[Table, Words]:
+    """Single letters as a table, and why some of them never leave."""
+    found = [admitted(post, mail) for mail in mails]
+    return Table.of((mail for mail, _ in found), post.world.peers), words(why for _, why in found)
 
 
 def admitted(post: "Post", mail: Mail) -> tuple[Mail, str]:
-    """A mail that nobody can change any more, or why it never leaves."""
+    """A letter that nobody can change any more, or why it never leaves."""
     if why := misaddressed(post, mail):
         return blank(mail, post.mode.mode), why
     if not post.once(("packable",), mail.payload, lambda: packable(mail.payload)):
@@ -69,62 +173,7 @@ def admitted(post: "Post", mail: Mail) -> tuple[Mail, str]:
     if excessive(post, mail):
         return blank(mail, post.mode.mode), TOO_MUCH
     payload = post.once(("copy",), mail.payload, lambda: frozen(mail.payload))
-    mail = replace(mail, payload=payload, items=items_of(post, mail, payload))
-    return lied(post, mail) or mail, ""
-
-
-def leave(post: "Post", mails: Sequence[Mail]) -> list[tuple[Mail, str]]:
-    """What becomes of mails over edges of which each has one."""
-    found = [(mail, "") for mail in mails]
-    for at, mail in enumerate(mails):
-        if (*ends_of(mail), mail.kind) in post.gone or mail.kind in post.lots:
-            found[at] = mail, SENT_ALREADY
-    places = post.world.links(post.mode).index
-    ways = post.ways(np.array([places[ends_of(mail)] for mail in mails]))
-    load = loaded(post, ways, mails)
-    for at, why in enumerate(stopped(ways, load).tolist()):
-        if not found[at][1]:
-            found[at] = (mails[at], why) if why else released(post, mails[at])
-    going = [at for at, (_, why) in enumerate(found) if not why]
-    if not going:
-        return found
-    gone = [found[at][0] for at in going]
-    for at, mail in zip(going, gone, strict=True):
-        note(post, mail, ways.terms[at] if ways.terms else None, load.counts[at] if load.counts else None)
-        post.sent[mail.id] = mail
-        post.gone[*ends_of(mail), mail.kind] = mail
-    links, weights = post.world.links(post.mode).take(ways.at[going]), weights_of(gone)
-    paid(post, links, weights)
-    leaves = [post.asked_at.get(mail.reply, post.time) for mail in gone]
-    verdicts, due = fates(post, links, Load([mail.kind for mail in gone], weights), leaves)
-    for at, mail, verdict, when in zip(going, gone, verdicts, due.tolist(), strict=True):
-        found[at] = (replace(mail, due=when) if when else mail), verdict
-    return found
-
-
-def weights_of(mails: Sequence[Mail]) -> np.ndarray:
-    """What mails weigh, floats and bytes: int64 [M, 2]."""
-    return np.array([(mail.floats, mail.bytes) for mail in mails], np.int64)
-
-
-def loaded(post: "Post", ways: Ways, mails: Sequence[Mail]) -> Load:
-    """What filters see of mails over some edges."""
-    counts, before = list[np.ndarray | None](), list[np.ndarray | None]()
-    for mail, ours in zip(mails, ways.terms, strict=bool(ways.terms)):
-        by_class = ours is not None and ours.by_class and post.known(mail.kind)
-        looks = post.look(mail.kind, mail.sender) if by_class else {}
-        counts.append(counted_by_class(post.mode, mail, looks, len(post.world.bank.classes)) if by_class else None)
-        before.append(given(post, *ends_of(mail)) if by_class else None)
-    return Load([mail.kind for mail in mails], weights_of(mails), counts, before)
-
-
-def paid(post: "Post", links: Links, weights: np.ndarray) -> None:
-    """Note that mail crosses some links, of so many floats and bytes [M, 2]."""
-    post.room = None
-    post.stack.ledger.carry(post.mode.mode, links, weights, post.now, post.stack.task)
-    if "sent" in post.stack.clock:
-        rows = torch.from_numpy(post.rows(links.senders))
-        post.stack.clock["sent"].index_add_(0, rows, torch.from_numpy(weights[:, 1].copy()))
+    return replace(mail, payload=payload, items=items_of(post, mail, payload)), ""
 
 
 def misaddressed(post: "Post", mail: Mail) -> str:
@@ -175,42 +224,3 @@ def blank(mail: Mail, mode: str) -> Mail:
     word = mail.kind if type(mail.kind) is str else type(mail.kind).__name__
     clock = (one if type(one) is int and 0 <= one < 2**62 else 0 for one in (mail.task, mail.epoch))
     return Mail(lane(mail.sender), lane(mail.receiver), mode, word[:200], {}, 0, "", "", *clock)
-
-
-# Bundles
-
-
-def sealed(post: "Post", bundle: Bundle) -> Bundle | None:
-    """A bundle that nobody can change any more, if it leaves as it is; None: its mails must be looked at one by one."""
-    ours = bundle.links.within(post.links) and bundle.mode == post.mode.mode
-    now = (bundle.task, bundle.epoch) == (post.stack.task, post.stack.epoch)
-    first = not any(kind == bundle.kind for *_, kind in post.gone) and bundle.kind not in post.lots
-    if not (ours and now and first and post.bundles and len(bundle)) or bundle.due is not None:
-        return None
-    if not packable(bundle.content) or len({tensor.shape[:1] for tensor in bundle.content.values()}) != 1:
-        return None
-    content = frozen(bundle.content)
-    start, count = (np.array(one, np.int64) for one in (bundle.first, bundle.items))
-    length = next(iter(content.values())).shape[:1]
-    if start.shape != (len(bundle),) or count.shape != start.shape or min(start.min(), count.min()) < 0:
-        return None
-    if not length or int((start + count).max()) > length[0] or post.crowded(bundle):
-        return None
-    return replace(bundle, content=content, first=start, items=count)
-
-
-def send_all(post: "Post", bundle: Bundle) -> Lot:
-    """Let a bundle that is sealed leave, but for what links do not carry."""
-    weights = np.stack([bundle.floats, bundle.bytes], 1)
-    verdicts = stopped(post.ways(bundle.links.places), Load([bundle.kind] * len(bundle), weights))
-    going = np.flatnonzero(verdicts == "")
-    gone = bundle if len(going) == len(bundle) else bundle.take(going)
-    post.lots[bundle.kind] = gone
-    due = np.zeros(len(bundle))
-    if len(gone):
-        paid(post, gone.links, weights[going])
-        verdicts[going], late = fates(post, gone.links, Load([bundle.kind] * len(gone), weights[going]))
-        due = due.astype(late.dtype)
-        due[going] = late
-    fine = bool((verdicts == ACCEPTED).all())
-    return Lot(replace(bundle, due=due if due.any() else None), () if fine else verdicts.tolist())

@@ -37,6 +37,13 @@ class Ways(NamedTuple):
     when: int = 0  # the epoch that runs, or has just ended, since the first task
     terms: Sequence[Terms | None] = ()  # what may leave over each; nothing: anything over all
 
+    def take(self, at: Numbers) -> "Ways":
+        """Some of these edges."""
+        if len(at) == len(self.at):
+            return self
+        terms = [self.terms[one] for one in at.tolist()] if self.terms else ()
+        return self._replace(at=self.at[at], use=self.use.take(at), own=self.own.take(at), terms=terms)
+
     @property
     def rests(self) -> Numbers:
         """Which were used not long ago: bool [M]. (Now is not long ago, but the same moment.)"""
@@ -53,7 +60,7 @@ class Ways(NamedTuple):
 class Load(NamedTuple):
     """What is to leave, a message over each of some edges."""
 
-    kinds: Sequence[str]
+    kinds: Sequence[str] | Numbers
     weights: Numbers  # int64 [M, 2], floats and bytes
     counts: Sequence[Numbers | None] = ()  # items of each class, where they matter,
     given: Sequence[Numbers | None] = ()  # and those that have left before

@@ -5,101 +5,151 @@ use any more is refused, in a word. What is accepted is remembered, for mail tha
 fails on it is no verdict: it ends the run (shoal/own_code.py).
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+from torch import Tensor
+
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Bundle, Gathered
 from shoal.letters.ledger import Settled
-from shoal.letters.mail import ACCEPTED, EXPIRED, ONCE, OVERTAKEN, UNKNOWN_KIND, UNSENT, Mail, fault, noted
+from shoal.letters.mail import (
+    ACCEPTED,
+    EXPIRED,
+    ONCE,
+    OVERTAKEN,
+    TOO_MANY,
+    UNKNOWN_KIND,
+    UNSENT,
+    Expected,
+    counted,
+    fault,
+    noted,
+)
+from shoal.letters.table import Table, Words
 
 if TYPE_CHECKING:
     from shoal.mail.post import Post
 
 
-def judged(post: "Post", mail: Mail) -> str:
-    """A receiver's verdict on a mail."""
-    if not post.known(mail.kind):
-        return UNKNOWN_KIND
-    verdict = post.fault(mail)
-    if verdict == ACCEPTED:
-        with post.running("objects", [mail.receiver]):
-            verdict = post.mode.objects(post, mail) or ACCEPTED
+def seen(post: "Post", table: Table) -> Words:
+    """What receivers say of letters that are there."""
+    verdicts = judged(post, table)
+    # A sender counts once: of those that are accepted the first, if none has been before.
+    for kind in table.kinds:
+        mine = np.flatnonzero(table.among_kinds([kind]) & (verdicts == ACCEPTED))
+        some = table if len(mine) == len(table) else table.take(mine)
+        twice = np.full(len(mine), not some.links.once_each)
+        twice[np.unique(some.links.codes, return_index=True)[1] if twice.any() else []] = False
+        if kind in post.heard:
+            twice |= np.isin(some.links.codes, post.heard[kind])
+        verdicts[mine[twice]] = ONCE
+        hear(post, some.take(np.flatnonzero(~twice)) if twice.any() else some, kind)
+    return verdicts
+
+
+def judged(post: "Post", table: Table) -> Words:
+    """What receivers say of letters, each for itself."""
+    verdicts = looked_at(post, table)
+    fine = np.flatnonzero(verdicts == ACCEPTED)
+    some = table if len(fine) == len(table) else table.take(fine)
+    with post.running("welcomes"):
+        welcome = not len(some) or post.mode.welcomes(post, some)
+    if not welcome:
+        verdicts[fine] = objections(post, some)
+    return verdicts
+
+
+def objections(post: "Post", table: Table) -> list[str]:
+    """What the mode of each receiver says of letters that look as expected."""
+    found, whom = list[str](), list[Lane]()
+    with post.running("objects", whom):
+        for at in range(len(table)):
+            whom[:] = [table.ends(at)[1]]
+            verdict = post.mode.objection(post, table, at) or ACCEPTED
             if not isinstance(verdict, str):
                 raise TypeError(f"it returns {verdict!r}, and a word or nothing is needed")
-    twice = (mail.sender, mail.receiver, mail.kind) in post.heard or mail.kind in post.arrived
-    if verdict == ACCEPTED and twice and not post.was_late(mail):
-        return ONCE
-    return verdict
-
-
-def seen(post: "Post", mail: Mail) -> str:
-    """A receiver's verdict on a mail that is there, which it remembers."""
-    verdict = judged(post, mail)
-    if verdict in UNSENT:
+            found.append(verdict)
+    if wrong := set(found) & set(UNSENT):
         raise ValueError(
-            f"mode `{post.mode.mode}` refuses mail that has arrived as `{verdict}`, which says that it never left; "
+            f"mode `{post.mode.mode}` refuses mail that has arrived as `{min(wrong)}`, which says that it never left; "
             "use another word"
         )
-    if verdict == ACCEPTED:
-        hear(post, mail.sender, mail.receiver, mail.kind, post.sent_at(mail))
-    return verdict
+    return found
 
 
-def hear(post: "Post", sender: Lane, receiver: Lane, kind: str, sent: int) -> None:
-    """Remember that mail of some kind, sent in such an epoch, is accepted."""
-    post.heard.add((sender, receiver, kind))
+def looked_at(post: "Post", table: Table) -> Words:
+    """What receivers say of what letters look like: of all at once where they are alike and nothing is wrong with any,
+    else of each content once."""
+    found = np.full(len(table), ACCEPTED, object)
+    if table.alike and post.known(table.kind[0]) and sound(post, table):
+        return found
+    verdicts: dict[tuple[object, ...], str] = {}
+    columns = (table.kind, table.links.senders, table.which, table.first, table.items)
+    for at, (kind, sender, *place) in enumerate(zip(*(one.tolist() for one in columns), strict=True)):
+        if not post.known(kind):
+            found[at] = UNKNOWN_KIND
+            continue
+        look = post.look(kind, table.links.peers[sender])
+        name = kind, id(look), *place
+        if name not in verdicts:
+            verdicts[name] = fault_of(post, kind, look, table.payload(at))
+        found[at] = verdicts[name]
+    return found
+
+
+def sound(post: "Post", table: Table) -> bool:
+    """Do all letters of a table of one kind look as expected? Their contents are looked at as a whole."""
+    kind, senders = table.kind[0], table.links.senders
+    some = np.unique(senders) if post.world.fleet.kinds else senders[:1]
+    looks = {id(look): look for look in (post.look(kind, table.links.peers[at]) for at in some.tolist())}.values()
+    if any(want.shape[:1] != (None,) for look in looks for want in look.values()) or not all(looks):
+        return False
+    if kind in post.quotes and int(table.items.max()) > post.quotes[kind].items:
+        return False
+    pairs = ((content, look) for content in table.contents for look in looks)
+    return all(
+        noted(content, tuple(look.items()), lambda content=content, look=look: fault(content, look)) == ACCEPTED  # type: ignore[misc]
+        for content, look in pairs
+    )
+
+
+def fault_of(post: "Post", kind: str, look: Mapping[str, Expected], payload: Mapping[str, Tensor]) -> str:
+    """The verdict on what a letter of some kind looks like."""
+
+    def find() -> str:
+        verdict = fault(payload, look)
+        many = kind in post.quotes and (counted(payload, look) or 0) > post.quotes[kind].items
+        return TOO_MANY if verdict == ACCEPTED and many else verdict
+
+    return post.once(("fault", kind, id(look)), payload, find)
+
+
+def hear(post: "Post", table: Table, kind: str) -> None:
+    """Remember that letters of some kind are accepted."""
+    post.heard[kind] = np.concatenate([post.heard.get(kind, np.zeros(0, np.int64)), table.links.codes])
     if not post.prompt or post.own:
-        newest, name = post.stack.ledger.latest, (sender, receiver, post.mode.mode, kind)
-        newest[name] = max(newest.get(name, -1), sent)
-
-
-# Bundles: what is said of all their mail at once
-
-
-def all_right(post: "Post", bundle: Bundle) -> bool:
-    """Does nobody refuse anything in a bundle that has just come?"""
-    if bundle.kind in post.arrived or any(kind == bundle.kind for *_, kind in post.heard):
-        return False
-    return sound(post, bundle)
-
-
-def sound(post: "Post", bundle: Bundle) -> bool:
-    """Does all in a bundle look as expected, and do its receivers welcome it?"""
-    expected = post.look(bundle.kind, bundle.ends(0)[0])
-    free = all(want.shape[:1] == (None,) for want in expected.values())
-    if not post.known(bundle.kind) or not free:
-        return False
-    look = tuple(expected.items())
-    verdicts = (noted(one, look, lambda one=one: fault(one, expected)) for one in bundle.contents)  # type: ignore[misc]
-    if any(verdict != ACCEPTED for verdict in verdicts):
-        return False
-    with post.running("welcomes"):
-        return post.mode.welcomes(post, bundle)
+        newest, mode = post.stack.ledger.latest, post.mode.mode
+        for ends, sent in zip(table.links.pairs, post.sent_at(table).tolist(), strict=True):
+            newest[*ends, mode, kind] = max(newest.get((*ends, mode, kind), -1), sent)
 
 
 # Mail that has been under way
 
 
-def seen_late(post: "Post", mail: Mail) -> str:
-    """The verdict on a mail that has been under way, which is noted: it must still be of use, and is then judged as any
-    other."""
-    sent = post.sent_at(mail)
-    verdict = stale(post, mail.sender, mail.receiver, mail.kind, sent) or seen(post, mail)
-    settle(post, mail.id, verdict, sent)
-    return verdict
-
-
-def all_late(post: "Post", bundle: Gathered) -> dict[str, str]:
-    """`seen_late` of mails that are known to be sound, by their ids."""
-    found, kind = dict[str, str](), bundle.kind
-    sent, ends = bundle.sent(post.world.settings.learner.epochs).tolist(), bundle.links.pairs
-    ids = [bundle.id(at) for at in range(len(bundle))]
-    for at in sorted(range(len(bundle)), key=sent.__getitem__, reverse=True):
-        found[ids[at]] = stale(post, *ends[at], kind, sent[at]) or ACCEPTED
-        if found[ids[at]] == ACCEPTED:
-            hear(post, *ends[at], kind, sent[at])
-        settle(post, ids[at], found[ids[at]], sent[at])
-    return {name: found[name] for name in ids}
+def seen_late(post: "Post", table: Table) -> Words:
+    """What receivers say of letters that have been under way, which is noted: each must still be of use, and is then
+    judged as any other. The newest is judged first: what it has overtaken is of no use."""
+    ids, sent, verdicts = table.ids, post.sent_at(table), judged(post, table)
+    post.waited |= set(ids.tolist())
+    for at in np.argsort(-sent, kind="stable").tolist():
+        one = table.take(np.array([at]))
+        verdicts[at] = stale(post, *table.ends(at), table.kind[at], int(sent[at])) or verdicts[at]
+        if verdicts[at] == ACCEPTED:
+            hear(post, one, table.kind[at])
+        age = 0 if post.own else post.now - int(sent[at])  # two clocks say nothing of it
+        post.settled.append(Settled(ids[at], verdicts[at], age))
+    return verdicts
 
 
 def stale(post: "Post", sender: Lane, receiver: Lane, kind: str, sent: int) -> str:
@@ -112,9 +162,3 @@ def stale(post: "Post", sender: Lane, receiver: Lane, kind: str, sent: int) -> s
     if good == "newest" and newest.get((sender, receiver, post.mode.mode, kind), -1) >= sent:
         return OVERTAKEN
     return ""
-
-
-def settle(post: "Post", name: str, verdict: str, sent: int) -> None:
-    """Note what a receiver has said of a mail that had been under way since such an epoch."""
-    age = 0 if post.own else post.now - sent  # two clocks say nothing of it
-    post.settled.append(Settled(name, verdict, age))

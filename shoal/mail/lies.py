@@ -7,7 +7,6 @@ they say what the worst liar can do. A new one is a function and a line in `BUIL
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,10 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.doors import Table
+from shoal import doors
 from shoal.letters.mail import Expected, Mail
+from shoal.letters.table import Table
 from shoal.models.contract import body_units
 from shoal.rng import key
+from shoal.settings.safety import Fault
 
 if TYPE_CHECKING:
     from shoal.mail.post import Post
@@ -153,15 +154,20 @@ BUILT_IN: dict[str, Lie] = {
     "label-flip": Lie(label_flip),
     "poison": Lie(poison),
 }
-LIES: Table[Lie] = Table("lie", BUILT_IN, "shoal.lies", lambda entry: isinstance(entry, Lie))
+LIES: doors.Table[Lie] = doors.Table("lie", BUILT_IN, "shoal.lies", lambda entry: isinstance(entry, Lie))
 
 
-def lied(post: "Post", mail: Mail) -> Mail | None:
-    """What a liar sends instead of a mail that can be packed; None: its sender is honest."""
-    fault = post.world.fleet.faults.get(mail.sender.agent)
-    if fault is None or not post.known(mail.kind):
-        return None
+def lied(post: "Post", table: Table, rows: np.ndarray) -> Table:
+    """The same letters, with what liars among the senders of some of them say instead."""
+    faults = post.world.fleet.faults
+    if not faults:
+        return table
+    mails = {at: mail for at in rows.tolist() if (mail := table[at]).sender.agent in faults and post.known(mail.kind)}
+    return table.holding({at: told(post, mail, faults[mail.sender.agent]) for at, mail in mails.items()})
 
+
+def told(post: "Post", mail: Mail, fault: Fault) -> Payload:
+    """What a liar sends instead of a mail."""
     lie = LIES.find(fault.does)
 
     def find() -> Payload:
@@ -172,12 +178,11 @@ def lied(post: "Post", mail: Mail) -> Mail | None:
         strength = lie.strength if fault.strength is None else fault.strength
         first = remembered(post, mail) if lie.tell is stale else {}
         honest, liars = heard(post, mail) if lie.adapts else ({}, 1)
-        told = lie.tell(Truth(mail.payload, expected, luck, strength, first, honest, liars))
-        return {**mail.payload, **{name: within(expected[name], one) for name, one in told.items()}}
+        said = lie.tell(Truth(mail.payload, expected, luck, strength, first, honest, liars))
+        return {**mail.payload, **{name: within(expected[name], one) for name, one in said.items()}}
 
     to = (mail.receiver,) if lie.adapts else ()
-    payload = post.once(("lie", mail.kind, mail.sender, *to), mail.payload, find)
-    return replace(mail, payload=payload)
+    return post.once(("lie", mail.kind, mail.sender, *to), mail.payload, find)
 
 
 def heard(post: "Post", mail: Mail) -> tuple[Payload, int]:

@@ -6,9 +6,9 @@ accept.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,18 +16,19 @@ import numpy as np
 from torch import Tensor
 
 from shoal.agents.events import own
+from shoal.agents.lanes import moment
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, moment
+from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Bundle, Links, beside, gathered
-from shoal.letters.inbox import each
 from shoal.letters.ledger import Settled
-from shoal.letters.mail import ACCEPTED, TOO_MANY, UNDER_WAY, Expected, Mail, counted, fault, identify
+from shoal.letters.links import Links
+from shoal.letters.mail import ACCEPTED, UNDER_WAY, Expected, Mail, identify
 from shoal.letters.quote import Quote, Room
-from shoal.mail.arrival import are_there, is_there, taken
-from shoal.mail.dispatch import sealed, send_all, send_each
+from shoal.letters.table import Posted, Table, Words, words
+from shoal.mail.arrival import are_there, taken
+from shoal.mail.dispatch import send
 from shoal.mail.filters import Ways, left, room, usual
-from shoal.mail.judgement import all_late, all_right, seen, seen_late, sound
+from shoal.mail.judgement import seen, seen_late
 from shoal.mail.policy import permitted
 from shoal.own_code import for_whom, running
 
@@ -50,18 +51,16 @@ class Post:
     stack: Stack
     mode: "Sharing"
     notes: dict[Lane, Any] = field(default_factory=dict)  # what a lane notes for itself between two verbs
-    sent: dict[str, Mail] = field(default_factory=dict)  # what has left, by id: all that a sender knows of its mail
     named: Counter[str] = field(default_factory=Counter)  # how many mails have asked for an id
     asking: bool = False  # is it the time of questions?
     verb: str = ""  # which mail comes now: that of `ask`, or that of `answer`; empty: any
-    gone: dict[tuple[Lane, Lane, str], Mail] = field(default_factory=dict)  # what has left, by its edge and kind
-    heard: set[tuple[Lane, Lane, str]] = field(default_factory=set)  # the edges and kinds of what was accepted
-    drafts: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # what mail was written from, by its id
-    lots: dict[str, Bundle] = field(default_factory=dict)  # bundles that have left, by kind
-    arrived: dict[str, Bundle] = field(default_factory=dict)  # and that were accepted, until they are collected
+    gone: list[Table] = field(default_factory=list)  # what has left: all that senders know of their mail
+    spoken: dict[str, np.ndarray] = field(default_factory=dict)  # which links mail of a kind has left over: bool [E]
+    heard: dict[str, np.ndarray] = field(default_factory=dict)  # over which links mail of a kind was accepted: codes
+    drafts: dict[tuple[Lane, Lane, str], Mapping[str, Any]] = field(default_factory=dict)  # what mail was written from
+    arrived: list[Table] = field(default_factory=list)  # what was accepted when it came, until it is collected
     found: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)  # what `once` has found, and of what
-    fresh: set[str] = field(default_factory=set)  # the ids of what was accepted when it came,
-    waited: set[str] = field(default_factory=set)  # and of what has been under way before
+    waited: set[str] = field(default_factory=set)  # the ids of what has been under way before
     settled: list[Settled] = field(default_factory=list)  # what receivers have said of mail that had been under way
     time: float = -1.0  # the moment; who does not say it has that of its lanes
     acts: bool = True  # are its lanes at an exchange by their own clocks? Others only answer
@@ -90,9 +89,10 @@ class Post:
         """The epoch in which links and agents are as they are now."""
         return moment(self.world.settings, self.stack.task, self.stack.epoch)
 
-    def sent_at(self, mail: Mail) -> int:
-        """When a mail was sent, in epochs since the first task."""
-        return mail.task * self.world.settings.learner.epochs + mail.epoch
+    def sent_at(self, table: Table) -> np.ndarray:
+        """When letters were sent, in epochs since the first task: int64 [M]."""
+        found: np.ndarray = table.task * self.world.settings.learner.epochs + table.epoch
+        return found
 
     @cached_property
     def asynchronous(self) -> bool:
@@ -178,19 +178,54 @@ class Post:
         """A mail back to the sender of another."""
         return self.mail(question.receiver, question.sender, kind, payload, items, question.id)
 
-    def asked(self, answer: Mail) -> Mail | None:
-        """The mail that an answer replies to, if its receiver has really sent it to this sender at this exchange."""
-        mine = self.sent.get(answer.reply)
-        for bundle in self.lots.values():
-            if mine is None and answer.reply in bundle.places:
-                mine = bundle[bundle.places[answer.reply]]
-        ends = answer.receiver, answer.sender
-        return mine if mine is not None and (mine.sender, mine.receiver) == ends else None
+    def names(self, table: Table) -> Words:
+        """The ids of letters of lanes that are here, where what they reply to is part of their names: who rests is
+        asked again and again at one point of its own stream."""
+        plain, replies = replace(table, names=None).ids.tolist(), table.questions.tolist()
+        return words(
+            f"{name}.{reply.rpartition('/')[2]}" if reply else name for name, reply in zip(plain, replies, strict=True)
+        )
+
+    def asked(self, answers: Table, at: int) -> Mapping[str, Tensor] | None:
+        """What the letter holds that an answer replies to, if its receiver has really sent it to this sender at this
+        exchange."""
+        reply, (sender, receiver) = answers.question(at), answers.ends(at)
+        for table in self.gone if reply else ():
+            asked = table.places.get(reply, -1)
+            if asked >= 0 and table.ends(asked) == (receiver, sender):
+                return table.payload(asked)
+        return None
+
+    def sent_by(self, lane: Lane, kind: str) -> list[Mail]:
+        """The mail of some kind that a lane that is here has sent, in the order of its links."""
+        place, index = self.world.places[lane], self.world.links(self.mode).index
+        rows = ((table, at) for table in self.gone for at in table.by_sender(place) if table.kind[at] == kind)
+        return sorted((table[at] for table, at in rows), key=lambda mail: index[mail.sender, mail.receiver])
+
+    def left_now(self, table: Table, at: np.ndarray) -> None:
+        """Note that letters have left over links at some places."""
+        self.gone.append(table)
+        for kind in table.kinds:
+            over = self.spoken.setdefault(kind, np.zeros(len(self.world.links(self.mode)), bool))
+            over[at[table.among_kinds([kind])]] = True
+
+    def has_left(self, kinds: Words, at: np.ndarray) -> np.ndarray:
+        """Has mail of a kind left over a link at this exchange before? bool [M]."""
+        found = np.zeros(len(at), bool)
+        for kind in self.spoken.keys() & set(kinds.tolist()):
+            found |= (kinds == kind) & self.spoken[kind][at]
+        return found
+
+    def leaves(self, table: Table) -> list[float] | None:
+        """When letters leave: an answer after its question has come. None: now."""
+        if not self.asked_at:
+            return None
+        return [self.asked_at.get(reply, self.time) for reply in table.questions.tolist()]
 
     @cached_property
-    def bundles(self) -> bool:
-        """Can what lanes that are here send be bundled? Nothing of it is looked at one by one then, whatever links
-        carry."""
+    def batched(self) -> bool:
+        """Can lanes that are here speak all at once? Nothing of what they say is looked at one by one then, whatever
+        links carry."""
         fleet = self.world.fleet
         if fleet.faulty or fleet.policy or self.silent or self.world.device.type != "cpu":
             return False
@@ -207,19 +242,18 @@ class Post:
             return links.take(np.flatnonzero(begun))
         return links.take(np.flatnonzero(~self.gone_at(links.senders))) if self.away else links
 
-    def bundle(
+    def table(
         self,
         kind: str,
         content: Mapping[str, Tensor],
         first: np.ndarray,
         items: np.ndarray,
-        replies: str = "",
         at: np.ndarray | None = None,
-    ) -> Bundle:
-        """A mail of one kind over each of `links`, or those `at` some places, dated now: the first axis of every tensor
-        counts items, and a mail holds so many from the `first` on."""
-        links = self.links if at is None else self.links.take(at)
-        return Bundle(links, self.mode.mode, kind, self.stack.task, self.stack.epoch, content, first, items, replies)
+    ) -> Table:
+        """A letter of one kind over each of `links`, or those `at` some places, dated now: the first axis of every
+        tensor counts items, and a letter holds so many from the `first` on."""
+        links, clock = self.links if at is None else self.links.take(at), (self.stack.task, self.stack.epoch)
+        return Table.at(links, self.mode.mode, kind, clock, [content], first, items)
 
     def once(self, what: tuple[Any, ...], of: object, find: Callable[[], T]) -> T:
         """What is found out of some object but once at this exchange: the same payload may go to many."""
@@ -238,40 +272,23 @@ class Post:
             return {one.kind: one for one in self.mode.quote(self.world, Room())}
 
     @cached_property
-    def looks(self) -> dict[tuple[str, Lane], Mapping[str, Expected]]:
+    def looks(self) -> dict[tuple[str, int], Mapping[str, Expected]]:
         """What `look` has been told."""
         return {}
 
     def look(self, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        """What mail of some kind from a sender must look like."""
-        if (kind, sender) not in self.looks:
+        """What mail of some kind from a sender must look like, which is the same from all of its kind."""
+        name = kind, id(self.world.of(sender))
+        if name not in self.looks:
             with self.running("expects"):
-                self.looks[kind, sender] = self.mode.expects(self.world, kind, sender)
-        return self.looks[kind, sender]
+                self.looks[name] = self.mode.expects(self.world, kind, sender)
+        return self.looks[name]
 
     def known(self, kind: str) -> bool:
         """Has the mode mail of some kind, at this time?"""
         asks = kind in self.mode.asking
         now = not self.verb or asks == (self.verb == "ask")
         return now and (kind in self.quotes or not self.quotes)
-
-    def crowded(self, bundle: Bundle) -> bool:
-        """Has a mail of a bundle more items than the mode ever sends?"""
-        quote = self.quotes.get(bundle.kind)
-        return quote is not None and int(np.max(bundle.items)) > quote.items
-
-    def fault(self, mail: Mail) -> str:
-        """The verdict on what a mail looks like."""
-
-        def find() -> str:
-            expected = self.look(mail.kind, mail.sender)
-            verdict = fault(mail.payload, expected)
-            if verdict == ACCEPTED and mail.kind in self.quotes:
-                many = (counted(mail.payload, expected) or 0) > self.quotes[mail.kind].items
-                return TOO_MANY if many else ACCEPTED
-            return verdict
-
-        return self.once(("fault", mail.kind, mail.sender), mail.payload, find)
 
     # For senders
 
@@ -280,9 +297,8 @@ class Post:
         links, mode, ledger, policy = self.world.links(self.mode), self.mode, self.stack.ledger, self.world.fleet.policy
         if at is None:
             at = np.arange(len(links))
-        some = links.take(at)
-        terms = [self.world.terms(*ends) for ends in some.pairs] if policy else ()
-        uses = ledger.every.of(some), ledger.share(mode.mode).of(some)
+        terms = [self.world.terms(*ends) for ends in links.take(at).pairs] if policy else ()
+        uses = ledger.every.of(links, at), ledger.share(mode.mode).of(links, at)
         return Ways(self.world.roads(mode), at, mode, self.now, self.stack.task, *uses, self.when, terms)
 
     @property
@@ -309,77 +325,57 @@ class Post:
             return np.ones(len(classes), bool)
         return permitted(self, lane, others, kind, classes)
 
-    def send(self, mails: Iterable[Mail]) -> Sequence[tuple[Mail, str]]:
+    def send(self, mails: Sequence[Mail]) -> Posted:
         """Let mails of lanes that are here leave, if they may: they are paid for, whatever becomes of them.
 
         Each comes back as it is under way, with a verdict: ACCEPTED, as far as its sender can know, or why it is not
         under way. What is under way is a copy, one for all that hold the same payload: nobody can change it any more.
         """
-        if isinstance(mails, Bundle) and (copy := sealed(self, mails)) is not None:
-            return send_all(self, copy)
-        return send_each(self, mails)
+        return send(self, mails)
 
     # For receivers
 
     def receive(self, mails: Sequence[Mail]) -> list[str]:
         """The verdicts of receivers that are here on mail that has arrived. What they accept lies in the inbox until it
-        is due. Of a bundle that all accept as it is there are none."""
-        if isinstance(mails, Bundle):
-            there = are_there(self, mails)
-            now = mails if there.all() else mails.take(np.flatnonzero(there))
-            # What lanes at different points of their streams have sent comes in several bundles.
-            if not len(now) or (self.whole and all_right(self, now)):
-                self.stack.inbox.hold(mails, np.flatnonzero(~there))
-                if len(now):
-                    self.arrived[mails.kind] = now
-                    if not self.prompt:
-                        names = ((*ends, now.mode, now.kind) for ends in now.links.pairs)
-                        self.stack.ledger.latest.update(dict.fromkeys(names, self.now))
-                return [] if now is mails else np.where(there, ACCEPTED, UNDER_WAY).tolist()
-        verdicts = []
-        for mail in mails:
-            verdict = seen(self, mail) if is_there(self, mail) else UNDER_WAY
-            if verdict in (ACCEPTED, UNDER_WAY):
-                self.stack.inbox.append(mail)
-            if verdict == ACCEPTED:
-                self.fresh.add(mail.id)
-            verdicts.append(verdict)
-        return verdicts
+        is due."""
+        table = mails if isinstance(mails, Table) else Table.of(mails)
+        table = table.among(self.world.peers)
+        verdicts, there = np.full(len(table), UNDER_WAY, object), are_there(self, table)
+        now = table if there.all() else table.take(np.flatnonzero(there))
+        verdicts[there] = said = seen(self, now)
+        good = np.flatnonzero(said == ACCEPTED)
+        if len(good):
+            self.arrived.append(now if len(good) == len(now) else now.take(good))
+        self.stack.inbox.hold(table.take(np.flatnonzero(~there)))
+        found: list[str] = verdicts.tolist()
+        return found
 
-    def collect(self, asked: bool) -> Sequence[Mail]:
-        """Take from the inbox what is due of this mode: questions, or all that is none."""
-        bundles = [one for kind, one in self.arrived.items() if (kind in self.mode.asking) == asked]
-        self.arrived = {kind: one for kind, one in self.arrived.items() if (kind in self.mode.asking) != asked}
-        some = taken(self, asked)
-        if not some and len(bundles) == 1:
-            return bundles[0]
-        late = [one for one in some if isinstance(one[0], Bundle) or one[0][0].id not in self.fresh]
-        packed = None if asked or self.mode.both_ways else gathered(late, self.world.places)
-        # Of those that have been under way the newest is judged first: what it has overtaken is of no use.
-        if packed is not None and not self.crowded(packed) and sound(self, packed):
-            said = all_late(self, packed)
-            self.waited |= said.keys()
-            if len(late) == len(some):
-                good = np.flatnonzero([word == ACCEPTED for word in said.values()])
-                return beside([packed if len(good) == len(packed) else packed.take(good), *bundles])
-        else:
-            said, old = {}, sorted(each(late), key=self.sent_at, reverse=True)
-            self.waited |= {mail.id for mail in old}
-            for mail in old:
-                said[mail.id] = seen_late(self, mail)
-        found = [mail for mail in each(some) if said.get(mail.id, ACCEPTED) == ACCEPTED]
-        for mail in found if self.asynchronous else []:
+    def collect(self, asked: bool) -> Table:
+        """Take what is there of this mode: questions, or all that is none; first what has been under way."""
+        late = taken(self, asked)
+        if len(late):
+            late = late.take(np.flatnonzero(seen_late(self, late) == ACCEPTED))
+        now, rest = list[Table](), list[Table]()
+        for table in self.arrived:
+            mine = table.among_kinds(self.mode.asking) == asked
+            for some, where in ((now, mine), (rest, ~mine)):
+                if where.any():
+                    some.append(table if where.all() else table.take(np.flatnonzero(where)))
+        self.arrived = rest
+        found = Table.joined([late, *now], self.world.peers)
+        if self.asynchronous and found.due.any():
             if asked:
-                self.asked_at[mail.id] = mail.due
+                self.asked_at |= dict(zip(found.ids.tolist(), found.due.tolist(), strict=True))
             else:
-                self.waits[mail.receiver] = max(mail.due, self.waits.get(mail.receiver, mail.due))
-        return [*found, *(mail for one in bundles for mail in one)]
+                for lane, rows in found.boxes.items():
+                    self.waits[lane] = max(float(found.due[rows].max()), self.waits.get(lane, -1.0))
+        return found
 
     @cached_property
     def asked_at(self) -> dict[str, float]:
         """When questions that lanes here have collected came, by their ids."""
         return {}
 
-    def was_late(self, mail: Mail) -> bool:
-        """Was a mail under way before this exchange?"""
-        return mail.id in self.waited
+    def was_late(self, table: Table, at: int) -> bool:
+        """Was a letter under way before this exchange?"""
+        return bool(self.waited) and table.id(at) in self.waited

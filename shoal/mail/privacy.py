@@ -13,11 +13,12 @@ else: who knows the seed of a run knows its noise.
 """
 
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from shoal.agents.released import OWNER
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.letters.mail import ACCEPTED, NOT_CLIPPED, SPENT, Mail, fault
+from shoal.letters.table import Table, Words
 from shoal.models.contract import body_shapes
 from shoal.rng import key
 from shoal.settings.policies import Policy
@@ -52,18 +54,26 @@ def unclipped(world: "World", mode: "Sharing", kind: str, sender: Lane) -> bool:
     return not all(fine or name in BESIDE for fine, name in zip(plain, looks, strict=True))
 
 
-def released(post: "Post", mail: Mail) -> tuple[Mail, str]:
-    """A mail as it may leave, or why it may not."""
-    world, policy, carried = post.world, post.world.fleet.privacy.get(mail.sender.agent), post.mode.carries(mail.kind)
-    if policy is None or (carried is not None and "models" not in carried.what):
-        return mail, ""
-    if not post.known(mail.kind) or unclipped(world, post.mode, mail.kind, mail.sender):
-        return mail, NOT_CLIPPED
+def released(post: "Post", table: Table, rows: np.ndarray, why: Words) -> Table:
+    """Letters of which some may leave: those as they may leave. Why one may not is written down."""
+    policies, payloads = post.world.fleet.privacy, dict[int, Mapping[str, Tensor]]()
+    for place, at in enumerate(rows.tolist()) if policies else ():
+        mail = table[at]
+        policy, carried = policies.get(mail.sender.agent), post.mode.carries(mail.kind)
+        if why[place] or policy is None or (carried is not None and "models" not in carried.what):
+            continue
+        why[place], payloads[at] = clipped(post, mail, policy)
+    return table.holding(payloads)
+
+
+def clipped(post: "Post", mail: Mail, policy: Policy) -> tuple[str, Mapping[str, Tensor]]:
+    """Why a mail with models may not leave, and what it holds when it does."""
+    if not post.known(mail.kind) or unclipped(post.world, post.mode, mail.kind, mail.sender):
+        return NOT_CLIPPED, mail.payload
     if fault(mail.payload, post.look(mail.kind, mail.sender)) != ACCEPTED:  # its receivers would not take it either
-        return mail, NOT_CLIPPED
-    own = policy
-    payload = post.once(("released", mail.kind, mail.sender), mail.payload, lambda: release(post, own, mail))
-    return (mail, SPENT) if payload is None else (replace(mail, payload=payload), "")
+        return NOT_CLIPPED, mail.payload
+    payload = post.once(("released", mail.kind, mail.sender), mail.payload, lambda: release(post, policy, mail))
+    return (SPENT, mail.payload) if payload is None else ("", payload)
 
 
 def release(post: "Post", policy: Policy, mail: Mail) -> dict[str, Tensor] | None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 
 import shoal
+from shoal.agents.lanes import joint_lanes
 from shoal.agents.stack import Stack, sharing_state, start
-from shoal.agents.world import World, joint_lanes
+from shoal.agents.world import World
 from shoal.data.draws import chosen
 from shoal.data.sources import is_source
 from shoal.runs.about import FORMAT, commit

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.agents.world import World, streams_of
+from shoal.agents.lanes import streams_of
+from shoal.agents.world import World
 from shoal.data.bank import Bank
 from shoal.data.overlap import overlap, pairs, table
 from shoal.data.scaling import Scaling

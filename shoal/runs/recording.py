@@ -7,9 +7,10 @@ from typing import Any
 import polars as pl
 
 from shoal.agents.evaluate import others, squared_error, within
+from shoal.agents.lanes import streams_of
 from shoal.agents.predicting import predicted
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, streams_of
+from shoal.agents.world import World
 from shoal.data.drift import Drift, boundaries
 from shoal.data.overlap import mean_iou
 from shoal.data.sites import names

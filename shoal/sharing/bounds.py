@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.letters.bundle import Bundle
 from shoal.letters.mail import noted
+from shoal.letters.table import Table
 from shoal.mail.post import Post
 from shoal.models.contract import Model
 from shoal.sharing.present import Present
@@ -53,12 +53,12 @@ def far_larger(agent: Present, tensors: Mapping[str, Tensor], names: Iterable[st
     return found > float(largest(agent._post)[agent._row])
 
 
-def sizes_of(bundle: Bundle, names: tuple[str, ...], count: int) -> Tensor:
-    """The size of the largest module of every model in a bundle, each of so many modules: [N]."""
+def sizes_of(table: Table, names: tuple[str, ...], count: int) -> Tensor:
+    """The size of the largest module of every model in a table, each of so many modules: [N]."""
 
     def find(content: Mapping[str, Tensor]) -> Tensor:
         found: Tensor = size({name: content[name] for name in names}).unflatten(0, (-1, count)).amax(1)
         return found
 
-    found = [noted(one, ("size", names, count), lambda one=one: find(one)) for one in bundle.contents]  # type: ignore[misc]
+    found = [noted(one, ("size", names, count), lambda one=one: find(one)) for one in table.contents]  # type: ignore[misc]
     return torch.cat(found)

@@ -48,7 +48,7 @@ class ByClass(ImageMode):
             return ""
         return NO_HELP
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """Keep every image in the buffers of all tasks so far that have its class."""
         if letters:
             agent.receive(sorted_in(agent, letters), self.buffer, self.once)

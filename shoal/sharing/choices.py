@@ -1,4 +1,4 @@
-"""Which of its images a sender sends where nobody asks for one: orders and counts."""
+"""Which of its images a sender sends: orders and counts."""
 
 from collections.abc import Sequence
 
@@ -79,3 +79,16 @@ def greedy(scores: np.ndarray, free: np.ndarray, most: int, chance: float, rng: 
     best = free[np.argsort(-scores[free], kind="stable")][: count - lucky]
     rest = rng.permutation(np.setdiff1d(free, best))[:lucky]
     return np.concatenate([best, rest])
+
+
+def quotas(worth: np.ndarray, total: int, rule: str) -> list[int]:
+    """How many of `total` images each class gets in proportion to its worth; equally, if none is worth anything."""
+    if not len(worth):
+        return []
+    worth = np.maximum(worth, 0)
+    shares = total * worth / worth.sum() if worth.sum() > 0 else np.full(len(worth), total / len(worth))
+    counts = np.floor(shares).astype(int)
+    if rule == "remainder":
+        order = np.argsort(-(shares - counts), kind="stable")
+        counts[order[: total - counts.sum()]] += 1
+    return [int(count) for count in counts]

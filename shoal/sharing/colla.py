@@ -81,7 +81,7 @@ class CoLLA(Mode):
         pull = Expected(torch.float32, (1,), least=0.0, most=LARGE)
         return {"dictionary": Letter({DICTIONARY: atoms_of, "pull": pull}, 1, ("models",), alike=True)}
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:
         """Its shared atoms, if it has fitted anything, and how hard it pulls."""
         return self.told(agent) if agent.state_of(FITS)["count"] else None
 
@@ -99,7 +99,7 @@ class CoLLA(Mode):
 
         return agent.once("told", find)
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """One round of ADMM, if it was told anything; who was not heard does not count in it."""
         kept, fits = agent.kept, agent.state_of(FITS)
         count = int(fits["count"])

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from shoal.agents.world import World
     from shoal.data.tasks import Lane
     from shoal.learners.additions import Addition
-    from shoal.letters.bundle import Bundle
     from shoal.letters.letter import Letter
     from shoal.letters.mail import Expected, Mail
     from shoal.letters.quote import Quote, Room
+    from shoal.letters.table import Table
     from shoal.mail.post import Post
     from shoal.settings.groups import Settings
 
@@ -30,8 +30,8 @@ Late = Literal["all", "newest", "never"]
 
 
 class Sharing(Part):
-    """What every sharing mode is: these settings and its own, and three verbs, for all lanes of a stack at once, of
-    which only `absorb` writes. `shoal.sharing.modes.MODES` lists the modes."""
+    """What every sharing mode is to all others: these settings and its own, and what an exchange calls. It is written
+    for one agent, as a `Mode` (shoal/sharing/mode.py). `shoal.sharing.modes.MODES` lists the modes."""
 
     between: ClassVar[str] = "any two agents"  # whom it connects, in words
     writes: ClassVar[tuple[str, ...]] = ()  # other owners of state that it writes, through their functions
@@ -141,47 +141,34 @@ class Sharing(Part):
         of its mail leaves."""
         return None
 
-    def objects(self, post: "Post", mail: "Mail") -> str:
-        """Why a receiver does not accept mail that looks as expected, in a word or two; empty: it does. It is asked for
-        each receiver."""
-        return ""
+    @abstractmethod
+    def objection(self, post: "Post", table: "Table", at: int) -> str:
+        """Why a receiver does not accept a letter in a table that looks as expected, in a word or two; empty: it does.
+        It is asked for each receiver."""
 
-    def welcomes(self, post: "Post", bundle: "Bundle") -> bool:
-        """Do all receivers take a bundle that looks as expected as it is? If not, or if it takes too long to say, each
-        of its mails is judged for itself by `objects`."""
-        return type(self).objects is Sharing.objects
+    @abstractmethod
+    def welcomes(self, post: "Post", table: "Table") -> bool:
+        """Do all receivers take letters that look as expected? If not, or if it takes too long to say, there may be an
+        objection to each."""
 
     def knows(self, world: "World", stack: "Stack", row: int, classes: Sequence[int], x: "Tensor") -> "Tensor | None":
         """What a lane says of inputs x[n, ...] of a task that only others have met, logits [n, len(classes)], if what
         it was sent is enough to answer; else its own tasks are asked."""
         return None
 
-    # The verbs of a stack, which an exchange calls. A mode of one agent (shoal/sharing/mode.py) has others of its own.
+    # What an exchange calls: the verbs of all lanes of a stack. Only the last one writes.
 
+    @abstractmethod
     def asks_of(self, post: "Post") -> Sequence["Mail"]:
-        """The questions of all lanes."""
-        return self.ask(post)
-
-    def answers_of(self, post: "Post", questions: Sequence["Mail"]) -> Sequence["Mail"]:
-        """What everybody sends."""
-        return self.answer(post, questions)
-
-    def absorbs_of(self, post: "Post", questions: Sequence["Mail"], answers: Sequence["Mail"]) -> None:
-        """Make use of what has come."""
-        self.absorb(post, questions, answers)
-
-    def ask(self, post: "Post") -> Sequence["Mail"]:
         """The questions of all lanes; none, if everybody just sends."""
-        return []
 
     @abstractmethod
-    def answer(self, post: "Post", questions: Sequence["Mail"]) -> Sequence["Mail"]:
-        """What everybody sends, given the questions that have arrived: mails, or where `post.bundles` a bundle of them
-        (`post.bundle`), which is much faster."""
+    def answers_of(self, post: "Post", questions: Sequence["Mail"]) -> Sequence["Mail"]:
+        """What everybody sends, given the questions that have arrived."""
 
     @abstractmethod
-    def absorb(self, post: "Post", questions: Sequence["Mail"], answers: Sequence["Mail"]) -> None:
-        """Make use of the answers that have arrived; `questions` are those that `answer` was given."""
+    def absorbs_of(self, post: "Post", questions: Sequence["Mail"], answers: Sequence["Mail"]) -> None:
+        """Make use of the answers that have arrived; `questions` are those that were answered."""
 
     @abstractmethod
     def expects(self, world: "World", kind: str, sender: "Lane") -> Mapping[str, "Expected"]:

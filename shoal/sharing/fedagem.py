@@ -61,14 +61,14 @@ class FedAGEM(Federated):
     def letters(self) -> Mapping[str, Letter]:
         return {**super().letters, "slope": Letter(slopes, 1, ("gradients",))}
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """Its weights, and the gradient on its memories as it was after the last averaging."""
         kept = agent.kept
         slope = {name: kept[f"own.{name}"].cpu().clamp(-STEEPEST, STEEPEST) for name in agent.model.body}
         some = any(bool(one.any()) for one in slope.values())
         return {"model": super().answer(agent, question, to), "slope": slope if some else None}
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """The mean over oneself and what has arrived; then the gradient there, and the sum of those that came."""
         agent.become(self.combined(agent, [letter for letter in letters if letter.kind == "model"]))
         if not letters:

@@ -26,6 +26,6 @@ class FedAvg(Federated):
     companion: ClassVar[str] = "shoal.sharing.batched.averaging"
     mode: Literal["fedavg"] = "fedavg"
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """The mean over oneself and what has arrived."""
         agent.become(self.combined(agent, letters))

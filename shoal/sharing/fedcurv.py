@@ -57,11 +57,11 @@ class FedCurv(Federated):
             )
         super().suits(settings)
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """Its weights, and how much each matters to it."""
         return self.modules_of(agent, to, agent.weights, agent.matters(self.fisher, self.samples))
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """The mean over oneself and what has arrived; and sum_j F_j and sum_j F_j w_j, which is all that the sum over
         neighbours of F_j (w - w_j)^2 needs for its gradient. What came earlier is forgotten."""
         agent.become(self.combined(agent, letters))

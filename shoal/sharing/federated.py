@@ -151,11 +151,11 @@ class Federated(Compressing):
         suited(world.model, self)
         return super().quote(world, Room() if self.way == POWER else room, other)
 
-    def ask(self, agent: Present) -> Mapping[int, Draft]:  # type: ignore[override]
+    def ask(self, agent: Present) -> Mapping[int, Draft]:
         """Receipts for what has come at earlier exchanges, if they are wanted."""
         return receipts(agent) if self.way == COPIES else receipts_owed(agent)
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """Its weights."""
         return self.modules_of(agent, to, agent.weights)
 

@@ -40,7 +40,7 @@ class FedFish(Federated):
     )
     temperature: PositiveFloat = Field(0.01, description="of the softmax")
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """Between one's own weights and the mean over oneself and what has arrived."""
         mean = self.combined(agent, letters)
         if mean:

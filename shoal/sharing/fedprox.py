@@ -37,7 +37,7 @@ class FedProx(Federated):
         "once", description="added to the mean loss once, or once per task in the batch and divided by its rows"
     )
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """The mean over oneself and what has arrived; it is the anchor until the next exchange."""
         mean = self.combined(agent, letters)
         agent.become(mean)

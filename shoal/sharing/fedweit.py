@@ -102,7 +102,7 @@ class FedWeIT(Mode):
         known = tasks.initial if tasks.common else 0
         return {"told": torch.full((len(world.lanes), slots(world).most), known)}
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """The part of the task before, if the neighbour has not been told, and the layers of the base, in turn another
         one first."""
         part, base = agent.state_of(MODEL)[LAST].cpu(), agent.once("base", lambda: self.base(agent))
@@ -139,7 +139,7 @@ class FedWeIT(Mode):
             return OUT_OF_RANGE
         return TOO_LARGE if far_larger(agent, letter.tensors, [BASE]) else ACCEPTED
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """Average the base over all that have a unit, and keep parts."""
         told = agent.kept["told"].clone()
         for other in agent.sent("part"):

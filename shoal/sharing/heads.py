@@ -92,7 +92,7 @@ class Heads(Mode):
                 found[f"own.{name}"] = torch.zeros(lanes, tasks, *shape)
         return found
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """All that was learned and has not gone to a neighbour; what all have learned together is known there."""
         tasks, gone = agent.settings.tasks, agent.kept["gone"][agent.slot(to)]
         first, met = tasks.initial if tasks.common else 0, agent.tasks
@@ -111,7 +111,7 @@ class Heads(Mode):
         twice = len(set(task)) < len(task) or any(len(set(one)) < len(one) for one in classes)
         return OUT_OF_RANGE if twice or not task else ACCEPTED
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """File what has come, and let the next task begin with it."""
         kept = {name: one.clone() for name, one in agent.kept.items()}
         kept |= {f"own.{name}": one for name, one in anchors(agent).items()}

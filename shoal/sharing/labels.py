@@ -98,7 +98,7 @@ class Labels(Mode):
         fits = len(set(queries)) == len(queries) and max(queries, default=-1) < len(asked["images"])
         return ACCEPTED if fits and set(labels) <= set(asked["classes"].tolist()) else OUT_OF_RANGE
 
-    def ask(self, agent: Present) -> Draft | None:  # type: ignore[override]
+    def ask(self, agent: Present) -> Draft | None:
         """The images without a label that it is least sure of; where in the pool each is, it keeps to itself."""
         task, known = agent.tasks[agent.task], agent.kept["known"][agent.task].numpy()
         if len(task.classes) * self.pool != len(known):  # its stream has ended, or the task has fewer classes
@@ -112,7 +112,7 @@ class Labels(Mode):
         at = open_[hard.argsort(descending=True, stable=True)[: self.queries].numpy()]
         return {"images": rows[at], "classes": np.array(task.classes), "at": at}
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:
         """Which images it is sure about, and of which class it takes each for. What a class gets is the most that any
         head that has it gives it."""
         assert question is not None
@@ -132,7 +132,7 @@ class Labels(Mode):
         sure = (share >= self.sure).nonzero().squeeze(1).numpy()
         return {"queries": sure, "labels": np.array(classes)[best.numpy()[sure]]}
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """Learn with the label that most of those that answered say; a tie says nothing. Which images a late answer is
         about is not remembered."""
         asked, outputs = agent.noted, agent.classes

@@ -107,7 +107,7 @@ class Masks(Mode):
             return ACCEPTED
         return OUT_OF_RANGE
 
-    def ask(self, agent: Present) -> Draft | None:  # type: ignore[override]
+    def ask(self, agent: Present) -> Draft | None:
         """What its task is like, and how well it does there; nothing can be said of a task with fewer classes than
         others have."""
         like = self.told(agent, agent.task)
@@ -127,7 +127,7 @@ class Masks(Mode):
         means = [x[y == at].mean(0) if bool((y == at).any()) else x.mean(0) for at in range(len(met.classes))]
         return {"means": torch.stack(means).cpu()}
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:
         """The mask of the best task that is like the one asked about."""
         assert question is not None
         found = {}
@@ -157,7 +157,7 @@ class Masks(Mode):
         order = min(permutations(rows), key=lambda one: float(gaps[list(rows), list(one)].sum()))
         return list(order) if float(gaps[list(rows), list(order)].sum()) <= self.near else None
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """The best mask takes the place of its own."""
         if not letters:
             return

@@ -12,14 +12,15 @@ from typing import Any, ClassVar
 
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Bundle
 from shoal.letters.letter import Letter, most_of
-from shoal.letters.mail import Expected, Mail, by_receiver
+from shoal.letters.mail import Expected, Mail
 from shoal.letters.quote import Quote, Room, numbers
+from shoal.letters.table import Table
 from shoal.mail.post import Post
 from shoal.settings.policies import Carries
 from shoal.sharing.contract import Sharing
 from shoal.sharing.drafts import Draft as Draft
+from shoal.sharing.drafts import Written as Written
 from shoal.sharing.drafts import posted as posted
 from shoal.sharing.images import per_lane
 from shoal.sharing.present import Present as Present
@@ -40,17 +41,17 @@ class Mode(Sharing):
     def letters(self) -> Mapping[str, Letter]:
         """What its letters look like, by kind; those that ask are named in `asking`."""
 
-    def ask(self, agent: Present) -> Draft | Mapping[int, Draft] | None:  # type: ignore[override]
+    def ask(self, agent: Present) -> Draft | Mapping[int, Draft] | None:
         """What an agent asks all its neighbours, or each by its number; nothing, if everybody just sends."""
         return None
 
     @abstractmethod
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:
         """What an agent sends to another: its answer to a question or, without one, what it sends unasked. Where there
         are letters of several kinds, it is a draft of each by its kind."""
 
     @abstractmethod
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """Make use of what has come at an exchange, also if that is nothing."""
 
     def judge(self, agent: Present, letter: Received) -> str:
@@ -84,82 +85,78 @@ class Mode(Sharing):
         return found
 
     def objects(self, post: Post, mail: Mail) -> str:
+        """`judge` of a single letter."""
         return self.judge(agent_of(post, mail.receiver), received(post, mail))
 
-    def welcomes(self, post: Post, bundle: Bundle) -> bool:
+    def objection(self, post: Post, table: Table, at: int) -> str:
+        if type(self).objects is not Mode.objects:
+            return self.objects(post, table[at])
+        return self.judge(agent_of(post, table.ends(at)[1]), received(post, table, at))
+
+    def welcomes(self, post: Post, table: Table) -> bool:
         if type(self).objects is not Mode.objects:
             return False
         beside = companion_of(self, post)
-        return beside.welcomes(self, post, bundle) if beside else type(self).judge is Mode.judge
+        return (beside is not None and beside.welcomes(self, post, table)) or type(self).judge is Mode.judge
 
-    def asks_of(self, post: Post) -> Sequence[Mail]:
+    def asks_of(self, post: Post) -> Table:
         beside = companion_of(self, post)
-        asked: Sequence[Mail] | None = beside.ask(self, post) if beside else None
+        asked: Table | None = beside.ask(self, post) if beside else None
         if asked is not None:
             return asked
-        kind = next((one for one in self.letters if one in self.asking), None)
-        if kind is None:
-            return []
-        found = self.each(post, lambda agent: self.ask(agent) if agent.neighbours else None, "ask")
-        mails = []
+        kinds = [one for one in self.letters if one in self.asking][:1]
+        found = self.each(post, lambda agent: self.ask(agent) if agent.neighbours else None, "ask") if kinds else {}
+        said = []
         for lane, drafts in found.items():
             others = post.out(lane) if drafts else []
             if drafts and isinstance(next(iter(drafts)), str):
-                mails += posted(post, lane, kind, drafts, others)
+                said.append(Written(lane, others, drafts))
             else:
-                mine = [(other, drafts[other.agent]) for other in others if other.agent in drafts]
-                mails += [mail for other, draft in mine for mail in posted(post, lane, kind, draft, [other])]
-        return mails
+                said += [Written(lane, [other], drafts[other.agent]) for other in others if other.agent in drafts]
+        return posted(post, kinds, said)
 
-    def answers_of(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
+    def answers_of(self, post: Post, questions: Sequence[Mail]) -> Table:
+        questions = questions if isinstance(questions, Table) else Table.of(questions, post.world.peers)
         beside = companion_of(self, post)
-        answers: Sequence[Mail] | None = beside.answer(self, post, questions) if beside else None
+        answers: Table | None = beside.answer(self, post, questions) if beside else None
         if answers is not None:
             return answers
         letters = self.letters
         kinds = [one for one in letters if one not in self.asking]
-        boxes = by_receiver(questions)
         alike = all(letters[kind].alike for kind in kinds) and not self.both_ways
 
-        def drafts(agent: Present) -> list[tuple[list[Lane], Any, str]]:
+        def said(agent: Present) -> list[Written]:
             lane = agent._lane
-            asked = [received(post, one) for one in boxes.get(lane, [])]
+            asked = [received(post, questions, at) for at in questions.boxes.get(lane, ())]
             if self.both_ways:
-                return [([one.mail.sender], self.answer(agent, one, one.sender), one.mail.id) for one in asked]
+                drafts = (self.answer(agent, one, one.sender) for one in asked)
+                ends = ((questions.ends(one.at)[0], questions.id(one.at)) for one in asked)
+                return [Written(lane, [to], draft, name) for draft, (to, name) in zip(drafts, ends, strict=True)]
             agent.told = {one.sender: one for one in asked}
             others = post.out(lane)
             groups = [others] if alike and others else [[other] for other in others]
-            return [(some, self.answer(agent, None, some[0].agent), "") for some in groups]
+            return [Written(lane, some, self.answer(agent, None, some[0].agent)) for some in groups]
 
-        found = self.each(post, drafts, "answer")
-        mails = []
-        for lane, mine in found.items():
-            for first in (one for one in kinds if not letters[one].behind):
-                for others, draft, reply in mine:
-                    before: list[Mail] = []
-                    for kind in (first, *(one for one in kinds if letters[one].behind == first)):
-                        one = draft if len(kinds) == 1 or draft is None else draft.get(kind)
-                        before += [] if one is None else posted(post, lane, kind, one, others, reply, before)
-                    mails += before
-        return mails
+        found = self.each(post, said, "answer")
+        return posted(post, kinds, [one for mine in found.values() for one in mine])
 
     def absorbs_of(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        beside = companion_of(self, post)
-        if not beside or not beside.absorb(self, post, questions, answers):
-            for agent, letters in self.at_end(post, questions, answers):
+        peers, beside = post.world.peers, companion_of(self, post)
+        asked, told = (one if isinstance(one, Table) else Table.of(one, peers) for one in (questions, answers))
+        if not beside or not beside.absorb(self, post, asked, told):
+            for agent, letters in self.at_end(post, asked, told):
                 with post.running("absorb", [agent._lane]):
                     self.absorb(agent, letters)
 
-    def at_end(
-        self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]
-    ) -> Iterator[tuple[Present, list[Received]]]:
+    def at_end(self, post: Post, questions: Table, answers: Table) -> Iterator[tuple[Present, list[Received]]]:
         """Every agent at the end of an exchange, with what has come to it."""
-        boxes, asked = by_receiver(answers), by_receiver(questions)
         for lane in post.world.lanes:
             agent = agent_of(post, lane)
-            agent.answered = lane in asked
-            agent.told = {mail.sender.agent: received(post, mail) for mail in asked.get(lane, [])}
-            yield agent, [received(post, mail) for mail in boxes.get(lane, [])]
+            asked = questions.boxes.get(lane, ())
+            agent.answered = bool(asked)
+            letters = [received(post, questions, at) for at in asked]
+            agent.told = {one.sender: one for one in letters}
+            yield agent, [received(post, answers, at) for at in answers.boxes.get(lane, ())]
 
     def each(self, post: Post, work: Callable[[Present], Any], verb: str) -> dict[Lane, Any]:
         """What a verb gives for every lane."""

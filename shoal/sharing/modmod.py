@@ -176,11 +176,11 @@ class ModMod(Mode):
         tasks = world.settings.tasks
         return min(self.modules, max(1, tasks.count - tasks.initial - 1))
 
-    def ask(self, agent: Present) -> Draft:  # type: ignore[override]
+    def ask(self, agent: Present) -> Draft:
         """What its coming task is like."""
         return described(agent, agent.task, self.metric, self.examples)
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:
         """Its modules that promise to transfer best to the task that is asked about."""
         assert question is not None
         kept = grown(agent._world, agent._stack, agent._row)
@@ -222,7 +222,7 @@ class ModMod(Mode):
         items = len(next(iter(letter.tensors.values())))
         return ACCEPTED if (items == 1 if "spread" in letter else items) else OUT_OF_RANGE
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """The best offer becomes the candidate of the coming task, with its head and structure; where modules have to
         help, the best of those that do, or none."""
         contents = [

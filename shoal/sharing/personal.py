@@ -52,7 +52,7 @@ class FedRep(FedAvg):
                 f"epochs to the rest of the net; use less than {self.every}"
             )
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """The mean; whoever has got one learns in turns from then on."""
         super().absorb(agent, letters)
         if letters:
@@ -91,11 +91,11 @@ class Ditto(Federated):
         super().suits(settings)
         in_one_piece(self, settings)
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """Its second net; as long as nothing has come, that is its own."""
         return self.modules_of(agent, to, second(agent))
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """The mean of second nets, which then learns as the first one will until the next exchange; what it learns
         with, its head and Adam's moments, begins anew each time."""
         mean = self.combined(agent, letters, second(agent))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +20,7 @@ from shoal.learners.second import second_learned
 from shoal.learners.slopes import memories, slope, slope_on
 from shoal.learners.step import Tensors
 from shoal.letters.mail import Mail, identify
+from shoal.letters.table import Table
 from shoal.mail.post import Post
 from shoal.models import dropout
 from shoal.rng import key
@@ -190,13 +190,9 @@ class Present(Agent):
 
     def sent(self, kind: str) -> dict[int, Sent]:
         """What of its letters of a kind has left at this exchange so far, by the neighbour that it has left for."""
-        post, lane = self._post, self._lane
-        ways = [(lane, other, kind) for other in self._world.neighbours(post.mode).get(lane, [])]
-        mails = [post.gone[way] for way in ways if way in post.gone]
-        if kind in post.lots:
-            bundle, place = post.lots[kind], self._world.places[lane]
-            mails += [bundle[at] for at in np.flatnonzero(bundle.links.senders == place).tolist()]
-        return {mail.receiver.agent: Sent(mail.payload, mail.items, post.drafts.get(mail.id, {})) for mail in mails}
+        drafts, mails = self._post.drafts, self._post.sent_by(self._lane, kind)
+        every = ((mail, drafts.get((mail.sender, mail.receiver, kind), {})) for mail in mails)
+        return {mail.receiver.agent: Sent(mail.payload, mail.items, draft) for mail, draft in every}
 
     def once(self, what: str, find: Callable[[], T]) -> T:
         """What is found out of it but once at this exchange."""
@@ -239,15 +235,14 @@ class Present(Agent):
         return self._world.encode(images, self._lane)
 
 
-@dataclass(frozen=True, eq=False)
 class Received:
     """A letter that has come to an agent."""
 
-    sender: int
-    kind: str
-    tensors: Mapping[str, Tensor]
-    post: Post
-    mail: Mail
+    def __init__(self, post: Post, table: Table, at: int) -> None:
+        self.post, self.table, self.at = post, table, at
+        self.kind: str = table.kind[at]
+        self.sender = table.ends(at)[0].agent
+        self.tensors = table.payload(at)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
@@ -260,20 +255,24 @@ class Received:
         return self.post.once((what,), self.tensors, find)
 
     @property
+    def mail(self) -> Mail:
+        """It with its address."""
+        return self.table[self.at]
+
+    @property
     def asked(self) -> Mapping[str, Tensor] | None:
         """The question that it replies to, if that was asked at this exchange."""
-        question = self.post.asked(self.mail)
-        return None if question is None else question.payload
+        return self.post.asked(self.table, self.at)
 
     @property
     def late(self) -> bool:
         """Has it been under way since an earlier exchange?"""
-        return self.post.was_late(self.mail)
+        return self.post.was_late(self.table, self.at)
 
     @property
     def clock(self) -> tuple[int, int]:
         """The task of its sender when it was sent, and how many epochs of it were done."""
-        return self.mail.task, self.mail.epoch
+        return int(self.table.task[self.at]), int(self.table.epoch[self.at])
 
     def replies_to(self, kind: str, task: int, epoch: int) -> bool:
         """Does it reply to what its receiver has asked by mail of some kind at such a point of its stream?"""
@@ -291,6 +290,6 @@ def agent_of(post: Post, lane: Lane) -> Present:
     return post.once(("agent", lane), post, lambda: Present(post, post.world.row[lane]))
 
 
-def received(post: Post, mail: Mail) -> Received:
-    """A mail as its receiver sees it."""
-    return Received(mail.sender.agent, mail.kind, mail.payload, post, mail)
+def received(post: Post, letter: Mail | Table, at: int = 0) -> Received:
+    """A letter as its receiver sees it, by its row if it is in a table."""
+    return Received(post, letter if isinstance(letter, Table) else Table.of([letter], post.world.peers), at)

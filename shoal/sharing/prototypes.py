@@ -75,7 +75,7 @@ class Prototypes(Mode):
         }
         return {"prototypes": Letter(fields, classes_in, ("prototypes",), "classes", least=1)}
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """The prototypes of all its classes, those of its current task first."""
         classes, means = own_prototypes(agent)
         return {"classes": classes, "mean": means}
@@ -87,7 +87,7 @@ class Prototypes(Mode):
         most = LARGEST * max(1.0, float(size({"": own_prototypes(agent)[1][None]})))
         return TOO_LARGE if float(size({"": letter["mean"][None]})) > most else ACCEPTED
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """For every class that somebody has told of, the mean over itself and all that have."""
         if not letters:
             return

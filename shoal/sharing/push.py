@@ -96,7 +96,7 @@ class Push(ImageMode):
             "due": torch.full((lanes, near, 3), -1),
         }
 
-    def ask(self, agent: Present) -> Draft | Mapping[int, Draft]:  # type: ignore[override]
+    def ask(self, agent: Present) -> Draft | Mapping[int, Draft]:
         """Votes on the last delivery, or how many images of every class there are."""
         if self.choose == "coverage":
             return {"have": histogram(agent)}
@@ -109,7 +109,7 @@ class Push(ImageMode):
                 votes[other] = vote | {REPLIES: ("images", task, epoch)}
         return votes
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """What a neighbour is expected to want most, of all that has not gone to it."""
         seen = agent.once("seen", lambda: seen_by(agent))
         chosen = self.chosen(agent, to, seen)
@@ -165,7 +165,7 @@ class Push(ImageMode):
             return ""
         return "" if agent.helped_by(sorted_in(agent, [letter])) else NO_HELP
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """Remember what has gone, keep every image in the buffers of all tasks so far that have its class, and vote."""
         kept, votes = self.remembered(agent), self.choose == "votes"
         before = marks(agent) if votes else set()

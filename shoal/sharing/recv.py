@@ -19,13 +19,13 @@ from shoal.letters.mail import EXPIRED, OUT_OF_RANGE, TOO_MANY, Expected
 from shoal.models import dropout
 from shoal.settings.groups import Settings
 from shoal.sharing.accept import NO_HELP
+from shoal.sharing.asked import history, remember, remembered
 from shoal.sharing.by_class import ImageMode
 from shoal.sharing.contract import Late
 from shoal.sharing.mode import Draft, Present, Received
 from shoal.sharing.search import nearest_to
 
 Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
-ASKED = 4  # exchanges for which an agent remembers what it has asked
 
 
 class Recv(ImageMode):
@@ -96,7 +96,7 @@ class Recv(ImageMode):
         """What was asked, where answers can be late."""
         return {} if world.prompt else history(self.queries, len(world.lanes))
 
-    def ask(self, agent: Present) -> Draft:  # type: ignore[override]
+    def ask(self, agent: Present) -> Draft:
         """Its validation images, the hardest first; of which task each is, and its label there, it keeps to itself."""
         known = agent.validated(range(agent.task + 1) if self.scope == "all" else [agent.task])
         scores = [score(self.scorer, logits, labels, agent.rng(task)).cpu() for task, (logits, labels) in known.items()]
@@ -107,7 +107,7 @@ class Recv(ImageMode):
         rows = rows[order]
         return {"images": rows, "labels": agent.labels_of(rows), "task": tasks[order], "local": local[order]}
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """Its own images that are nearest to those of the question: first the nearest to each, then the second nearest,
         and so on, so that every one has its nearest if not all fits a link."""
         assert question is not None
@@ -130,7 +130,7 @@ class Recv(ImageMode):
         unwanted = self.accept == "helps" and not agent.helped_by(self.sorted_in(agent, letter))
         return NO_HELP if unwanted else ""
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """Keep what fits a task in that task's buffer, and remember what was asked where answers can be late."""
         if letters:
             arrived = Arrived.joined([self.sorted_in(agent, letter) for letter in letters])
@@ -159,35 +159,6 @@ class Recv(ImageMode):
         if self.own_validation == "keep":
             return set()
         return set(digests(agent.images(np.concatenate([one.validation for one in agent.tasks]))))
-
-
-def history(most: int, *lanes: int) -> dict[str, Tensor]:
-    """What nobody has asked yet: the clock of each question and how many images it had, and task and label of each."""
-    shapes = {"asked": (ASKED, 3), "asked.images": (ASKED, most, 2)}
-    return {name: torch.zeros(*lanes, *shape, dtype=torch.int64) for name, shape in shapes.items()}
-
-
-def remember(agent: Present, most: int) -> None:
-    """Keep what an agent has asked at this exchange, beside what it asked at the last few before: the clock then, how
-    many images, and task and label of each."""
-    asked = agent.noted
-    if asked is None or not len(asked["task"]):
-        return
-    before = {**history(most), **agent.kept}
-    when, images = (before[name].roll(1, 0) for name in ("asked", "asked.images"))
-    when[0] = torch.tensor([agent.task, agent.epoch, len(asked["task"])])
-    images[0, : len(asked["task"])] = torch.from_numpy(np.stack([asked["task"], asked["local"]], 1))
-    agent.keep(**{"asked": when, "asked.images": images})
-
-
-def remembered(agent: Present, answer: Received) -> Mapping[str, np.ndarray] | None:
-    """What an agent had asked at the earlier exchange that an answer is to, as far as it remembers."""
-    kept = agent.kept
-    for at, (task, epoch, count) in enumerate(kept["asked"].tolist() if "asked" in kept else ()):
-        if count > 0 and answer.replies_to("question", task, epoch):
-            tasks, local = kept["asked.images"][at, :count].numpy().T
-            return {"task": tasks, "local": local}
-    return None
 
 
 def score(scorer: str, logits: Tensor, labels: Tensor, rng: np.random.Generator) -> Tensor:

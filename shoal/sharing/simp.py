@@ -14,6 +14,7 @@ from shoal.agents.world import World
 from shoal.letters.letter import Letter
 from shoal.letters.mail import OUT_OF_RANGE, Expected
 from shoal.sharing.by_class import ByClass
+from shoal.sharing.choices import quotas
 from shoal.sharing.contract import Late
 from shoal.sharing.mode import Draft, Present, Received
 
@@ -66,48 +67,38 @@ class Simp(ByClass):
     def judge(self, agent: Present, letter: Received) -> str:
         """Nobody asks for a class twice; images may have to help."""
         if letter.kind == "question":
-            return "" if len(letter["classes"].unique()) == len(letter["classes"]) else OUT_OF_RANGE
+            classes = letter["classes"].tolist()
+            return "" if len(set(classes)) == len(classes) else OUT_OF_RANGE
         return super().judge(agent, letter)
 
-    def ask(self, agent: Present) -> Draft:  # type: ignore[override]
+    def ask(self, agent: Present) -> Draft:
         """Its classes and what each is worth to it, the most wanted first."""
         everything = self.scope == "all" or (self.scope == "last" and agent.last)
         errors: dict[int, list[Tensor]] = {}
         for at, (logits, labels) in agent.validated(range(agent.task + 1) if everything else [agent.task]).items():
             task = agent.tasks[at]
+            if self.worth == "task":  # the last task that has a class says
+                wrong = (logits.argmax(1) != labels).float().mean()
+                errors |= {one: [wrong[None]] for one in task.classes}
+                continue
             loss = F.cross_entropy(logits, labels, reduction="none")
-            wrong = (logits.argmax(1) != labels).float().mean()
             for one in task.classes:
-                if self.worth == "task":
-                    errors[one] = [wrong[None]]  # the last task that has the class says
-                else:
-                    errors.setdefault(one, []).append(loss[labels == task.outputs.index(one)])
+                errors.setdefault(one, []).append(loss[labels == task.outputs.index(one)])
         # A class without a validation image is worth nothing that could be measured.
         parts = {one: torch.cat(some) for one, some in errors.items()}
         worth = {one: float(values.mean()) for one, values in parts.items() if len(values)}
         order = sorted(worth, key=lambda one: (-worth[one], one))
         return {"classes": np.array(order, np.int64), "worth": np.array([worth[one] for one in order])}
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """Random images of the classes asked for, as many of each as its worth says."""
         assert question is not None
         own, rng, picks = agent.held, agent.rng(to), [np.zeros(0, np.int64)]
         classes, worth = question["classes"].tolist(), question["worth"].double().numpy()
-        here = [at for at, one in enumerate(classes) if (own.labels == one).any()]
+        known = agent.once("classes", lambda: set(own.labels.tolist()))
+        here = [at for at, one in enumerate(classes) if one in known]
         for at, count in zip(here, quotas(worth[here], agent.fits("answer", to), self.quota), strict=True):
-            picks.append(rng.permutation(np.flatnonzero(own.labels == classes[at]))[:count])
+            mine = agent.once(f"class {classes[at]}", lambda at=at: np.flatnonzero(own.labels == classes[at]))  # type: ignore[misc]
+            picks.append(rng.permutation(mine)[:count])
         chosen = np.concatenate(picks)
         return {"images": own.rows[chosen], "labels": own.labels[chosen]}
-
-
-def quotas(worth: np.ndarray, total: int, rule: str) -> list[int]:
-    """How many of `total` images each class gets in proportion to its worth; equally, if none is worth anything."""
-    if not len(worth):
-        return []
-    worth = np.maximum(worth, 0)
-    shares = total * worth / worth.sum() if worth.sum() > 0 else np.full(len(worth), total / len(worth))
-    counts = np.floor(shares).astype(int)
-    if rule == "remainder":
-        order = np.argsort(-(shares - counts), kind="stable")
-        counts[order[: total - counts.sum()]] += 1
-    return [int(count) for count in counts]

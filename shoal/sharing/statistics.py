@@ -125,7 +125,7 @@ class Statistics(Mode):
 
         return look
 
-    def ask(self, agent: Present) -> Draft:  # type: ignore[override]
+    def ask(self, agent: Present) -> Draft:
         """Of how many rows of each agent it knows."""
         return {"version": self.known(agent)}
 
@@ -134,7 +134,7 @@ class Statistics(Mode):
         found[agent.number] = agent.state_of(OWNER)["seen"][0]
         return found
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft | None:
         """The sums of those of whom it knows more rows, those with most news first."""
         assert question is not None
         known = self.known(agent)
@@ -191,7 +191,7 @@ class Statistics(Mode):
         vectors, values, rest, mean = told
         return (values[:, :, None] * vectors.square()).sum(1) + rest + letter["version"][:, None] * mean.square()
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """Put newer sums in the place of older ones, and solve anew."""
         kept = agent.kept
         now, news = {name: one.clone() for name, one in kept.items()}, False

@@ -57,11 +57,11 @@ class Tracking(Federated):
         here = float(kept["since"] == 1 + agent.task)
         return {name: one + here * kept[f"correction.{name}"] for name, one in slope.items()}
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """Its weights and what it tracks."""
         return self.modules_of(agent, to, agent.weights, self.tracked(agent))
 
-    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:  # type: ignore[override]
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
         """The mean of weights, and c_i = sum_j w_ij y_j - g_i until the next exchange; the sum over agents of c stays
         zero where weights are the same both ways."""
         self.follow(agent, letters)

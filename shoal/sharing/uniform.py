@@ -31,7 +31,7 @@ class Uniform(ByClass):
     def letters(self) -> Mapping[str, Letter]:
         return {"images": Letter({"images": "rows", "labels": "classes"}, self.images, ("images",), "labels")}
 
-    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:  # type: ignore[override]
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
         """Random images of its own, others for each neighbour."""
         at = agent.rng(to).permutation(len(agent.held.rows))
         return {"images": agent.held.rows[at], "labels": agent.held.labels[at]}

@@ -12,8 +12,9 @@ from pydantic import Field, PositiveInt
 import shoal
 from shoal import data
 from shoal.agents.evaluate import correct
+from shoal.agents.lanes import lanes_of, streams_of
 from shoal.agents.stack import Stack
-from shoal.agents.world import World, lanes_of, streams_of
+from shoal.agents.world import World
 from shoal.agents.worlds import worlds
 from shoal.configure.reading import override, resolve
 from shoal.contracts.fleets import difference, saved

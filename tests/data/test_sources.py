@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, TensorDataset
 
 import shoal
-from shoal.agents.world import lanes_of
+from shoal.agents.lanes import lanes_of
 from shoal.configure.reading import read as read_settings
 from shoal.data import load
 from shoal.data.dataset import DataError

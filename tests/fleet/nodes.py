@@ -17,7 +17,8 @@ from shoal.agents.worlds import worlds
 from shoal.contracts.fleets import difference
 from shoal.data import load
 from shoal.errors import UserError
-from shoal.fleet.cluster import imported, session, with_token, working_folder
+from shoal.fleet.around_ray import with_token
+from shoal.fleet.cluster import imported, session, working_folder
 from shoal.fleet.run import Moment, train
 from shoal.runs.execute import carry_out
 from shoal.runs.record import create

@@ -28,9 +28,9 @@ from shoal.agents.worlds import worlds
 from shoal.configure.reading import resolve
 from shoal.data import load
 from shoal.errors import StaffError, UserError
-from shoal.fleet import cluster, watchdog
-from shoal.fleet.letters import Letter
+from shoal.fleet import around_ray, cluster, delivery, watchdog
 from shoal.fleet.members import LostError
+from shoal.fleet.parcels import routed
 from shoal.fleet.run import Moment, train
 from shoal.runs.execute import prepare
 from shoal.runs.record import Record, reopen
@@ -65,15 +65,22 @@ def ray() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_a_fleet_in_actors_ends_as_in_one_process(count: int) -> None:
+def test_a_fleet_in_actors_ends_as_in_one_process(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hybrid over links with limits, with a common start. Whoever drives the run never sees a payload."""
     want = train(worlds(settings_of(0), load("digits")))
     seen: list[Any] = []
+    parcels: list[Any] = []
+
+    def noted(*arguments: Any) -> tuple[Any, ...]:
+        route, *found = routed(*arguments)
+        parcels.extend(found)
+        return (route, *found)
+
+    monkeypatch.setattr(delivery, "routed", noted)
     found = train(worlds(ray_of(count), load("digits")), observe=lambda mail, verdict: seen.append(mail))
     same(found, want)
     assert len(seen) == len(want[0].ledger) > 0
-    assert all(isinstance(mail, Letter) for mail in seen)
-    parcels = [mail.parcel for mail in seen if mail.parcel is not None]
+    assert not any(mail.payload for mail in seen)
     assert bool(parcels) == (count > 1)
     assert {type(one).__name__ for one in parcels} <= {"ObjectRef"}
 
@@ -251,7 +258,7 @@ def test_a_node_that_would_take_its_steps_otherwise_is_one_sentence_that_names_i
 
 def test_what_others_write_to_stderr_is_kept_from_the_user(capfd: pytest.CaptureFixture[str]) -> None:
     said: list[str] = []
-    with cluster.hushed(said):
+    with around_ray.hushed(said):
         os.write(2, b"one\ntwo\n")
     print("three", file=sys.stderr)
     assert said == ["one", "two"]
@@ -497,9 +504,9 @@ def test_without_rays_private_names_there_is_no_token(monkeypatch: pytest.Monkey
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(cluster, "BEFORE", {})
-    monkeypatch.setattr(cluster, "import_module", missing)
-    cluster.with_token("secret")
+    monkeypatch.setattr(around_ray, "BEFORE", {})
+    monkeypatch.setattr(around_ray, "import_module", missing)
+    around_ray.with_token("secret")
     assert "RAY_AUTH_TOKEN" not in os.environ
 
 

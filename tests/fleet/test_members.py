@@ -30,7 +30,6 @@ from shoal.fleet.members import LostError
 from shoal.fleet.processes import Process, serve, shared
 from shoal.fleet.run import Moment, train
 from shoal.fleet.workers import Served
-from shoal.letters.bundle import Lot
 from shoal.letters.ledger import Ledger
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import Record, create
@@ -141,26 +140,28 @@ def threaded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("threaded")
 @pytest.mark.parametrize("network", [{}, {"loss": 0.2, "delay": {"least": 0, "most": 2}}], ids=["at once", "late"])
 @pytest.mark.parametrize(("name", "workers"), [("fedavg", 2), ("fedavg", 3), ("recv", 2)])
-def test_mail_that_stays_with_a_worker_is_arrays_and_ends_as_here(
+def test_mail_is_arrays_also_between_workers_and_ends_as_here(
     name: str, workers: int, network: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two seeds in two workers: nothing goes from one to the other. In three, one seed is cut."""
+    """Two seeds in two workers: nothing goes from one to the other. In three, one seed is cut: what crosses is the
+    content of a worker's letters, once for each that gets any, and not a letter."""
     modes = (made_of(name),)
     here = fleets.settings_of(model_of(modes), agents=4, seeds=2, network={"graph": "ring", **network}, sharing=modes)
-    bank, arrays, honest = load("digits"), list[bool](), Served.sent
+    bank, crossed, honest = load("digits"), list[tuple[int, int]](), Served.sent
     want = train(worlds(here, bank))
 
     def sent(self: Served, posted: Any) -> Any:
         found = honest(self, posted)
-        arrays.extend([isinstance(found[0], Lot)] if len(posted) else [])
+        crossed.extend((len(one.contents), len(one.table)) for one in found[1] if one)
         return found
 
     monkeypatch.setattr(Served, "sent", sent)
     seen: list[str] = []
     there = worlds(here.model_copy(update={"machine": staff(here.machine, workers)}), bank)
     same(train(there, observe=lambda mail, verdict: seen.append(mail.id)), want)
-    assert any(arrays)
-    assert network or all(arrays) == (workers == 2)  # answers to late questions are single letters
+    assert bool(crossed) == (workers == 3)
+    assert all(contents <= letters for contents, letters in crossed)
+    assert network or all(contents == 1 for contents, _ in crossed)
     assert len(seen) == len(set(seen)) == len(want[0].ledger)
 
 

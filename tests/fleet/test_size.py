@@ -7,8 +7,8 @@ import pytest
 
 import shoal
 from shoal import data
+from shoal.agents.lanes import NAMES
 from shoal.agents.stack import CORE, Stack, start
-from shoal.agents.world import NAMES
 from shoal.errors import SettingsError
 from shoal.fleet import size as sizes
 from shoal.network.edges import count, edges

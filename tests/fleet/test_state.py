@@ -195,14 +195,14 @@ def test_flat_names_make_the_same_stack() -> None:
 class Rude(Uniform):
     mode: Literal["rude"] = "rude"  # type: ignore[assignment]
 
-    def absorb(self, agent: Any, letters: Any) -> None:  # type: ignore[override]
+    def absorb(self, agent: Any, letters: Any) -> None:
         agent._stack.of("memory")["y"][0] += 1
 
 
 class Hasty(Uniform):
     mode: Literal["hasty"] = "hasty"  # type: ignore[assignment]
 
-    def answer(self, agent: Any, question: Any, to: int) -> Any:  # type: ignore[override]
+    def answer(self, agent: Any, question: Any, to: int) -> Any:
         agent._stack.params["module.bias"][0] += 1
         return super().answer(agent, question, to)
 

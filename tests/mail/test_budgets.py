@@ -17,6 +17,7 @@ from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.letters.mail import ACCEPTED, OVER_BUDGET, Expected, weight
 from shoal.letters.quote import Room, fitting, numbers
+from shoal.letters.table import Table
 from shoal.mail.audit import audit
 from shoal.mail.post import Post
 from shoal.sharing.modes import MODES
@@ -74,7 +75,8 @@ def test_a_run_ends_in_which_an_edge_has_carried_more_than_it_may() -> None:
     world, stack = ready("mlp", [{"mode": "fedavg"}], network={"budget": "3 kB"})
     post = Post(world, stack, world.settings.sharing[0])
     audit(post)
-    stack.ledger.carry_one(post.mail(LANES[0], LANES[1], "model", {"x": torch.zeros(10**5)}, 1), post.now)
+    table = Table.of([post.mail(LANES[0], LANES[1], "model", {"x": torch.zeros(10**5)}, 1)])
+    stack.ledger.carry("fedavg", table.links, table.weights, post.now, stack.task)
     with pytest.raises(RuntimeError, match=f"bytes where {3000 * (post.now + 1)} are allowed"):
         audit(post)
 

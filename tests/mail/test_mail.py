@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from shoal.data.tasks import Lane
 from shoal.fleet.run import train
 from shoal.letters.inbox import Inbox
 from shoal.letters.ledger import COLUMNS, Ledger
+from shoal.letters.letter import Letter
 from shoal.letters.mail import (
     ACCEPTED,
     AT_REST,
@@ -32,7 +33,7 @@ from shoal.letters.mail import (
     pack,
     unpack,
 )
-from shoal.letters.quote import Quote, Room
+from shoal.letters.quote import Room
 from shoal.letters.uses import Use, Used, Weight
 from shoal.mail.filters import ROW, Filter, Load, Ways, left, room, stopped
 from shoal.mail.post import Post
@@ -44,6 +45,7 @@ from shoal.runs.tables import posted
 from shoal.settings.part import Budget
 from shoal.sharing.contract import Sharing
 from shoal.sharing.fedavg import FedAvg
+from shoal.sharing.mode import Draft, Mode, Present, Received
 from shoal.sharing.modes import MODES
 from shoal.sharing.plan import plan
 from shoal.sharing.recv import Recv
@@ -102,38 +104,33 @@ def test_every_mail_has_an_id_of_its_own_and_the_same_in_every_run() -> None:
 # The ledger's words
 
 
-class Praise(Sharing):
+class Praise(Mode):
     """A stranger's mode, with kinds and a reason of its own."""
 
+    asking: ClassVar[tuple[str, ...]] = ("poem",)
+    both_ways: ClassVar[bool] = True
     mode: Literal["praise"] = "praise"
     every: int = 1
     when: Literal["before", "after"] = "before"
-    asking = ("poem",)
 
-    def ask(self, post: Post) -> list[Mail]:
-        return [
-            post.mail(lane, other, "poem", {"lines": torch.ones(5)}, 1)
-            for lane in post.world.lanes
-            for other in post.out(lane)
-        ]
+    @property
+    def letters(self) -> Mapping[str, Letter]:
+        lines, flowers = Expected(torch.float32, (5,)), Expected(torch.int32, (None,))
+        return {"poem": Letter({"lines": lines}, 1, ()), "thanks": Letter({"flowers": flowers}, 2, ())}
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        return [post.reply(poem, "thanks", {"flowers": torch.ones(2, dtype=torch.int32)}, 2) for poem in questions]
+    def ask(self, agent: Present) -> Draft:
+        return {"lines": torch.ones(5)}
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        assert all(mail.kind == "poem" for mail in questions)
-        assert all(mail.kind == "thanks" for mail in answers)
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
+        assert question is not None
+        assert question.kind == "poem"
+        return {"flowers": torch.ones(2, dtype=torch.int32)}
 
-    def objects(self, post: Post, mail: Mail) -> str:
-        return "too modest" if (mail.kind, mail.receiver.agent) == ("thanks", 1) else ""
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
+        assert all(letter.kind == "thanks" for letter in letters)
 
-    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        if kind == "poem":
-            return {"lines": Expected(torch.float32, (5,))}
-        return {"flowers": Expected(torch.int32, (None,))}
-
-    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        return [Quote("poem", 1, 5), Quote("thanks", 2, 2)]
+    def judge(self, agent: Present, letter: Received) -> str:
+        return "too modest" if (letter.kind, agent.number) == ("thanks", 1) else ""
 
 
 def strange(mode: Sharing) -> tuple[World, Stack]:

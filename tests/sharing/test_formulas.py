@@ -35,6 +35,7 @@ from shoal.models.contract import body_units
 from shoal.models.params import MODULE as NAMES
 from shoal.rng import key
 from shoal.sharing.batched import averaging
+from shoal.sharing.choices import quotas
 from shoal.sharing.fedcurv import FedCurv
 from shoal.sharing.fedfish import FedFish, normalised
 from shoal.sharing.fedprox import FedProx
@@ -43,7 +44,7 @@ from shoal.sharing.mode import agent_of, is_last
 from shoal.sharing.penalty import scale
 from shoal.sharing.recv import score
 from shoal.sharing.search import admissible, nearness
-from shoal.sharing.simp import Simp, quotas
+from shoal.sharing.simp import Simp
 from tests.fleets import exchange, fleet
 
 LINE = [{"sender": a, "receiver": b} for a, b in ((0, 1), (1, 0), (1, 2), (2, 1))]

@@ -250,7 +250,7 @@ def test_no_edge_ever_carries_more_or_more_often_than_it_may(mode: str, data: st
                 uses[now] = row["task"], floats + row["floats"], size + row["bytes"]
                 if row["kind"] != "question":
                     heard.add(receiver)
-        total = stack.ledger.use(sender, receiver).total
+        total = stack.ledger.every.one((sender, receiver)).total
         assert total == tuple(sum(use[at] for use in uses.values()) for at in (1, 2))
     for row_, lane in enumerate(world.lanes):
         if lane not in heard:  # refused mail changes nothing

@@ -1,7 +1,7 @@
 """Averaging for all agents of a stack at once: what the definitions of its modes say, on arrays, where all send whole
 models as they are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +13,9 @@ from shoal.agents.world import World
 from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.second import second_learned
 from shoal.learners.step import Tensors
-from shoal.letters.bundle import Bundle, Links
-from shoal.letters.mail import Mail, noted
+from shoal.letters.links import Links
+from shoal.letters.mail import noted
+from shoal.letters.table import Table
 from shoal.mail.post import Post
 from shoal.models.contract import body_units
 from shoal.sharing.agent import ON
@@ -35,21 +36,21 @@ from shoal.sharing.tracking import Tracking
 AT_ONCE = 256  # lanes whose weights are mixed at once
 
 
-def ask(mode: Mode, post: Post) -> Sequence[Mail] | None:
+def ask(mode: Mode, post: Post) -> Table | None:
     """Nobody asks where nothing is confirmed."""
     assert isinstance(mode, Federated)
-    return [] if bundled(mode, post) else None
+    return Table.none(post.world.peers) if bundled(mode, post) else None
 
 
 def bundled(mode: Federated, post: Post) -> bool:
     """Does everybody send whole models to all its neighbours?"""
-    if not post.bundles or not post.world.edges or mode.receipts or not mode.whole:
+    if not post.batched or not post.world.edges or mode.receipts or not mode.whole:
         return False
     count = np.full(len(post.links), body_units(post.world.model))
     return not len(count) or bool((fitted(post, "model", post.links, count) == count).all())
 
 
-def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Bundle | None:
+def answer(mode: Mode, post: Post, questions: Table) -> Table | None:
     """Everybody's modules, and what it sends of each beside, to all its neighbours."""
     assert isinstance(mode, Federated)
     if not bundled(mode, post):
@@ -65,42 +66,44 @@ def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Bundle | None:
     flat = {name: tensor.flatten(0, 1) for name, tensor in content.items()}
     flat["modules"] = torch.arange(count, dtype=torch.int32).repeat(len(world.lanes))
     begin = post.rows(post.links.senders) * count
-    return post.bundle("model", flat, begin, np.full(len(begin), count))
+    return post.table("model", flat, begin, np.full(len(begin), count))
 
 
-def welcomes(mode: Mode, post: Post, bundle: Bundle) -> bool:
+def welcomes(mode: Mode, post: Post, table: Table) -> bool:
     """Are all models whole, and none of them far larger than those of its receivers?"""
     assert isinstance(mode, Federated)
-    if bundle.kind != "model" or not mode.whole or not whole_models(post, bundle):
+    if not mode.whole or not whole_models(post, table):
         return False
     count = body_units(post.world.model)
-    largest_module = sizes_of(bundle, tuple(post.world.model.body), count)[torch.from_numpy(bundle.first // count)]
+    largest_module = sizes_of(table, tuple(post.world.model.body), count)[torch.from_numpy(table.start // count)]
     if bool((largest_module <= LARGEST * fresh(post.world.model)).all()):  # whatever the receivers' own are like
         return True
-    rows = torch.from_numpy(post.rows(bundle.links.receivers))
+    rows = torch.from_numpy(post.rows(table.links.receivers))
     return bool((largest_module <= largest(post)[rows]).all())
 
 
-def whole_models(post: Post, bundle: Bundle) -> bool:
-    """Does a bundle hold nothing but whole models, all modules in their order?"""
+def whole_models(post: Post, table: Table) -> bool:
+    """Does a table hold nothing but whole models, all modules in their order?"""
     count = body_units(post.world.model)
-    if (bundle.items != count).any() or (bundle.first % count).any():
+    if not table.alike or table.kind[0] != "model":
+        return False
+    if (table.items != count).any() or (table.start % count).any():
         return False
 
     def find(modules: Tensor) -> bool:
         every = torch.arange(count, dtype=torch.int32).repeat(len(modules) // count)
         return torch.equal(modules, every)
 
-    whole = (noted(one, ("whole", count), lambda one=one: find(one["modules"])) for one in bundle.contents)  # type: ignore[misc]
+    whole = (noted(one, ("whole", count), lambda one=one: find(one["modules"])) for one in table.contents)  # type: ignore[misc]
     return all(whole)
 
 
-def absorb(mode: Mode, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> bool:
+def absorb(mode: Mode, post: Post, questions: Table, answers: Table) -> bool:
     """The mean of every agent to which something has come, and what its mode makes of it."""
     assert isinstance(mode, Federated)
     if isinstance(mode, Ditto):
         return learns_apart(mode, post, questions, answers)
-    if not isinstance(answers, Bundle) or not mode.whole:
+    if not mode.whole or not whole_models(post, answers):
         return False
     if isinstance(mode, Tracking):
         for agent, letters in mode.at_end(post, questions, answers):
@@ -114,16 +117,16 @@ def absorb(mode: Mode, post: Post, questions: Sequence[Mail], answers: Sequence[
 # What becomes of the mean
 
 
-def plain(mode: Federated, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
+def plain(mode: Federated, post: Post, rows: Tensor, mean: Tensors, table: Table) -> None:
     write_all(post.stack, rows, mean)
 
 
-def in_turns(mode: FedRep, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
+def in_turns(mode: FedRep, post: Post, rows: Tensor, mean: Tensors, table: Table) -> None:
     write_all(post.stack, rows, mean)
     kept(post)[ON][rows] = 1
 
 
-def anchored(mode: FedProx, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
+def anchored(mode: FedProx, post: Post, rows: Tensor, mean: Tensors, table: Table) -> None:
     write_all(post.stack, rows, mean)
     state = kept(post, "anchor")
     state[ON][rows] = 1
@@ -131,16 +134,16 @@ def anchored(mode: FedProx, post: Post, rows: Tensor, mean: Tensors, bundle: Bun
         state[f"anchor.{name}"][rows] = value
 
 
-def curved(mode: FedCurv, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
+def curved(mode: FedCurv, post: Post, rows: Tensor, mean: Tensors, table: Table) -> None:
     """The sums over neighbours: of every receiver the first letter, then the second, and so on."""
     write_all(post.stack, rows, mean)
     state, count = kept(post, "sum", "moment"), body_units(post.world.model)
-    senders, receivers = torch.from_numpy(bundle.first // count), post.rows(bundle.links.receivers)
+    senders, receivers = torch.from_numpy(table.start // count), post.rows(table.links.receivers)
     turns = [torch.from_numpy(turn) for turn in in_turn(receivers)]
     to = torch.from_numpy(receivers)
     state[ON][to] = 1
     for name in post.world.model.body:
-        value, matters = (bundle.content[key].unflatten(0, (-1, count)) for key in (name, f"{mode.beside}.{name}"))
+        value, matters = (table.content[key].unflatten(0, (-1, count)) for key in (name, f"{mode.beside}.{name}"))
         for word, what in (("sum", matters), ("moment", matters * value)):
             total = state[f"{word}.{name}"]
             total[to] = 0
@@ -148,7 +151,7 @@ def curved(mode: FedCurv, post: Post, rows: Tensor, mean: Tensors, bundle: Bundl
                 total[to[turn]] += what[senders[turn]]
 
 
-def spared(mode: FedFish, post: Post, rows: Tensor, mean: Tensors, bundle: Bundle) -> None:
+def spared(mode: FedFish, post: Post, rows: Tensor, mean: Tensors, table: Table) -> None:
     """As much of one's own weights as matters."""
     matters, own = fisher(post.world, post.stack, mode.fisher, mode.samples), snapshot(post.world, post.stack)
     for some in torch.arange(len(rows)).split(AT_ONCE):
@@ -159,7 +162,7 @@ def spared(mode: FedFish, post: Post, rows: Tensor, mean: Tensors, bundle: Bundl
         )
 
 
-Takes = Callable[[Federated, Post, Tensor, Tensors, Bundle], None]
+Takes = Callable[[Federated, Post, Tensor, Tensors, Table], None]
 TAKES: Mapping[type[Federated], Takes] = {
     FedAvg: plain,
     Tracking: plain,
@@ -204,10 +207,10 @@ def seconds(post: Post) -> Tensors:
     }
 
 
-def learns_apart(mode: Ditto, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> bool:
+def learns_apart(mode: Ditto, post: Post, questions: Table, answers: Table) -> bool:
     """`Ditto.absorb` of all lanes, of which second nets learn as one stack."""
     weights = seconds(post)
-    if isinstance(answers, Bundle) and mode.whole:
+    if mode.whole and whole_models(post, answers):
         rows, mean = combined_of(post, mode, answers, weights)
     else:
         heard = {}
@@ -229,23 +232,24 @@ def learns_apart(mode: Ditto, post: Post, questions: Sequence[Mail], answers: Se
 # What agents make of models
 
 
-def combined_of(post: Post, mode: Federated, bundle: Bundle, own: Tensors) -> tuple[Tensor, Tensors]:
+def combined_of(post: Post, mode: Federated, table: Table, own: Tensors) -> tuple[Tensor, Tensors]:
     """`by_rule` of all agents to which something has come, by their rows, and in the same order of sums. Agents with
     the same neighbourhood, themselves among it, have one sum."""
     world, count = post.world, body_units(post.world.model)
-    theirs = {name: [one[name].unflatten(0, (-1, count)) for one in bundle.contents] for name in world.model.body}
+    theirs = {name: [one[name].unflatten(0, (-1, count)) for one in table.contents] for name in world.model.body}
     lanes, sent = len(world.lanes), sum(map(len, next(iter(theirs.values()))))
     # Who has sent its weights as they are is the same in its own mean as in those of others.
     same = torch.full((lanes,), sent == lanes)
     if sent == lanes:
         for name in theirs:
-            same &= (bundle.content[name].unflatten(0, (-1, count)) == own[name]).flatten(1).all(1)
+            same &= (table.content[name].unflatten(0, (-1, count)) == own[name]).flatten(1).all(1)
     mine = np.where(same.numpy(), 0, sent) + np.arange(lanes)
     tables = {name: held if bool(same.all()) else [*held, own[name]] for name, held in theirs.items()}
     rule = RULES.find(mode.combine)
-    senders = bundle.first // count
-    what = rule.common, senders.tobytes(), mine.tobytes(), world.rows.tobytes()
-    who = bundle.links.once(what, lambda: circles(world, bundle.links, senders, mine, rule.common))
+    senders = table.start // count
+    ends = table.links.codes.tobytes()
+    what = rule.common, ends, senders.tobytes(), mine.tobytes(), world.rows.tobytes()
+    who = world.links(mode).once(what, lambda: circles(world, table.links, senders, mine, rule.common))
     if rule is RULES["mean"]:
         found = {name: averaged(one, who.sets, who.sizes, world.compiled) for name, one in tables.items()}
     else:

@@ -10,12 +10,11 @@ import torch
 from shoal.data.tasks import Lane
 from shoal.learners.candidates import ORIGIN, grown, grown_all, settle_all
 from shoal.learners.candidates import OWNER as GROWTH
-from shoal.letters.bundle import Bundle
-from shoal.letters.mail import Mail, by_receiver
+from shoal.letters.table import Table
 from shoal.mail.post import Post
 from shoal.sharing import modules
 from shoal.sharing.bounds import largest, size
-from shoal.sharing.drafts import bundled, form_of, tensors_of
+from shoal.sharing.drafts import form_of, same_form, tabled, tensors_of
 from shoal.sharing.images import per_lane
 from shoal.sharing.mode import Draft, Mode, agent_of
 from shoal.sharing.modmod import ModMod
@@ -25,16 +24,16 @@ from shoal.sharing.scores import SCORES, iou
 Offers = tuple[np.ndarray, np.ndarray, Sequence[float]]  # how many modules answer each question; their tasks and scores
 
 
-def ask(mode: Mode, post: Post) -> Sequence[Mail] | None:
+def ask(mode: Mode, post: Post) -> Table | None:
     """The questions of all lanes."""
     assert isinstance(mode, ModMod)
-    if not post.bundles:
+    if not post.batched:
         return None
     who, world = post.rows(post.links.senders), post.world
     form = form_of(post, "question", world.lanes[0])
     asking = np.unique(who)
     if not len(asking):
-        return []
+        return Table.none(world.peers)
     if "classes" in form.look:
         drafts: list[Draft] = [{"classes": world.streams[row][post.stack.task].classes} for row in asking.tolist()]
     else:
@@ -44,28 +43,30 @@ def ask(mode: Mode, post: Post) -> Sequence[Mail] | None:
     first[asking] = items[asking].cumsum() - items[asking]
     every = {name: np.concatenate([draft[name] for draft in drafts]) for name in form.look}
     content = tensors_of(world, form, every, int(items.sum()))
-    return bundled(post, "question", content, first[who], items[who])
+    return tabled(post, "question", content, first[who], items[who])
 
 
-def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Sequence[Mail] | None:
+def answer(mode: Mode, post: Post, questions: Table) -> Table | None:
     """The answers of all lanes that were asked, where no link has a limit."""
     assert isinstance(mode, ModMod)
-    back = questions.answered(post.links) if isinstance(questions, Bundle) and post.bundles else None
-    if not isinstance(questions, Bundle) or back is None:
+    back = questions.answered(post.links) if post.batched and questions.alike else None
+    if back is None or not same_form(post, "modules", questions.links):
         return None
     links, order = back
     world, senders = post.world, post.rows(post.links.senders[links])
     find = by_classes if SCORES.find(mode.metric).score is iou else by_scores
     items, tasks, scores = find(mode, post, questions, senders, order)
     if not items.any():
-        return []
+        return Table.none(world.peers)
     at = np.flatnonzero(items)
     every = modules.packed(world, post.stack, mode.mode, mode.compress, np.repeat(senders, items), tasks, scores)
     content = {name: every[name] for name in form_of(post, "modules", world.lanes[0]).look}
-    return bundled(post, "modules", content, (items.cumsum() - items)[at], items[at], "question", links[at])
+    return tabled(
+        post, "modules", content, (items.cumsum() - items)[at], items[at], links[at], questions.take(order[at])
+    )
 
 
-def by_scores(mode: ModMod, post: Post, questions: Bundle, senders: np.ndarray, order: np.ndarray) -> Offers:
+def by_scores(mode: ModMod, post: Post, questions: Table, senders: np.ndarray, order: np.ndarray) -> Offers:
     """For each of some questions in some order, put to lanes in the rows `senders`, how many modules answer it; and of
     these, one after the other, the tasks and scores."""
     world, most = post.world, mode.at_most(post.world)
@@ -85,7 +86,7 @@ def by_scores(mode: ModMod, post: Post, questions: Bundle, senders: np.ndarray, 
     return items, tasks, [score for one in offers for _, score in one]
 
 
-def by_classes(mode: ModMod, post: Post, questions: Bundle, senders: np.ndarray, order: np.ndarray) -> Offers:
+def by_classes(mode: ModMod, post: Post, questions: Table, senders: np.ndarray, order: np.ndarray) -> Offers:
     """`by_scores`, where classes are all that counts."""
     world, first = post.world, post.world.settings.tasks.initial
     one, which = questions.spread
@@ -102,51 +103,51 @@ def by_classes(mode: ModMod, post: Post, questions: Bundle, senders: np.ndarray,
     return fine.sum(1), first + ranked[fine], found[fine].tolist()
 
 
-def welcomes(mode: Mode, post: Post, bundle: Bundle) -> bool:
+def welcomes(mode: Mode, post: Post, table: Table) -> bool:
     """What the definition says of each."""
     assert isinstance(mode, ModMod)
-    if (bundle.items == 0).any():
+    if not table.alike or (table.items == 0).any():
         return False
-    if bundle.kind == "question":
-        known = {(first, first + count) for first, count in zip(bundle.first, bundle.items, strict=True)}
-        labels = bundle.content.get("labels")
+    if table.kind[0] == "question":
+        known = set(zip(table.start.tolist(), (table.start + table.items).tolist(), strict=True))
+        labels = table.content.get("labels")
         return labels is None or all(len(labels[first:last].unique()) > 1 for first, last in known)
-    one, which = bundle.spread
-    tasks, most = bundle.content["sources"].numpy()[which], post.world.settings.tasks
+    one, which = table.spread
+    tasks, most = table.content["sources"].numpy()[which], post.world.settings.tasks
     if tasks.min() < most.initial or tasks.max() >= post.stack.task:
         return False
     if len(np.unique(one * most.count + tasks)) < len(one):
         return False
-    content = modules.whole(post.world, bundle.content)
+    content = modules.whole(post.world, table.content)
     found = size({name: content[name] for name in post.world.model.body}).numpy()
-    large = largest(post).numpy()[post.rows(bundle.links.receivers)]
+    large = largest(post).numpy()[post.rows(table.links.receivers)]
     return bool((found[which] <= large[one]).all())
 
 
-def absorb(mode: Mode, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> bool:
+def absorb(mode: Mode, post: Post, questions: Table, answers: Table) -> bool:
     """The best offers become candidates."""
     assert isinstance(mode, ModMod)
     if mode.leak:
         return False
     world, trust = post.world, mode.choose == "trust" and mode.accept == "all"
-    if isinstance(answers, Bundle) and trust:
+    if answers.alike and trust:
         trusted(mode, post, answers)
         return True
     offered = {
         world.row[lane]: [
             offer
-            for mail in mails
+            for mail in (answers[at] for at in rows)
             for offer in modules.offers_of(
                 mail.sender.agent, post.once(("whole",), mail.payload, partial(modules.whole, world, mail.payload))
             )
         ]
-        for lane, mails in by_receiver(answers).items()
+        for lane, rows in answers.boxes.items()
     }
     mode.take(world, post.stack, offered)
     return True
 
 
-def trusted(mode: ModMod, post: Post, answers: Bundle) -> None:
+def trusted(mode: ModMod, post: Post, answers: Table) -> None:
     """Take the best by its score, of all that lanes were offered."""
     stack, (one, which) = post.stack, answers.spread
     content = modules.whole(post.world, answers.content)

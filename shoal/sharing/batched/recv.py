@@ -1,20 +1,18 @@
 """Recv for all agents of a stack at once: what its definition says, on arrays where no link has a limit, and else with
 one search of each agent for all that it is asked."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import torch
 
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Bundle
-from shoal.letters.mail import Mail, by_receiver
+from shoal.letters.table import Table
 from shoal.mail.post import Post
 from shoal.rng import key
-from shoal.sharing.drafts import bundled
+from shoal.sharing.drafts import tabled
 from shoal.sharing.images import ids, per_lane, put
-from shoal.sharing.mode import Draft, Mode, agent_of, posted
+from shoal.sharing.mode import Draft, Mode, Written, agent_of, posted
 from shoal.sharing.recv import Recv, score
 from shoal.sharing.search import NOTHING_NEAR, Near, Queries, at_once, closest, joined, nearest_to, ranked
 
@@ -22,10 +20,10 @@ COLUMNS = ("images", "labels", "task", "local")
 NONE: Draft = {name: np.zeros(0, np.int64) for name in COLUMNS}
 
 
-def ask(mode: Mode, post: Post) -> Bundle | None:
+def ask(mode: Mode, post: Post) -> Table | None:
     """The questions of all lanes."""
     assert isinstance(mode, Recv)
-    if not post.bundles:
+    if not post.batched:
         return None
     world = post.world
     if at_once(world) and mode.scorer != "random":
@@ -39,7 +37,7 @@ def ask(mode: Mode, post: Post) -> Bundle | None:
     if mode.prefilter == "label":
         content["labels"] = ids(np.concatenate([one["labels"] for one in drafts]))
     items, who = np.array([len(one["images"]) for one in drafts]), post.rows(post.links.senders)
-    return bundled(post, "question", content, (items.cumsum() - items)[who], items[who])
+    return tabled(post, "question", content, (items.cumsum() - items)[who], items[who])
 
 
 def hardest(mode: Recv, post: Post) -> dict[Lane, Draft]:
@@ -57,16 +55,16 @@ def hardest(mode: Recv, post: Post) -> dict[Lane, Draft]:
     }
 
 
-def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
+def answer(mode: Mode, post: Post, questions: Table) -> Table:
     """The answers of all lanes that were asked."""
     assert isinstance(mode, Recv)
-    back = questions.answered(post.links) if isinstance(questions, Bundle) and post.bundles else None
-    if not isinstance(questions, Bundle) or back is None:
+    back = questions.answered(post.links) if post.batched and questions.alike else None
+    if back is None:
         return one_by_one(mode, post, questions)
     at, order = back
     world, who = post.world, post.rows(post.links.senders[at])
     if at_once(world):
-        asked = Queries(who, questions.first[order], questions.items[order])
+        asked = Queries(who, questions.start[order], questions.items[order])
         near = closest(world, post.stack, questions.content, asked, mode.oldest, mode.nearest)
     else:
         bounds = np.searchsorted(who, np.arange(len(world.lanes) + 1))
@@ -75,7 +73,7 @@ def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
             here = order[slice(*bounds[world.row[lane] :][:2])]
             if not len(here):
                 return NOTHING_NEAR
-            one = [np.arange(questions.first[at], questions.first[at] + questions.items[at]) for at in here]
+            one = [np.arange(questions.start[at], questions.start[at] + questions.items[at]) for at in here]
             rows = torch.from_numpy(np.concatenate(one))
             asked = {name: tensor[rows] for name, tensor in questions.content.items()}
             return nearest_to(agent_of(post, lane), asked, questions.items[here], mode.oldest, mode.nearest)
@@ -85,55 +83,51 @@ def answer(mode: Mode, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
     content = {"images": world.images(near.rows), "queries": ids(near.query)}
     if mode.receive == "class":
         content["labels"] = ids(near.labels)
-    return bundled(post, "answer", content, near.counts.cumsum() - near.counts, near.counts, "question", at)
+    return tabled(post, "answer", content, near.counts.cumsum() - near.counts, near.counts, at, questions.take(order))
 
 
-def one_by_one(mode: Recv, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-    """The same over links with limits: each lane searches once for all that it is asked, and the post trims."""
-    boxes = by_receiver(questions)
+def one_by_one(mode: Recv, post: Post, questions: Table) -> Table:
+    """The same where questions differ, or sites have policies: each lane searches once for all that it is asked."""
 
-    def mine(lane: Lane) -> list[Draft]:
-        if lane not in boxes:
+    def mine(lane: Lane) -> list[Written]:
+        asked = [questions[at] for at in questions.boxes.get(lane, ())]
+        if not asked:
             return []
-        asked = [question.payload for question in boxes[lane]]
-        counts = np.array([len(one["images"]) for one in asked])
-        whole = {name: torch.cat([one[name] for one in asked]) for name in asked[0]}
+        counts = np.array([len(one.payload["images"]) for one in asked])
+        whole = {name: torch.cat([one.payload[name] for one in asked]) for name in asked[0].payload}
         near = nearest_to(agent_of(post, lane), whole, counts, mode.oldest, mode.nearest)
-        return [dict(zip(("images", "labels", "queries"), part, strict=True)) for part in near.parts()]
+        drafts = (dict(zip(("images", "labels", "queries"), part, strict=True)) for part in near.parts())
+        return [Written(lane, [one.sender], draft, one.id) for one, draft in zip(asked, drafts, strict=True)]
 
     found = per_lane(post.world, mine)
-    return [
-        mail
-        for lane in post.world.lanes
-        for question, draft in zip(boxes.get(lane, []), found[lane], strict=True)
-        for mail in posted(post, lane, "answer", draft, [question.sender], question.id)
-    ]
+    return posted(post, ["answer"], [one for lane in post.world.lanes for one in found[lane]])
 
 
-def welcomes(mode: Mode, post: Post, bundle: Bundle) -> bool:
+def welcomes(mode: Mode, post: Post, table: Table) -> bool:
     """Of answers, each is to a question of its receiver, and has so many images for each that was asked about."""
     assert isinstance(mode, Recv)
-    if bundle.kind == "question":
-        return True
-    asked, root = post.lots.get("question"), bundle.links.root
-    if mode.accept != "all" or asked is None or asked.links.root is not root:
+    if not table.alike or table.kind[0] == "question":
+        return table.alike
+    asked = [one for one in post.gone if one.kind[0] == "question"]
+    if mode.accept != "all" or len(asked) != 1:
         return False
-    back = root.back[bundle.links.places]
-    if (back < 0).any():
+    back = asked[0].links.find(table.links.turned)
+    replies = (
+        asked[0].ids[back] == table.questions if table.replies is not None else np.array(table.answers == "question")
+    )
+    if (back < 0).any() or not replies.all():
         return False
-    count = np.zeros(len(root), np.int64)
-    count[asked.links.places] = asked.items
-    one, which = bundle.spread
-    queries = bundle.content["queries"].numpy()[which]
-    if (queries >= count[back][one]).any():
+    one, which = table.spread
+    queries = table.content["queries"].numpy()[which]
+    if (queries >= asked[0].items[back][one]).any():
         return False
     return int(np.bincount(one * mode.queries + queries, minlength=1).max()) <= mode.nearest
 
 
-def absorb(mode: Mode, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> bool:
+def absorb(mode: Mode, post: Post, questions: Table, answers: Table) -> bool:
     """Keep what fits a task of all answers to what was asked just now."""
     assert isinstance(mode, Recv)
-    if not isinstance(answers, Bundle) or not post.prompt or mode.leak or mode.own_validation == "drop":
+    if not answers.alike or not post.prompt or mode.leak or mode.own_validation == "drop":
         return False
     world = post.world
     one, which = answers.spread

@@ -8,15 +8,13 @@ from pydantic import Field, PositiveInt
 
 import shoal
 from shoal.agents.world import World
-from shoal.data.tasks import Lane
 from shoal.learners.step import Frame
-from shoal.letters.mail import Expected, Mail
-from shoal.letters.quote import Quote, Room
-from shoal.mail.post import Post
-from shoal.sharing.contract import Sharing
+from shoal.letters.letter import Letter
+from shoal.letters.mail import Expected
+from shoal.sharing.mode import Draft, Mode, Present, Received
 
 
-class Gossip(Sharing):
+class Gossip(Mode):
     """Everybody tells its neighbours the biases of its heads, and believes a part of what it hears."""
 
     example: ClassVar[Mapping[str, Any]] = {"every": 2}
@@ -25,22 +23,22 @@ class Gossip(Sharing):
     when: Literal["before", "after"] = Field("before", description="exchange before or after every so many epochs")
     trust: float = Field(0.5, ge=0, le=1, description="how much of what is heard is believed")
 
-    def answer(self, post: Post, questions: Sequence[Mail]) -> list[Mail]:
-        said = post.stack.params["head.bias"].cpu().clone()
-        ends = [(row, lane, other) for row, lane in enumerate(post.world.lanes) for other in post.out(lane)]
-        return [post.mail(lane, other, "rumour", {"bias": said[row]}, 1) for row, lane, other in ends]
+    @property
+    def letters(self) -> Mapping[str, Letter]:
+        return {"rumour": Letter({"bias": biases}, 1, ())}
 
-    def absorb(self, post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-        for mail in answers:
-            row = post.world.row[mail.receiver]
-            post.stack.params["head.bias"][row].lerp_(mail.payload["bias"].to(post.world.device), self.trust)
-            post.stack.moved[row] = True
+    def answer(self, agent: Present, question: Received | None, to: int) -> Draft:
+        return {"bias": agent.tensor("head.bias")}
 
-    def expects(self, world: World, kind: str, sender: Lane) -> Mapping[str, Expected]:
-        return {"bias": Expected(torch.float32, (world.settings.tasks.count, world.settings.tasks.classes))}
+    def absorb(self, agent: Present, letters: Sequence[Received]) -> None:
+        for letter in letters:
+            own = agent.tensor("head.bias")
+            agent.become({"head.bias": own.lerp(letter["bias"].to(own.device), self.trust)})
 
-    def quote(self, world: World, room: Room, other: World | None = None) -> list[Quote]:
-        return [Quote("rumour", 1, world.settings.tasks.count * world.settings.tasks.classes)]
+
+def biases(world: World) -> Expected:
+    """What the biases of all heads look like."""
+    return Expected(torch.float32, (world.settings.tasks.count, world.settings.tasks.classes))
 
 
 @shoal.penalty

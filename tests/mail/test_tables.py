@@ -1,4 +1,4 @@
-"""Mail as arrays is the same mail: the same letters, ledger and bits as one by one."""
+"""Mail as a table is the same mail: the same letters, ledger and bits as one by one."""
 
 import sys
 from collections.abc import Sequence
@@ -13,9 +13,11 @@ import torch
 
 from shoal.agents.stack import Stack
 from shoal.data.tasks import Lane
-from shoal.letters.bundle import Bundle, Gathered, Links, Lot
+from shoal.letters.inbox import Inbox
+from shoal.letters.links import Links
 from shoal.letters.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, UNDER_WAY, Mail, pack
 from shoal.letters.quote import Room
+from shoal.letters.table import Posted, Table
 from shoal.letters.uses import Uses
 from shoal.mail.dispatch import sealed
 from shoal.mail.post import Post
@@ -23,7 +25,7 @@ from shoal.sharing.contract import Sharing
 from shoal.sharing.modes import MODES
 from tests.fleets import entries, exchanges, model_of, ready, same
 
-BUNDLED = ("fedavg", "fedprox", "fedcurv", "fedfish", "recv")
+BESIDE = ("fedavg", "fedprox", "fedcurv", "fedfish", "recv")
 GRAPHS: dict[str, dict[str, Any]] = {
     "complete": {"graph": "complete"},
     "ring": {"graph": "ring"},
@@ -45,11 +47,17 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 def ended(
     mode: str, patch: pytest.MonkeyPatch, one_by_one: bool, **conditions: Any
 ) -> tuple[Stack, list[tuple[Mail, str]]]:
-    """Five agents after some exchanges with as many bundles as there can be, or with none."""
+    """Five agents after some exchanges in which they speak all at once and in tables, or each for itself and in single
+    letters, each of which is judged alone."""
     seen: list[tuple[Mail, str]] = []
+    send, receive = Post.send, Post.receive
     with patch.context() as inner:
         if one_by_one:
-            inner.setattr(Post, "bundles", False)
+            inner.setattr(Post, "batched", False)
+            inner.setattr(Post, "send", lambda self, mails: send(self, list(mails)))
+            inner.setattr(
+                Post, "receive", lambda self, mails: [said for mail in mails for said in receive(self, [mail])]
+            )
         world, stack = ready(model_of(mode), [{"mode": mode}], agents=5, learner={"epochs": 3}, **conditions)
         for tensor in stack.params.values():  # everybody knows something else
             tensor += 0.01 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1))
@@ -58,24 +66,24 @@ def ended(
 
 
 def compare(mode: str, patch: pytest.MonkeyPatch, **conditions: Any) -> Stack:
-    """Bundles and single mails leave the same behind; returns what."""
-    (bundled, seen), (letters, also_seen) = (ended(mode, patch, one, **conditions) for one in (False, True))
-    same(bundled, letters)
-    assert np.array_equal(bundled.ledger.rows, letters.ledger.rows)
+    """Tables and single letters leave the same behind; returns what."""
+    (tables, seen), (letters, also_seen) = (ended(mode, patch, one, **conditions) for one in (False, True))
+    same(tables, letters)
+    assert np.array_equal(tables.ledger.rows, letters.ledger.rows)
     for name in ("words", "uses", "shares", "open"):
-        assert getattr(bundled.ledger, name) == getattr(letters.ledger, name)
-    assert [pack(mail) for mail in bundled.inbox] == [pack(mail) for mail in letters.inbox]
+        assert getattr(tables.ledger, name) == getattr(letters.ledger, name)
+    assert [pack(mail) for mail in tables.inbox] == [pack(mail) for mail in letters.inbox]
     for (one, said), (other, also) in zip(seen, also_seen, strict=True):
         assert pack(one) == pack(other)
         assert (said, one.floats, one.bytes) == (also, other.floats, other.bytes)
-    return bundled
+    return tables
 
 
-# Of modes that send single mails anyway, one graph shows that bundles of others are no matter to them.
+# Of modes without a companion, one graph shows it.
 @pytest.mark.parametrize(
-    ("mode", "graph"), [(mode, graph) for mode in MODES for graph in GRAPHS if mode in BUNDLED or graph == "one way"]
+    ("mode", "graph"), [(mode, graph) for mode in MODES for graph in GRAPHS if mode in BESIDE or graph == "one way"]
 )
-def test_bundles_come_to_the_same_as_single_mails(mode: str, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_come_to_the_same_as_single_letters(mode: str, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(mode, monkeypatch, network=GRAPHS[graph])
 
 
@@ -86,53 +94,53 @@ def test_so_they_do_when_mail_is_lost_or_late(mode: str, conditions: str, monkey
     assert set(stack.ledger.column("verdict")) != {ACCEPTED}
 
 
-@pytest.mark.parametrize("mode", BUNDLED)
-def test_these_modes_speak_in_bundles(mode: str) -> None:
+@pytest.mark.parametrize("mode", [*BESIDE, "simp", "uniform"])
+def test_what_all_say_lies_in_one_content(mode: str) -> None:
     world, stack = ready("mlp", [{"mode": mode}])
     shared = world.settings.sharing[0]
     post = Post(world, stack, shared)
-    said = shared.asks_of(post) if mode == "recv" else shared.answers_of(post, [])
-    assert isinstance(said, Bundle)
-    assert isinstance(post.send(said), Lot)
-    assert post.receive(said) == []
-    assert isinstance(post.collect(asked=mode == "recv"), Bundle)
+    asked = bool(shared.asks_of(Post(world, stack, shared)))
+    said = shared.asks_of(post) if asked else shared.answers_of(post, [])
+    assert isinstance(said, Table)
+    assert (len(said), len(said.contents), said.alike) == (6, 1, True)
+    posted = post.send(said)
+    assert (posted.verdicts == ACCEPTED).all()
+    assert post.receive(posted.arriving) == [ACCEPTED] * 6
+    found = post.collect(asked)
+    assert [pack(mail) for mail in found] == [pack(mail) for mail in posted.arriving]
     assert not stack.inbox
 
 
-def test_late_mail_of_a_bundle_waits_in_it() -> None:
+def test_late_mail_waits_in_its_table() -> None:
     network = {"edges": [{"sender": 0, "receiver": 1, "delay": 2}]}
     world, stack = ready("mlp", [{"mode": "fedavg"}], network=network)
     post = Post(world, stack, world.settings.sharing[0])
-    lot = post.send(post.mode.answers_of(post, []))
-    assert isinstance(lot, Lot)
-    assert post.receive(lot.arriving) == [UNDER_WAY, *[ACCEPTED] * 5]
-    assert [(mail.id, mail.due) for mail in stack.inbox] == [(lot.bundle.id(0), post.now + 2)]
-    assert [isinstance(mails, Bundle) for mails, _ in stack.inbox.parts] == [True]
-    found = post.collect(asked=False)
-    assert isinstance(found, Bundle)
-    assert len(found) == 5
+    posted = post.send(post.mode.answers_of(post, []))
+    assert post.receive(posted.arriving) == [UNDER_WAY, *[ACCEPTED] * 5]
+    assert [(mail.id, mail.due) for mail in stack.inbox] == [(posted.table.id(0), post.now + 2)]
+    assert len(stack.inbox.parts) == 1
+    assert len(post.collect(asked=False)) == 5
     stack.epoch += 2
     later = Post(world, stack, post.mode)
     late = later.collect(asked=False)
-    assert isinstance(late, Gathered)
-    assert [pack(mail) for mail in late] == [pack(lot.arriving[0])]
-    assert [(one.id, one.verdict, one.late) for one in later.settled] == [(lot.bundle.id(0), ACCEPTED, 2)]
+    assert late.alike
+    assert [pack(mail) for mail in late] == [pack(posted.arriving[0])]
+    assert [(one.id, one.verdict, one.late) for one in later.settled] == [(posted.table.id(0), ACCEPTED, 2)]
     assert not stack.inbox
 
 
 def test_an_inbox_forgets_what_is_for_some_lanes_and_keeps_the_order_of_the_rest() -> None:
     world, stack = ready("mlp", [{"mode": "fedavg"}], network={"delay": 1})
     post = Post(world, stack, world.settings.sharing[0])
-    lot = post.send(post.mode.answers_of(post, []))
-    assert isinstance(lot, Lot)
-    single = lot.arriving[0]
-    stack.inbox.append(single)
-    assert set(post.receive(lot.arriving)) == {UNDER_WAY}
-    every = [single.id, *(mail.id for mail in lot.arriving)]
+    posted = post.send(post.mode.answers_of(post, []))
+    single = posted.arriving[0]
+    stack.inbox = Inbox([single])
+    assert set(post.receive(posted.arriving)) == {UNDER_WAY}
+    every = [single.id, *(mail.id for mail in posted.arriving)]
     assert [mail.id for mail in stack.inbox] == every
-    other = next(mail.receiver for mail in lot.arriving if mail.receiver != single.receiver)
+    other = next(mail.receiver for mail in posted.arriving if mail.receiver != single.receiver)
     stack.inbox.forget({single.receiver})
-    kept = [mail.id for mail in lot.arriving if mail.receiver != single.receiver]
+    kept = [mail.id for mail in posted.arriving if mail.receiver != single.receiver]
     assert [mail.id for mail in stack.inbox] == kept
     assert len(stack.inbox) == len(kept)
     stack.inbox.forget({other})
@@ -153,31 +161,32 @@ LIMITS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("mode", ["fedavg", "fedfish", "recv", "modmod"])
-def test_bundles_are_cut_to_what_links_carry_as_single_mails_are(
+def test_tables_are_cut_to_what_links_carry_as_single_letters_are(
     mode: str, limits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack = compare(mode, monkeypatch, network=LIMITS[limits])
     assert stack.ledger.crossed.any()
 
 
-def test_mail_over_links_with_limits_is_bundled() -> None:
+def test_mail_over_links_with_limits_is_in_one_content() -> None:
     world, stack = ready("mlp", [{"mode": "recv"}], network={"budget": "2 kB"})
     post = Post(world, stack, world.settings.sharing[0])
     said = world.settings.sharing[0].asks_of(post)
-    assert isinstance(said, Bundle)
+    assert isinstance(said, Table)
+    assert said.alike
     assert 0 < said.items.max() < world.settings.sharing[0].quote(world, Room())[0].items
 
 
-def bundle() -> tuple[Post, Bundle]:
+def models() -> tuple[Post, Table]:
     world, stack = ready("mlp", [{"mode": "fedavg"}])
     post = Post(world, stack, world.settings.sharing[0])
     found = world.settings.sharing[0].answers_of(post, [])
-    assert isinstance(found, Bundle)
+    assert isinstance(found, Table)
     return post, found
 
 
-def test_a_bundle_is_a_sequence_of_mails() -> None:
-    post, mails = bundle()
+def test_a_table_is_a_sequence_of_letters() -> None:
+    _, mails = models()
     assert len(mails) == len(list(mails)) == 6
     assert mails[-1].id == mails[5].id
     assert [mail.id for mail in mails[1:3]] == [mails[1].id, mails[2].id]
@@ -192,17 +201,33 @@ def test_a_bundle_is_a_sequence_of_mails() -> None:
     ]
     with pytest.raises(IndexError):
         mails[6]
-    assert post.links.back.tolist() == [2, 4, 0, 5, 1, 3]
+    assert mails.links.find(mails.links.turned).tolist() == [2, 4, 0, 5, 1, 3]
 
 
-def test_a_bundle_is_frozen_when_it_is_posted() -> None:
-    post, mails = bundle()
-    lot = post.send(mails)
-    before = deepcopy([mail.payload["module.weight"] for mail, _ in lot])
+def test_single_letters_make_the_same_table() -> None:
+    post, mails = models()
+    again = Table.of(mails, post.world.peers)
+    assert again.alike
+    assert [pack(mail) for mail in again] == [pack(mail) for mail in mails]
+    assert np.array_equal(again.weights, mails.weights)
+    for at in ([0, 3], [5, 1, 1], []):
+        some = np.array(at, np.int64)
+        assert [pack(mail) for mail in again.take(some)] == [pack(mails[one]) for one in at]
+    both = Table.joined([mails.take(np.array([4])), Table.of([mails[2]])])
+    assert [pack(mail) for mail in both] == [pack(mails[at]) for at in (4, 2)]
+    trimmed = mails.take(np.array([3, 2])).trimmed()
+    assert [pack(mail) for mail in trimmed] == [pack(mails[at]) for at in (3, 2)]
+    assert len(trimmed.content["modules"]) == mails.items[2]  # one model, for both
+
+
+def test_a_table_is_frozen_when_it_is_posted() -> None:
+    post, mails = models()
+    posted = post.send(mails)
+    before = deepcopy([mail.payload["module.weight"] for mail, _ in posted])
     for tensor in mails.content.values():
         tensor.fill_(7)
     mails.items[:] = 0
-    assert all(torch.equal(mail.payload["module.weight"], was) for (mail, _), was in zip(lot, before, strict=True))
+    assert all(torch.equal(mail.payload["module.weight"], was) for (mail, _), was in zip(posted, before, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -213,14 +238,14 @@ def test_a_bundle_is_frozen_when_it_is_posted() -> None:
         (1.9, 1, TOO_LARGE),  # one module is 13 times as large as they are, and all together 7 times
     ],
 )
-def test_of_a_bundle_only_bad_mail_is_refused(
+def test_of_a_table_only_bad_letters_are_refused(
     what: float, modules: int, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = MODES["fedavg"].answers_of
 
     def hostile(self: Sharing, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         mails = honest(self, post, questions)
-        assert isinstance(mails, Bundle)
+        assert isinstance(mails, Table)
         mails.content["module.weight"][4 : 4 + modules] = what  # agent 1's
         return mails
 
@@ -234,39 +259,47 @@ def test_of_a_bundle_only_bad_mail_is_refused(
 @pytest.mark.parametrize(
     "change",
     [
-        {"mode": "recv"},
-        {"task": 7},
-        {"due": np.zeros(6, np.int64)},
+        {"mode": np.full(6, "recv", object)},
+        {"task": np.full(6, 7)},
+        {"kind": np.full(6, 3, object)},
+        {"due": np.ones(6, np.int64)},
         {"links": Links((Lane(0, 0), Lane(0, 1)), *np.array([[0] * 6, [1] * 6]))},
         {"first": np.full(6, 10**6)},
-        {"first": np.full(6, -1)},
+        {"first": np.full(6, -2)},
         {"items": np.full(6, 9)},
         {"items": np.full(5, 4)},
-        {"content": {}},
-        {"content": {"modules": [1, 2]}},
+        {"which": np.full(6, 1)},
+        {"contents": [{}]},
+        {"contents": [{"modules": [1, 2]}]},
     ],
 )
-def test_a_malformed_bundle_never_leaves_as_one(change: dict[str, Any]) -> None:
-    post, mails = bundle()
+def test_a_malformed_table_never_leaves_as_it_is(change: dict[str, Any]) -> None:
+    post, mails = models()
     assert sealed(post, replace(mails, **change)) is None
     assert sealed(post, mails) is not None
 
 
-def test_a_bundle_leaves_once() -> None:
-    post, mails = bundle()
-    assert isinstance(post.send(mails), Lot)
+def test_a_table_leaves_once() -> None:
+    post, mails = models()
+    assert set(post.send(mails).verdicts) == {ACCEPTED}
     assert {verdict for _, verdict in post.send(mails)} == {"sent already"}
-    assert post.receive(mails) == []
+    assert set(post.receive(mails)) == {ACCEPTED}
     assert set(post.receive(mails)) == {"once"}
     assert post.stack.ledger.uses[Lane(0, 0), Lane(0, 1)].total.floats == mails.floats[0]
 
 
-def test_some_links_are_taken_in_order_and_once() -> None:
-    links = bundle()[0].links
-    assert links.within(links)
-    assert links.take(np.array([0, 2, 5])).within(links)
-    assert not any(links.take(np.array(at, np.int64)).within(links) for at in ([], [2, 0], [1, 1]))
-    assert not Links(links.peers, links.senders, links.receivers).within(links)
+def test_of_letters_twice_in_a_table_the_first_counts() -> None:
+    post, mails = models()
+    twice = Table.joined([mails, mails])
+    assert [verdict for _, verdict in post.send(twice)] == [ACCEPTED] * 6 + ["sent already"] * 6
+    assert post.receive(twice) == [ACCEPTED] * 6 + ["once"] * 6
+
+
+def test_a_table_of_what_was_posted_is_what_single_letters_and_verdicts_are() -> None:
+    post, mails = models()
+    posted = post.send(mails)
+    again = Posted.of(posted, post.world.peers)
+    assert [(pack(mail), said) for mail, said in again] == [(pack(mail), said) for mail, said in posted]
 
 
 def test_an_edge_has_one_row_whichever_thread_asks_first() -> None:
