@@ -4,6 +4,7 @@ A letter is read, must be an answer to a question or the first of its kind at a 
 have been able to carry it. What is refused is noted with a word, and what it held is forgotten.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,20 +44,23 @@ class Arrived(NamedTuple):
 
 def screened(crew: "LiveCrew", letters: Sequence[Come]) -> list[Arrived]:
     """Letters as they came, each with its mail if it can be read and its link may have carried it."""
-    found, bad = [], []
+    found, bad, waits = [], [], Counter[int]()
+    for lying in crew.here.fleet[0][1].inbox:
+        waits[lying.sender.agent] += lying.bytes
     for one in letters:
         envelope = Envelope(*one.slip["envelope"]) if one.slip["envelope"] else None
         reply = envelope.reply if envelope else one.slip["reply"]
-        mail, why = None, ""
-        if envelope:
+        mail, why = None, TOO_MUCH if envelope and waits[one.peer] > HELD else ""
+        if envelope and not why:
             try:
                 mail = unpack(envelope, one.body)
             except (SafetensorError, ValueError, RuntimeError, OverflowError):
                 why = BROKEN
-        elif crew.pending.get(reply) == one.peer:
+        elif not envelope and crew.pending.get(reply) == one.peer:
             del crew.pending[reply]
         if mail and (why := untimely(crew, mail) or beyond(crew, mail)):
             mail = None
+        waits[one.peer] += mail.bytes if mail else 0
         if why:
             crew.refused.append((one.peer, why))
             crew.desk.refuse(one.peer)
@@ -95,8 +99,6 @@ def beyond(crew: "LiveCrew", mail: Mail) -> str:
     edges = world.at(mail.task, mail.epoch).edges
     if ends not in edges:
         return BEYOND[OVER_BUDGET]
-    if sum(one.bytes for one in crew.here.fleet[0][1].inbox if one.sender == mail.sender) > HELD:
-        return TOO_MUCH
     now = dated(crew, mail)
     use, own = crew.ledger.every.one(ends), crew.ledger.share(mail.mode).one(ends)
     if now < use.last:
