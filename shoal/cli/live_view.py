@@ -46,7 +46,7 @@ def asleep(home: Home) -> dict[str, Any]:
 def table(found: Iterable[Mapping[str, Any]]) -> Table:
     """A line for each agent."""
     shape = Table(box=None, pad_edge=False)
-    for name in ("agent", "task", "epoch", "accuracy", "letters: to / from", "waiting", "refused", "links"):
+    for name in ("agent", "task", "epoch", "accuracy", "sent / come", "wait", "refused", "links"):
         shape.add_column(name, no_wrap=name != "links")
     for one in found:
         links = one["links"]
@@ -59,9 +59,10 @@ def table(found: Iterable[Mapping[str, Any]]) -> Table:
         accuracy = "" if one["accuracy"] is None else f"{100 * one['accuracy']:.1f} %"
         again = " again" if one["catching_up"] else ""
         waiting = sum(link["waiting"] for link in links)
+        linked_with = f"waits for {one['waits']}" if one["waits"] else "  ".join(linked(link) for link in links)
         shape.add_row(
             *(one["name"], f"{state}{again}", str(one["epoch"]), accuracy, f"{out} / {into}", str(waiting)),
-            *(str(refused), "  ".join(linked(link) for link in links)),
+            *(str(refused), linked_with),
         )
     return shape
 

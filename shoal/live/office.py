@@ -181,7 +181,16 @@ class Office:
     # In
 
     def deliver(self, peer: int, frame: bytes) -> bytes:
-        """Take a frame that has come over the line of a neighbour: it is safe in the inbox before this returns."""
+        """Take a frame that has come over the line of a neighbour: it is in the inbox before this returns. Where it
+        cannot be, because the disk is full, say, it stays with its sender, and the agent goes on."""
+        try:
+            return self.taken_in(peer, frame)
+        except UserError as error:
+            logging.getLogger("shoal.live").warning("a letter of agent %s is not kept: %s", peer, error)
+            return LATER
+
+    def taken_in(self, peer: int, frame: bytes) -> bytes:
+        """What is answered to a frame."""
         if peer not in self.senders:
             return REFUSED + FALSE_NAME.encode()
         link = self.links[peer]

@@ -120,7 +120,7 @@ class Zenoh:
                 frame = bytes(query.payload) if query.payload is not None else b""
                 try:
                     said = deliver(peer, frame)
-                except Exception:  # a full disk, say: the letter stays with its sender, and the agent goes on
+                except Exception:  # whatever it is, the letter stays with its sender, and the agent goes on
                     logging.getLogger("shoal.live").exception("a letter of agent %s could not be kept", peer)
                     said = LATER
                 query.reply(line(self.run, peer, self.me), said)

@@ -96,7 +96,8 @@ class Store:
                 try:
                     yield self.base
                 except BaseException:
-                    self.base.execute("ROLLBACK")
+                    if self.base.in_transaction:  # a full disk has ended it already
+                        self.base.execute("ROLLBACK")
                     raise
                 self.base.execute("COMMIT")
             except sqlite3.Error as error:
