@@ -62,7 +62,8 @@ def footprint(homes: list[Home]) -> None:
                 one.predict(rows[:count])
                 taken.append(time.perf_counter() - start)
         said = one.status()
-        print(f"memory of an agent: {said['memory'] / 1e6:.0f} MB resident")
+        shared = sum(resident(agents[0].pid, name) for name in ("RssFile", "RssShmem"))
+        print(f"memory of an agent: {said['memory'] / 1e6:.0f} MB resident, {shared / 1e6:.0f} MB of it in libraries")
         print(f"processor: {100 * share:.0f} % of a core, at about {1 / 0.05:.0f} epochs a second at most")
         for count, taken in times.items():
             print(f"a prediction of {count} rows while it learns: {1000 * float(np.median(taken)):.1f} ms (median)")
@@ -83,6 +84,12 @@ def patient(one: Running) -> dict[str, Any]:
             pass
         time.sleep(0.2)
     raise SystemExit("the agent did not come to learn")
+
+
+def resident(pid: int, name: str) -> int:
+    """The bytes of a part of the memory of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def spent(pid: int) -> float:
