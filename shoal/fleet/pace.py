@@ -20,7 +20,8 @@ LANES = 32  # that are timed, at most: all others are as many times more
 STEPS = 4  # that are timed of an epoch,
 WHOLE = 0.2  # unless all of it takes no more seconds than so
 ENDED = 2000  # rows of a task, at most, at whose end a learner is timed
-RUN, TASK, EPOCH, EDGE = 0.8, 0.2, 5e-3, 3e-5  # seconds of a run, a task, an epoch and a link beside what is timed
+# Seconds of a run, a task, an epoch, an exchange and a link beside what is timed.
+RUN, TASK, EPOCH, MEETING, EDGE = 0.8, 0.2, 5e-3, 2e-2, 3e-5
 
 
 def pace(fleet: Sequence[World]) -> float:
@@ -28,7 +29,7 @@ def pace(fleet: Sequence[World]) -> float:
     settings = fleet[0].fleet
     links = bounded(edges.count(settings.network, settings.agents) * settings.seeds)
     beside = RUN + settings.tasks.count * (TASK + EPOCH * settings.learner.epochs)
-    beside += links * (EDGE + EXCHANGE * exchanges(settings))
+    beside += exchanges(settings) * (MEETING + links * EXCHANGE) + links * EDGE
     with one_thread(), kept_memory():
         return sum(map(of_kind, fleet)) + beside
 
