@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-import torch
 
 from shoal.agents.world import World
 from shoal.agents.worlds import worlds
@@ -119,7 +118,7 @@ def yardsticks(world: World) -> tuple[float | None, float | None]:
     numeric = world.bank.targets is not None
     own: list[list[float]] = []
     pooled: list[list[float]] = []
-    held = [parts(world, row) for row in range(len(world.lanes))]
+    held = [[part(world, row, task) for task in range(int(end))] for row, end in enumerate(world.ends)]
     for row, lane in enumerate(world.lanes):
         theirs = [one for at, one in enumerate(held) if world.lanes[at].seed == lane.seed]
         rows = np.concatenate([one[0] for group in theirs for one in group])
@@ -149,22 +148,23 @@ def note(fleet: Sequence[World], folder: Path) -> str:
     lanes = [(row, lane) for row, lane in enumerate(world.lanes) if lane.seed == world.lanes[0].seed]
     last = {row: int(world.ends[row]) - 1 for row, _ in lanes}
     sizes = [int(world.train.sizes[row, task]) for row, task in last.items() if task >= 0]
-    if sum(size**3 + size**2 * world.inputs[0].numel() for size in sizes) > LOOK or not sizes:
+    wide = world.inputs[0].numel()
+    if sum(size * wide * min(size, wide) + min(size, wide) ** 3 for size in sizes) > LOOK or not sizes:
         return ""
     table = pl.read_parquet(io.BytesIO(read_whole(folder / "validation.parquet")))
     known = {(seed, agent, task): one for seed, agent, task, one in table.rows()}
-    inputs, numeric = world.inputs.flatten(1), world.bank.targets is not None
+    inputs, numeric = world.inputs.flatten(1).cpu().numpy(), world.bank.targets is not None
     own, theirs, rows = [], [], 0
     for row, lane in lanes:
         task = last[row]
         count = int(world.validation.sizes[row, task]) if task >= 0 else 0
         if not count or (alone := known.get((*lane, task))) is None:
             continue
-        places, wanted = parts(world, row)[task]
-        check = inputs[world.validation.rows[row, task, :count]].double().cpu().numpy()
+        places, wanted = part(world, row, task)
+        check = inputs[world.validation.rows[row, task, :count].cpu().numpy()].astype(np.float64)
         right = world.validation.labels[row, task, :count].cpu().numpy()
         right = right if numeric else np.array(world.streams[row][task].outputs)[right]
-        theirs.append(scored(inputs[torch.from_numpy(places)].double().cpu().numpy(), wanted, check, right, numeric))
+        theirs.append(scored(inputs[places].astype(np.float64), wanted, check, right, numeric))
         own.append(alone)
         rows += count
     if rows < SEEN:
@@ -180,16 +180,13 @@ def note(fleet: Sequence[World], folder: Path) -> str:
     )
 
 
-def parts(world: World, row: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each task of a lane the places of its training rows among the inputs, and their classes or numbers."""
-    found = []
-    for task in range(int(world.ends[row])):
-        size = int(world.train.sizes[row, task])
-        labels = world.train.labels[row, task, :size].cpu().numpy()
-        if world.bank.targets is None:
-            labels = np.array(world.streams[row][task].outputs)[labels]
-        found.append((world.train.rows[row, task, :size].cpu().numpy(), labels))
-    return found
+def part(world: World, row: int, task: int) -> tuple[np.ndarray, np.ndarray]:
+    """The places of a lane's training rows of a task among the inputs, and their classes or numbers."""
+    size = int(world.train.sizes[row, task])
+    labels = world.train.labels[row, task, :size].cpu().numpy()
+    if world.bank.targets is None:
+        labels = np.array(world.streams[row][task].outputs)[labels]
+    return world.train.rows[row, task, :size].cpu().numpy(), labels
 
 
 def scored(x: np.ndarray, y: np.ndarray, check: np.ndarray, right: np.ndarray, numeric: bool) -> list[float]:
@@ -199,11 +196,14 @@ def scored(x: np.ndarray, y: np.ndarray, check: np.ndarray, right: np.ndarray, n
     classes = np.unique(y) if not numeric else np.zeros(0)
     wanted = y.astype(float) if numeric else (y[:, None] == classes).astype(float)
     level = wanted.mean(0)
-    gram, across = x @ x.T, check @ x.T
+    # Of rows or of columns, whichever are fewer: both come to the same.
+    turned = len(x) > x.shape[1]
+    gram, across = (x.T @ x, check) if turned else (x @ x.T, check @ x.T)
+    pull = x.T @ (wanted - level) if turned else wanted - level
     size = max(float(np.trace(gram)) / len(x), 1e-12)
     found = []
     for ridge in RIDGES:
-        said = across @ np.linalg.solve(gram + ridge * size * np.eye(len(x)), wanted - level) + level
+        said = across @ np.linalg.solve(gram + ridge * size * np.eye(len(gram)), pull) + level
         if numeric:
             spread = float(((right - right.mean(0)) ** 2).sum())
             found.append(1 - float(((said - right) ** 2).sum()) / spread if spread else 0.0)

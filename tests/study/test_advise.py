@@ -19,7 +19,7 @@ from shoal.study.advise import Block, spans
 from shoal.study.answer import sentence, undecided
 from shoal.study.candidates import Candidate, Field, field_of, usual, with_seeds
 from shoal.study.cells import effort, finish, read_csv, scores
-from shoal.study.fit import Fit, yardsticks
+from shoal.study.fit import Fit, scored, yardsticks
 from shoal.study.power import needed, power
 from shoal.study.race import CHOICE, NONE, SCORE, answered, judge, race
 from shoal.study.winners import Site, Winners
@@ -547,3 +547,15 @@ def test_equal_gains_of_few_seeds_are_not_sure() -> None:
     assert Gain(0.5, 0.0, 2).p == 0.5
     assert Gain(0.5, 0.0, 8).p == 0.5**7
     assert Gain(0.0, 0.0, 2).p == 1.0
+
+
+@pytest.mark.parametrize("numeric", [False, True])
+def test_a_linear_model_is_the_same_by_rows_and_by_columns(numeric: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, check = rng.normal(size=(40, 5)), rng.normal(size=(30, 5))
+    wanted = [one @ [[1.0], [2], [0], [0], [-1]] + rng.normal(size=(len(one), 1)) for one in (x, check)]
+    y, right = wanted if numeric else [(one[:, 0] > 0).astype(int) + (one[:, 0] > 2) for one in wanted]
+    wide = [np.pad(one, ((0, 0), (0, 60))) for one in (x, check)]  # columns of zeros, of which there are more than rows
+    found = scored(x, y, check, right, numeric)
+    assert min(found) > 0.3
+    assert found == pytest.approx(scored(wide[0], y, wide[1], right, numeric))
