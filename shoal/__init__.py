@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shoal.short import mode, penalty
     from shoal.study.advise import Advice, advise
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"
 
 # The public names, imported when they are first used: torch alone takes two seconds.
 HOMES = {
