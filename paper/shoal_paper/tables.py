@@ -20,7 +20,7 @@ import numpy as np
 from shoal.errors import UserError
 from shoal.files import save
 from shoal.runs import metrics
-from shoal.runs.paired import SURE, Gain, chance, holm, interaction
+from shoal.runs.paired import Gain, chance, holm, interaction
 from shoal.sharing.combine import BUILT_IN as RULES
 from shoal.study.cells import Row, read_csv
 from shoal_paper import (
@@ -168,25 +168,6 @@ def by_confound(rows: list[Row]) -> list[str]:
         lines.append([row["dataset"], scope, row["head"], *both, " / ".join(more)])
     head = ["", "images asked for about", "heads begin", "images", "modules", "modules - images"]
     return table(head, lines)
-
-
-def heads_found(rows: list[Row]) -> list[str]:
-    """What README says of received modules: what agents alone gain with heads that begin at zero, what modules add, and
-    on which data each is shown, as in the table."""
-    known = corrected_heads(rows)
-
-    def span(method: str, head: str, end: str) -> tuple[str, str]:
-        every = [row for row in known if (row["method"], row["head"]) == (method, head)]
-        gains = [row[f"auc_difference{end}"] for row in every]
-        sure = [row["dataset"] for row in every if row[f"auc_difference_p{end}"] < SURE]
-        return f"{min(gains):+.1f} to {max(gains):+.1f}", f"(shown on {', '.join(sure) or 'none'})"
-
-    (alone, where), (more, there) = span("vanilla", "zero", "_vanilla"), span("modmod", "random", "")
-    return [
-        "- **Part of what modules gain needs no sharing**: agents alone whose heads begin at zero, as received ones "
-        f"partly do, gain AUC {alone} on the MNISTs {where}; modules add {more} {there} "
-        "([controls](docs/results.md#which-part-of-a-received-module-helps), `shoal reproduce heads`)."
-    ]
 
 
 def by_kind(rows: list[Row]) -> list[str]:
@@ -520,7 +501,6 @@ TABLES = {
     "parts-zero": Table(by_loss("received", {"all three parts, over a zero head": "zero head"}), "parts"),
     heads.NAME: Table(by_head, heads.NAME),
     confounds.NAME: Table(by_confound, confounds.NAME),
-    "heads-found": Table(heads_found, heads.NAME),
     links.NAME: Table(by_weather, links.NAME),
     "special": Table(by_mode, "special"),
     "fedweit-digits": Table(by_case("digits"), "fedweit"),

@@ -16,7 +16,7 @@ def fair(model: str, dataset: str, modes: tuple[str, ...], initial: int) -> Grou
     """One setting for every row: common start, persistent Adam, clean softmax, test data never chooses.
 
     Heads of modular nets begin at zero, because agents alone know more validation rows so (docs/protocol.md, section
-    7); nets in one piece do not differ.
+    7); in nets of one piece the difference is a fifth of that.
     """
     net = usual_net(model) | ({"head": "zero"} if model.startswith("modular-") else {})
     learner = {"fresh_adam": False, "hidden": "renormalise", "current": "validation"}
