@@ -115,7 +115,7 @@ class Mode(Sharing):
                 said += [Written(lane, [other], drafts[other.agent]) for other in others if other.agent in drafts]
         return posted(post, kinds, said)
 
-    def answers_of(self, post: Post, questions: Sequence[Mail]) -> Table:
+    def answers_of(self, post: Post, questions: Sequence[Mail]) -> Sequence[Mail]:
         questions = questions if isinstance(questions, Table) else Table.of(questions, post.world.peers)
         beside = companion_of(self, post)
         answers: Table | None = beside.answer(self, post, questions) if beside else None

@@ -36,6 +36,7 @@ from shoal.models.params import MODULE as NAMES
 from shoal.rng import key
 from shoal.sharing.batched import averaging
 from shoal.sharing.choices import quotas
+from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.fedcurv import FedCurv
 from shoal.sharing.fedfish import FedFish, normalised
 from shoal.sharing.fedprox import FedProx
@@ -985,6 +986,7 @@ def test_a_message_without_a_part_is_refused() -> None:
 def test_a_message_with_no_module_or_one_twice_is_refused(modules: list[int], verdict: str) -> None:
     made = fleet("mlp", sharing=[{"mode": "fedavg", "every": 2}])
     mode = made.settings.sharing[0]
+    assert isinstance(mode, FedAvg)
     weights = {name: start(made).params[name][0, modules] for name in NAMES}
     payload = {**weights, "modules": torch.tensor(modules, dtype=torch.int32)}
     mail = Mail(Lane(0, 0), Lane(0, 1), "fedavg", "model", payload, 4)

@@ -74,6 +74,7 @@ def test_the_pull_is_the_mean_squared_distance_of_classes_that_somebody_told_of(
 def test_a_class_twice_or_huge_features_are_refused() -> None:
     world, _, post = ready({"mode": "prototypes"})
     mode, width = world.settings.sharing[0], world.model.read
+    assert isinstance(mode, Prototypes)
 
     def verdict(classes: list[int], value: float) -> str:
         payload = {
