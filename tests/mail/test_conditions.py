@@ -303,7 +303,8 @@ def test_a_graph_that_moves_carries_all_modes(mode: str) -> None:
     simulate(own, watch=lambda now: states.append(deepcopy(now)))
     (again,) = saved([own], [states[len(states) // 2]])
     same(simulate(own, again), end)
-    raw = {**SMALL, "model": own.settings.model, "net": {"width": 16}, "network": network, "kinds": kinds}
+    net = {"width": 16, "head": own.settings.net.head}
+    raw = {**SMALL, "model": own.settings.model, "net": net, "network": network, "kinds": kinds}
     parts = worlds(resolve(plain({**raw, "sharing": tables_of(mode, 1)})), own.bank)
     for part, stack in zip(parts, train(parts), strict=True):
         same(stack, end.take([own.row[lane] for lane in part.lanes], part.lanes))
