@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from shoal import data
@@ -19,7 +20,7 @@ from shoal.data.tasks import Lane
 from shoal.fleet.exchange import meet_all
 from shoal.fleet.members import crew_of
 from shoal.letters.ledger import COLUMNS, Ledger
-from shoal.mail.post import Observe
+from shoal.mail.post import Observe, Post
 from shoal.models.modular import Modular
 from shoal.runs import checkpoints
 from shoal.runs.record import Record
@@ -171,3 +172,11 @@ def exchanges(world: World, stack: Stack, tasks: int = 1, observe: Observe | Non
 def entries(ledger: Ledger) -> list[dict[str, Any]]:
     columns = [ledger.column(name).tolist() for name in COLUMNS]
     return [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def singly(patch: pytest.MonkeyPatch) -> None:
+    """All speak each for itself, and letters go one by one, each judged alone."""
+    send, receive = Post.send, Post.receive
+    patch.setattr(Post, "batched", False)
+    patch.setattr(Post, "send", lambda self, mails: send(self, list(mails)))
+    patch.setattr(Post, "receive", lambda self, mails: [said for mail in mails for said in receive(self, [mail])])

@@ -33,6 +33,7 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "live predict": (LIVE, ("shoal live predict fleet/agent-3 rows.csv",)),
     "live replay": (LIVE, ("shoal live replay fleet/agent-3",)),
     "live demo": (LIVE, ("shoal live demo",)),
+    "live prune": (LIVE, ("shoal live prune fleet/agent-3",)),
     "live renew": (LIVE, ("shoal live renew fleet 3 --days 30",)),
     "live drop": (LIVE, ("shoal live drop fleet 3",)),
     "live add": (LIVE, ("shoal live add fleet 3 --address 10.0.0.7:7503",)),

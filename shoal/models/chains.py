@@ -42,7 +42,7 @@ class Tracer(fx.Tracer):
 def chain_of(module: nn.Module, x: Tensor) -> tuple[Layer, ...]:
     """The layers of a module that is a chain, all of which trains; none, if it is anything else. It is tried on rows
     x[B, ...] whether it is what it looks like."""
-    known = (nn.Linear, nn.ReLU, Dropped, *FLAT)
+    known, before = (nn.Linear, nn.ReLU, Dropped, *FLAT), noted(module)
     leaves = [one for one in module.modules() if not [*one.children()]]
     named = dict(module.named_parameters(remove_duplicate=False))
     if not all(type(one) in known for one in leaves) or [*module.buffers()] or not named:
@@ -57,9 +57,17 @@ def chain_of(module: nn.Module, x: Tensor) -> tuple[Layer, ...]:
     with torch.no_grad():
         rows = x + torch.linspace(-1, 1, x.numel()).view(x.shape)
         found, wanted = forth(layers, named, rows), module.eval()(rows).flatten(1)
+    if noted(module) != before:  # it counts, or remembers: what it does next may be something else
+        return ()
     if found is None or found.shape != wanted.shape or not torch.allclose(found, wanted, rtol=NEAR, atol=NEAR):
         return ()
     return layers
+
+
+def noted(module: nn.Module) -> list[str]:
+    """What a module and its parts note for themselves, in words, but for layers that wait for masks."""
+    every = (vars(one).items() for one in module.modules() if not isinstance(one, Dropped))
+    return [f"{name}={value!r}" for some in every for name, value in some if name[0] != "_" and name != "training"]
 
 
 def followed(module: nn.Module, graph: fx.Graph) -> tuple[Layer, ...]:

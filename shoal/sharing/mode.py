@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
+from shoal.errors import SettingsError
 from shoal.letters.letter import Letter, most_of
 from shoal.letters.mail import Expected, Mail
 from shoal.letters.quote import Quote, Room, numbers
@@ -105,6 +106,11 @@ class Mode(Sharing):
         if asked is not None:
             return asked
         kinds = [one for one in self.letters if one in self.asking][:1]
+        if self.asking and not kinds and "asking" in vars(type(self)):
+            raise SettingsError(
+                f"mode `{self.mode}` asks, and of its letters ({', '.join(self.letters)}) none is one by which it asks "
+                f"({', '.join(self.asking)}); name the kind of its question in its `asking`"
+            )
         found = self.each(post, lambda agent: self.ask(agent) if agent.neighbours else None, "ask") if kinds else {}
         said = []
         for lane, drafts in found.items():

@@ -175,7 +175,7 @@ def test_lists_have_a_line_on_each_and_nothing_else(what: str, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("what", "name", "own"),
     [
-        ("sharing", "recv", ["sharing.queries", "sharing.every", "hard validation images", "paper*"]),
+        ("sharing", "recv", ["sharing.queries", "sharing.every", "find hard", "paper*"]),
         ("modes", "fedprox", ["sharing.mu", "strength of the pull"]),
         ("sharing", "shoal.sharing.recv:Recv", ["sharing.queries"]),
         ("learners", "ewc", ["learner.strength", "how hard weights are held", "`shoal list settings` shows for all"]),

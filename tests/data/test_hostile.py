@@ -133,7 +133,7 @@ def test_many_agents_get_their_word_before_worlds_are_made(
         raise SettingsError("worlds are made")
 
     monkeypatch.setattr("shoal.fleet.size.free", lambda: 10**15)
-    monkeypatch.setattr("shoal.runs.execute.worlds", none)
+    monkeypatch.setattr("shoal.runs.prepare.worlds", none)
     words = {"run": [DIGITS, "agents=100000", "--out", tmp_path / "run"], "check": [DIGITS, "agents=100000"]}
     if command == "resume":
         create(tmp_path / "run", settings_of(DIGITS, ["agents=100000"]))

@@ -21,6 +21,7 @@ from shoal.letters.mail import ACCEPTED, Mail, pack
 from shoal.mail.post import Post
 from shoal.settings.groups import Settings
 from shoal.sharing.modes import MODES
+from tests.fleets import singly
 
 RAW: dict[str, Any] = {
     "model": "modular-mlp",
@@ -112,7 +113,7 @@ def test_where_all_is_a_common_start_nothing_is_left_to_the_clocks(clock: dict[s
 
 @pytest.mark.parametrize("mode", ["fedavg", "fedcurv"])
 @pytest.mark.parametrize("loss", [0.0, 0.3])
-def test_bundles_come_to_the_same_as_single_mails(mode: str, loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_come_to_the_same_as_single_letters(mode: str, loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some agents have the speed of others, so that lanes act together that lie next to each other, equally far apart,
     or neither; some mail is there when it is sent."""
     changes: dict[str, Any] = {
@@ -123,7 +124,7 @@ def test_bundles_come_to_the_same_as_single_mails(mode: str, loss: float, monkey
     }
     bundled = ended(**changes)
     assert ACCEPTED in bundled.ledger.column("verdict")
-    monkeypatch.setattr(Post, "bundles", False)
+    singly(monkeypatch)
     letters = ended(**changes)
     same(bundled, letters)
     for name in ("uses", "shares", "latest", "open"):

@@ -172,7 +172,7 @@ def test_a_question_is_of_a_kind_that_its_mode_asks_by() -> None:
     world, stack = strange(Praise())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Praise, "asking", ("question",))
-        with pytest.raises(ValueError, match="asks by mail of kind `poem`; name that kind in its `asking`"):
+        with pytest.raises(ValueError, match="name the kind of its question in its `asking`"):
             exchanges(world, stack)
 
 

@@ -23,7 +23,7 @@ from shoal.mail.dispatch import sealed
 from shoal.mail.post import Post
 from shoal.sharing.contract import Sharing
 from shoal.sharing.modes import MODES
-from tests.fleets import entries, exchanges, model_of, ready, same
+from tests.fleets import entries, exchanges, model_of, ready, same, singly
 
 BESIDE = ("fedavg", "fedprox", "fedcurv", "fedfish", "recv")
 GRAPHS: dict[str, dict[str, Any]] = {
@@ -50,14 +50,9 @@ def ended(
     """Five agents after some exchanges in which they speak all at once and in tables, or each for itself and in single
     letters, each of which is judged alone."""
     seen: list[tuple[Mail, str]] = []
-    send, receive = Post.send, Post.receive
     with patch.context() as inner:
         if one_by_one:
-            inner.setattr(Post, "batched", False)
-            inner.setattr(Post, "send", lambda self, mails: send(self, list(mails)))
-            inner.setattr(
-                Post, "receive", lambda self, mails: [said for mail in mails for said in receive(self, [mail])]
-            )
+            singly(inner)
         world, stack = ready(model_of(mode), [{"mode": mode}], agents=5, learner={"epochs": 3}, **conditions)
         for tensor in stack.params.values():  # everybody knows something else
             tensor += 0.01 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1))

@@ -12,10 +12,9 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.compiled import answers, nearest
 from shoal.compiled.library import kernel as built
-from shoal.mail.post import Post
 from shoal.sharing.search import Queries
 from tests.compiled.test_steps import midway, with_kernel
-from tests.fleets import exchange, fleet
+from tests.fleets import exchange, fleet, singly
 
 pytestmark = pytest.mark.skipif(built().library is None, reason=built().about)
 
@@ -58,7 +57,7 @@ def test_all_lanes_at_once_find_what_each_finds_alone(model: str, case: str) -> 
 @pytest.mark.parametrize("model", MODELS)
 def test_mail_one_by_one_finds_the_same(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled = shared(model, "compiled", "usual")[1]
-    monkeypatch.setattr(Post, "bundles", False)
+    singly(monkeypatch)
     assert_same(bundled, shared(model, "compiled", "usual")[1])
 
 
