@@ -171,9 +171,7 @@ def test_alone_is_the_same_fleet_that_shares_nothing() -> None:
 def test_results_of_other_tasks_or_seeds_are_not_compared() -> None:
     one = small().run()
     own = small(tasks={**TASKS, "initial": 2, "common": False}).run()
-    with pytest.raises(
-        SettingsError, match=r"tasks.common = True, .* False: their seeds do not meet the same"
-    ):
+    with pytest.raises(SettingsError, match=r"tasks.common = True, .* False: their seeds do not meet the same"):
         shoal.compare(one, own)
     with pytest.raises(UserError, match=r"have no seed in common \(seed 0; seed 7\)"):
         shoal.compare(one, small(seed=7).run())
