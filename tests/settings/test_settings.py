@@ -239,8 +239,7 @@ def test_a_key_like_no_other_gets_the_list() -> None:
         ({"seed": 2**32}, "`seed` cannot be 4294967296; allowed: a whole number at least 0 and below 4294967296"),
         (
             {"model": "mlpp"},
-            f"there is no model `mlpp`; did you mean `mlp`? allowed: {', '.join(MODELS)}, or one of yours as "
-            "package.module:Name",
+            "there is no model `mlpp`; did you mean `mlp`? allowed: MODELS, or one of yours as package.module:Name",
         ),
         ({"protocol": "papr"}, "`protocol` cannot be 'papr'; allowed: 'fair', 'paper'"),
         ({"tasks": {"classes": 0}}, "`tasks.classes` cannot be 0; allowed: a whole number above 0"),
@@ -278,7 +277,7 @@ def test_a_key_like_no_other_gets_the_list() -> None:
     ],
 )
 def test_a_wrong_value_gets_a_sentence_with_what_is_allowed(raw: dict[str, Any], message: str) -> None:
-    assert refusal(raw) == message
+    assert refusal(raw) == message.replace("MODELS", ", ".join(MODELS))  # other tests may have added some
 
 
 @pytest.mark.parametrize(
