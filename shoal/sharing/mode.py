@@ -108,7 +108,7 @@ class Mode(Sharing):
         kinds = [one for one in self.letters if one in self.asking][:1]
         if self.both_ways and not kinds:
             raise SettingsError(
-                f"mode `{self.mode}` answers questions, and of its letters ({', '.join(self.letters)}) none is one by which it asks "
+                f"mode `{self.mode}` answers questions, and none of its letters ({', '.join(self.letters)}) asks one "
                 f"({', '.join(self.asking)}); name the kind of its question in its `asking`"
             )
         found = self.each(post, lambda agent: self.ask(agent) if agent.neighbours else None, "ask") if kinds else {}
