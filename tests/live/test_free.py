@@ -132,6 +132,7 @@ def test_eight_agents_with_twenty_crashes_and_twenty_cuts_all_end(
         replay(home.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(reason="one of three sometimes does not end where all lines were cut at first", strict=False)
 def test_nobody_waits_longer_than_patience_for_one_who_is_not_there(tmp_path: Path) -> None:
     settings, lines = small("recv", clock={**FREE, "patience": 0.2}), Lines()
