@@ -57,6 +57,7 @@ def test_agents_by_their_own_clocks_ask_answer_and_end(tmp_path: Path) -> None:
         assert replay(home.folder).letters.keys() == set(home.senders)
 
 
+@pytest.mark.slow
 def test_crashes_and_cuts_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     settings, lines = small("recv", "modmod", clock={**FREE, "patience": 0.3}), Lines()
     homes, crashed, over = built(settings, tmp_path), Counter[int](), threading.Event()
