@@ -72,6 +72,13 @@ def table(record: Record, name: str) -> pl.DataFrame:
     return pl.read_parquet(record.folder / f"{name}.parquet")
 
 
+def kept(rows: pl.DataFrame, name: str) -> None:
+    """Write rows as a CSV file of the results, with the commit that runs."""
+    results.write(
+        DOCS / "results" / f"{name}.csv", [row | {"commit": results.stamp()["commit"]} for row in rows.to_dicts()]
+    )
+
+
 def inline(rows: list[dict[str, Any]]) -> Any:
     """Rows as the data of a chart."""
     return alt.InlineData(values=rows)
@@ -90,7 +97,7 @@ def staggered(out: Path, data: Path | None) -> None:
                 accuracy = 100 * float(part["accuracy"].to_numpy().mean())
                 rows.append({"sharing": mode, "agents": who, "seed": seed, "epoch": epoch, "accuracy": accuracy})
     told = pl.DataFrame(rows)
-    told.with_columns(pl.col("accuracy").round(2)).write_csv(DOCS / "results" / "staggered.csv")
+    kept(told.with_columns(pl.col("accuracy").round(2)), "staggered")
     means = told.group_by("sharing", "agents", "epoch", maintain_order=True).agg(pl.col("accuracy").mean())
     print(means.pivot("epoch", index=["sharing", "agents"], values="accuracy"))
     chart = alt.Chart(inline(means.to_dicts())).mark_line(point=True)
@@ -147,7 +154,7 @@ def robots(out: Path, data: Path | None) -> None:
                         for time, one in zip(times, level, strict=True)
                     ]
     told = pl.DataFrame(rows)
-    told.with_columns(pl.col(pl.Float64).round(3)).write_csv(DOCS / "results" / "robots.csv")
+    kept(told.with_columns(pl.col(pl.Float64).round(3)), "robots")
     with pl.Config(tbl_cols=20, tbl_width_chars=200, tbl_rows=40):
         print(told.group_by("pace", "sharing", maintain_order=True).agg(pl.col(pl.Float64).mean()))
     chart = alt.Chart(inline(lines)).mark_line(interpolate="step-after")

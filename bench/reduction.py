@@ -6,13 +6,13 @@ CPU that it took. DATA is a folder with CIFAR-100. Rows that are there already a
 the seed that is drawn here, test images play no part, and nothing is shared: no gain can choose the reduction.
 """
 
-import csv
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import shoal
+from bench import results
 from shoal.agents.evaluate import accuracy
 from shoal.configure.reading import read
 from shoal.fleet.run import simulate
@@ -55,23 +55,20 @@ def measured(model: str, reduction: tuple[Any, ...], data: str) -> dict[str, Any
     seconds = time.process_time() - begun
     right = accuracy(world, stack, "validation", range(stack.task))
     found = (model, *reduction, AGENTS, SEED, f"{100 * float(right.mean()):.2f}", round(seconds))
-    return dict(zip(COLUMNS, found, strict=True))
+    return dict(zip(COLUMNS, found, strict=True)) | {"commit": results.stamp()["commit"]}
 
 
 def main(data: str, models: list[str]) -> None:
     """Make the rows that are not there yet."""
-    rows = list(csv.DictReader(FILE.open())) if FILE.exists() else []
+    rows: list[dict[str, Any]] = [{**row} for row in results.read(FILE)]
     for model in models:
         for reduction in REDUCTIONS:
             wanted = [model, *map(str, reduction)]
             if any([row[name] for name in COLUMNS[: len(wanted)]] == wanted for row in rows):
                 continue
-            rows.append({name: str(value) for name, value in measured(model, reduction, data).items()})
+            rows.append(measured(model, reduction, data))
             print(*rows[-1].values(), flush=True)
-            with FILE.open("w", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
+            results.write(FILE, rows)
 
 
 if __name__ == "__main__":

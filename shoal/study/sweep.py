@@ -153,7 +153,8 @@ def swept(cells: Sequence[Cell], folder: Path) -> list[Row]:
         summary = summary_of(place)
         row: Row = {key: cell.words.get(key) for key in keys}
         row |= {name: summary.get(name) for name in SHOWN}
-        rows.append(row | {"front": False, "identity": summary["identity"], "out": str(place)})
+        end = {"identity": summary["identity"], "commit": summary["commit"], "out": str(place)}
+        rows.append(row | {"front": False, **end})
     alike: dict[str, list[Row]] = {}
     for cell, row in zip(cells, rows, strict=True):
         seeds = cell.settings.seed, cell.settings.seeds

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -115,7 +115,14 @@ def transfer(
             print(dumps(described(means)), flush=True)
         else:
             show_means(means)
-        say(f"written to {write_csv(file.with_name(f'{file.stem}-means.csv'), mean_rows(means))}")
+        say(f"written to {write_csv(file.with_name(f'{file.stem}-means.csv'), made(mean_rows(means)))}")
+
+
+def made(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of a table, with the commit that made them."""
+    from shoal.runs.about import commit
+
+    return [row | {"commit": commit()} for row in rows]
 
 
 def transfer_parts(
@@ -146,7 +153,7 @@ def transfer_parts(
     for row in rows if json else ():
         print(dumps(row), flush=True)
     show_rows("what helps of what is received: points of accuracy over a fresh start", rows, err if json else console)
-    say(f"written to {write_csv(file, rows)}")
+    say(f"written to {write_csv(file, made(rows))}")
 
 
 def show_ranks(found: "Found") -> None:
