@@ -6,30 +6,35 @@ from dataclasses import replace
 from functools import partial
 
 from shoal.agents.engine import THREADS, kept_memory
-from shoal.agents.evaluate import accuracy
+from shoal.agents.evaluate import accuracy, others
 from shoal.agents.memory import remember
 from shoal.agents.stack import Stack, grid, start
 from shoal.agents.world import World
 from shoal.fleet.lessons import learn_epoch
 from shoal.fleet.run import one_thread
-from shoal.fleet.size import EXCHANGE, bounded, each, exchanges
+from shoal.fleet.size import EXCHANGE, bounded, each, exchanges, size
 from shoal.learners.contract import Learner
+from shoal.learners.modular import Growth
 from shoal.network import edges
 
 LANES = 32  # that are timed, at most: all others are as many times more
+TESTED = 8  # and tested
 STEPS = 4  # that are timed of an epoch,
 WHOLE = 0.2  # unless all of it takes no more seconds than so
+TWICE = 2  # after modules are adapted, and at the end
 ENDED = 2000  # rows of a task, at most, at whose end a learner is timed
-# Seconds of a run, a task, an epoch, an exchange and a link beside what is timed.
-RUN, TASK, EPOCH, MEETING, EDGE = 0.8, 0.2, 5e-3, 2e-2, 3e-5
+# Seconds of a run, an agent, a task, an epoch, an exchange, a link and a byte of a checkpoint beside what is timed.
+RUN, AGENT, TASK, EPOCH, MEETING, EDGE, BYTE = 0.3, 2e-3, 0.05, 1e-3, 5e-3, 3e-5, 3e-9
 
 
 def pace(fleet: Sequence[World]) -> float:
-    """Seconds that a run takes, about: learning and testing by the clock, messages by a guess."""
-    settings = fleet[0].fleet
-    links = bounded(edges.count(settings.network, settings.agents) * settings.seeds)
+    """Seconds that a run takes, about: learning and testing by the clock, messages and files by a guess."""
+    settings, parts = fleet[0].fleet, size(fleet[0].fleet, fleet[0].bank).parts
     beside = RUN + settings.tasks.count * (TASK + EPOCH * settings.learner.epochs)
-    beside += exchanges(settings) * (MEETING + links * EXCHANGE) + links * EDGE
+    beside += len(fleet[0].peers) * AGENT + (settings.tasks.count + 1) * (parts["nets"] + parts["memories"]) * BYTE
+    if settings.sharing:
+        links = bounded(edges.count(settings.network, settings.agents) * settings.seeds)
+        beside += exchanges(settings) * (MEETING + links * EXCHANGE) + links * EDGE
     with one_thread(), kept_memory():
         return sum(map(of_kind, fleet)) + beside
 
@@ -44,8 +49,10 @@ def of_kind(world: World) -> float:
     seconds = epochs * epoch(few, 0) * first / len(few.lanes)
     if later > 0:
         seconds += later * epochs * epoch(few, tasks.initial + later // 2) * times
-    tests = len(grid(epochs)) * tasks.count * (tasks.count + 1) / 2
-    return seconds + (tests * test(few) + tasks.count * ending(few)) * times
+    points = len(grid(epochs))
+    past = TWICE if isinstance(world.settings.learner, Growth) else points  # what has not moved is not tested again
+    tests = points * tasks.initial * first / lanes + later * points + past * sum(range(tasks.initial, tasks.count))
+    return seconds + (tests * test(few) + tasks.count * ending(few) + asking(few)) * times
 
 
 def epoch(world: World, task: int) -> float:
@@ -81,10 +88,15 @@ def stepping(world: World, steps: int) -> World:
 
 
 def test(world: World) -> float:
-    """Seconds in which all lanes are tested on one task: one of them is timed."""
+    """Seconds in which all lanes are tested on one task: one of them is timed, or several if that takes no time."""
     one = world.piece([0])
     stack = at(one, 0)
-    return timed(lambda: accuracy(one, stack, "test", [0])) * side_by_side(world)
+    taken = timed(lambda: accuracy(one, stack, "test", [0]))
+    if taken > WHOLE:
+        return taken * side_by_side(world)
+    some = world.piece(range(min(len(world.lanes), TESTED)))  # what is made only once has been made
+    stack = at(some, 0)
+    return timed(lambda: accuracy(some, stack, "test", [0])) * len(world.lanes) / len(some.lanes)
 
 
 def ending(world: World) -> float:
@@ -98,6 +110,12 @@ def ending(world: World) -> float:
     stacks = [at(one, 0) for _ in range(2)]
     taken = [timed(partial(learner.end, one, stack)) for stack in stacks]  # what is made only once is made first
     return taken[-1] * side_by_side(world)
+
+
+def asking(world: World) -> float:
+    """Seconds in which all lanes are asked, at the end, about the tasks of others: one after the other."""
+    among = replace(world, fleet=world.settings, peers=world.lanes)
+    return timed(lambda: others([(among, at(among, 0))]))
 
 
 def side_by_side(world: World) -> float:

@@ -46,7 +46,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return float(steps[0] - before)
 
     monkeypatch.setattr(paces, "timed", timed)
-    for name in ("RUN", "TASK", "EPOCH", "MEETING", "EDGE"):
+    for name in ("RUN", "AGENT", "TASK", "EPOCH", "MEETING", "EDGE", "BYTE"):
         monkeypatch.setattr(paces, name, 0.0)
     return steps
 
