@@ -14,7 +14,7 @@ import vl_convert
 
 from shoal.report.advice import STYLE, chart
 from shoal.report.export import VERSION
-from shoal.report.parts import coded, number
+from shoal.report.sentences import coded, number
 from shoal.report.style import finish
 from shoal.runs import files
 from shoal.runs.paired import chance

@@ -6,7 +6,8 @@ from math import isfinite
 from typing import Any
 
 from shoal.report.compare import Entry, Group
-from shoal.report.parts import number, run_name, table
+from shoal.report.parts import run_name, table
+from shoal.report.sentences import number
 from shoal.report.style import Style
 
 CLASSES = 30  # with more of them, only what is confused most is shown

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 
 from shoal.report.compare import Group
-from shoal.report.parts import DASH, number, table
+from shoal.report.parts import table
+from shoal.report.sentences import DASH, number
 from shoal.units import plural
 
 TRUE, FALSE = "true", "false alarm"  # what a row of drift.parquet is; any other was detected

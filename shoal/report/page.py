@@ -17,7 +17,8 @@ from shoal.report.answer import first
 from shoal.report.compare import Group, Row
 from shoal.report.export import VERSION, export
 from shoal.report.figure import Figure
-from shoal.report.parts import left_out, section
+from shoal.report.parts import section
+from shoal.report.sentences import left_out, remarks
 from shoal.report.style import DARK, FLAT, LIGHT, Style
 from shoal.runs.read import Note
 from shoal.units import plural
@@ -102,6 +103,7 @@ def page(
         left_out(notes),
         "<noscript><p>The charts need JavaScript; the tables do not.</p></noscript>",
         *parts,
+        remarks(notes),
         "</main>",
         f"<footer><p>Made by <code>shoal report</code>, shoal {escape(shoal.__version__)}, from run directories alone. "
         "Standard errors: “over agents” counts every agent of every seed, as the paper does; “over seeds” averages "

@@ -4,21 +4,20 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from math import isnan, nan
-from typing import Any
 
 from shoal.report import compare, numbers
 from shoal.report.charts import PAID
-from shoal.report.compare import Entry, Group, Score, called
+from shoal.report.compare import Entry, Group, called
 from shoal.report.figure import Figure, Switch
+from shoal.report.sentences import BEHIND, DASH, PREDICTED, headline, number
 from shoal.report.style import Mark, Style
 from shoal.runs import metrics
 from shoal.runs.paired import Gain
-from shoal.runs.read import Note
 from shoal.settings.part import flatten
-from shoal.units import carried, plural, shown
+from shoal.units import carried
 
 MENU = 100  # options of a list that is looked through
-MINUS, DASH, TIMES = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 METRICS = {
@@ -28,44 +27,6 @@ METRICS = {
     "backward_transfer": "backward transfer, points",
     "forgetting": "forgetting, points",
 }
-
-
-BEHIND = (
-    "The runs behind the answer, all seeds of a candidate together. It was chosen by validation rows; accuracy here is "
-    "that of test rows, which chose nothing, so that the highest need not be the answer."
-)
-PREDICTED = (
-    "Agents predict numbers: what is called accuracy here is R², the share of the variance that is predicted; 100 % is "
-    "all of it, and below 0 % a guess of the mean would be better."
-)
-
-
-def left_out(notes: Sequence[Note]) -> str:
-    """What a reader must know first: which runs are not here, and which not in full."""
-    if not notes:
-        return ""
-    alike: dict[tuple[bool, str], list[str]] = {}
-    for note in sorted(notes, key=lambda note: not note.out):
-        alike.setdefault((note.out, note.why), []).append(note.folder)
-    items = "".join(
-        f"<li>{', '.join(f'<code>{escape(folder)}</code>' for folder in folders)}"
-        f"{f' {be(folders)} left out' if out else ''}: {coded(why)}.</li>"
-        for (out, why), folders in alike.items()
-    )
-    gone = sum(note.out for note in notes)
-    head = f"{plural(gone, 'folder')} left out" if gone else "Please note"
-    if gone and gone < len(notes):
-        head += f", {plural(len(notes) - gone, 'remark')}"
-    return f'<section class="notes" aria-labelledby="notes"><h2 id="notes">{head}</h2><ul>{items}</ul></section>'
-
-
-def coded(said: str) -> str:
-    """A sentence in HTML, with what is between backticks as code."""
-    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(said))
-
-
-def be(things: Sequence[Any]) -> str:
-    return "is" if len(things) == 1 else "are"
 
 
 def section(group: Group, name: str, style: Style, figures: dict[str, Figure], advised: bool = False) -> str:
@@ -93,49 +54,6 @@ def section(group: Group, name: str, style: Style, figures: dict[str, Figure], a
         settings(group),
         "</section>",
     ])  # fmt: skip
-
-
-def headline(group: Group) -> str:
-    """The result in words."""
-    done = group.complete
-    if not done:
-        return "No run of this group is finished yet."
-    best = max(done, key=lambda entry: entry.score("final").mean)
-    score = best.score("final")
-    said = f"Highest final accuracy: <strong>{escape(best.label)}</strong>, {plus_minus(score)} %"
-    said += f" ({plural(len(set(best.run.seeds.tolist())), 'seed')})"
-    if best.base and (more := best.gain("final")):
-        said += f", {number(more.mean, True)} points over {called(best.base.label)}"
-    said += f", for {shown(best.paid)} per link and task." if best.run.modes and best.paid > 0 else "."
-    signs = {entry.label: gain.sign for entry in done if (gain := entry.gain("final"))}
-    if tested := len(signs):
-        bases = list(dict.fromkeys(entry.base.label for entry in done if entry.base))
-        said += f" Compared with {called(bases[0]) if len(bases) == 1 else 'its baseline'} over the same seeds: "
-        up, down = ([name for name, sign in signs.items() if sign == way] for way in (1, -1))
-        parts = [f"{some(names, tested)} clearly {word}" for names, word in ((up, "higher"), (down, "lower")) if names]
-        said += (" and ".join(parts) or "no run is clearly higher or lower") + ", by the 95 % intervals below."
-    return said
-
-
-def some(names: Sequence[str], of: int) -> str:
-    """A few runs by name, many by number."""
-    if len(names) > 4:
-        return f"{len(names)} of {of} runs are"
-    said = [escape(name) for name in names]
-    if any("," in name for name in names):
-        return f"{'; '.join(said)} {be(said)}"
-    return f"{', '.join(said[:-1])}{' and ' * (len(said) > 1)}{said[-1]} {be(said)}"
-
-
-def plus_minus(score: Score) -> str:
-    return f"{number(score.mean)} ± {number(score.seeds)}" if not isnan(score.seeds) else number(score.mean)
-
-
-def number(value: Any, signed: bool = False) -> str:
-    """Two decimals, a real minus, a dash for what there is not."""
-    if not isinstance(value, int | float) or isnan(value):
-        return DASH
-    return (f"{value:+.2f}" if signed else f"{value:.2f}").replace("-", MINUS)
 
 
 def swatch(one: Mark) -> str:
@@ -211,11 +129,15 @@ def control(ident: str, switch: Switch, style: Style) -> str:
 
 
 def table(title: str, caption: str, head: Sequence[str], body: Iterable[Sequence[str]], kind: str = "") -> str:
-    """An HTML table whose first column names the rows; cells are HTML already, or begin with `<td`."""
+    """An HTML table whose first column names the rows; cells are HTML already, or begin with `<td`. Every cell says
+    what its column is, for screens on which a row stands as a list."""
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     lines = []
     for row in body:
-        cells = "".join(cell if cell.startswith("<td") else f"<td>{cell}</td>" for cell in row[1:])
+        cells = "".join(
+            f'<td data-head="{re.sub("<[^>]*>", "", name)}"{cell[3:] if cell.startswith("<td") else f">{cell}</td>"}'
+            for name, cell in zip(head[1:], row[1:], strict=True)
+        )
         lines.append(f'<tr><th scope="row">{row[0]}</th>{cells}</tr>')
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'

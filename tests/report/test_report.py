@@ -19,7 +19,7 @@ import shoal
 from shoal import units
 from shoal.configure.reading import read as read_settings
 from shoal.errors import UserError
-from shoal.report import charts, compare, numbers, page, parts, style, traffic, watch
+from shoal.report import charts, compare, numbers, page, parts, sentences, style, traffic, watch
 from shoal.report.style import Style
 from shoal.runs import metrics, read
 from shoal.runs.execute import carry_out, prepare
@@ -82,7 +82,7 @@ def test_the_numbers_are_those_of_the_summaries(group: compare.Group, shown: Pat
         assert f"{said['auc']:.2f}" in text  # in the paper's unit
         assert one.paid == pytest.approx(said["bytes_per_link_task"])
         assert (units.shown(one.paid) if one.paid else "nothing") in text
-        forgotten = words(parts.metric(one, "forgetting")).replace(parts.MINUS, "-")
+        forgotten = words(parts.metric(one, "forgetting")).replace(sentences.MINUS, "-")
         assert forgotten == f"{said['forgetting']:.2f} ± {said['forgetting_se_seeds']:.2f}"
         assert f"{said['zero_shot_others']:.2f}" in parts.metric(one, "zero_shot_others")
 
@@ -320,24 +320,24 @@ def test_agents_that_predict_numbers_have_no_classes_in_common(copy: Path) -> No
 
 
 def test_a_few_runs_are_named_and_many_counted() -> None:
-    assert parts.some(["recv"], 3) == "recv is"
-    assert parts.some(["recv", "fedavg", "modmod"], 3) == "recv, fedavg and modmod are"
-    assert parts.some(["recv, every 2", "recv, every 3", "a<b"], 6) == "recv, every 2; recv, every 3; a&lt;b are"
-    assert parts.some(list("abcde"), 6) == "5 of 6 runs are"
+    assert sentences.some(["recv"], 3) == "recv is"
+    assert sentences.some(["recv", "fedavg", "modmod"], 3) == "recv, fedavg and modmod are"
+    assert sentences.some(["recv, every 2", "recv, every 3", "a<b"], 6) == "recv, every 2; recv, every 3; a&lt;b are"
+    assert sentences.some(list("abcde"), 6) == "5 of 6 runs are"
 
 
 def test_the_words_on_top_name_one_baseline_only_if_there_is_one(copy: Path) -> None:
     (one,) = compare.groups(read.gather([copy])[0])
-    assert "Compared with agents that share nothing over the same seeds: " in parts.headline(one)
+    assert "Compared with agents that share nothing over the same seeds: " in sentences.headline(one)
     best = max(one.complete, key=lambda entry: entry.score("final").mean)
     if best.base is not None:
-        assert " points over agents that share nothing, for " in parts.headline(one)
+        assert " points over agents that share nothing, for " in sentences.headline(one)
     one.entries[2].base = one.entries[1]
-    assert "Compared with its baseline over the same seeds: " in parts.headline(one)
+    assert "Compared with its baseline over the same seeds: " in sentences.headline(one)
 
 
 def test_commands_in_remarks_look_like_commands() -> None:
-    said = parts.left_out([read.Note("runs/a", "unfinished; `shoal resume <a>` finishes it", False)])
+    said = sentences.remarks([read.Note("runs/a", "unfinished; `shoal resume <a>` finishes it", False)])
     assert "unfinished; <code>shoal resume &lt;a&gt;</code> finishes it." in said
 
 
@@ -639,7 +639,8 @@ def test_damaged_runs_are_named_and_the_rest_is_shown(how: str, copy: Path) -> N
     said = words(text)
     assert f"{folder} is left out: " in said if out else f"{folder} : " in said
     assert " ".join(why.replace("`", " ").split()) in said
-    assert said.index(folder) < said.index("Learning curves")
+    top = folder if out else "1 remark on these runs"  # which stands below
+    assert said.index(top) < said.index("Learning curves")
 
 
 @pytest.mark.parametrize("how", LEFT_OUT)
