@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 JOINT = -1  # the agent that learns the common start of a seed
 # Why an agent has ended, by the word in the record, of one agent and of several.
 CAUSES = {
-    "weights": ("its weights are no numbers any more", "their weights are no numbers any more"),
-    "moments": ("Adam's moments of it are no numbers any more", "Adam's moments of them are no numbers any more"),
-    "loss": ("its training loss is no number any more", "their training loss is no number any more"),
+    "weights": ("its weights are no longer finite numbers", "their weights are no longer finite numbers"),
+    "moments": (
+        "its moments in Adam are no longer finite numbers",
+        "their moments in Adam are no longer finite numbers",
+    ),
+    "loss": ("its training loss is no longer a finite number", "their training loss is no longer a finite number"),
 }
 SHOWN = 8  # agents that are named in a sentence, at most
 

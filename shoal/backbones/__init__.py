@@ -99,7 +99,9 @@ def computed(made: Extractor, rows: Numbers, peak: int, name: str) -> Numbers:
     found = np.concatenate(parts)
     if not np.isfinite(found).all():
         row = int(np.argwhere(~np.isfinite(found))[0, 0])
-        raise UserError(f"the backbone `{made.name}` makes of row {row} what is no number; give another, or mend it")
+        raise UserError(
+            f"the backbone `{made.name}` gives row {row} a value that is not a number; mend it, or give another"
+        )
     return found
 
 

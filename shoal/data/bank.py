@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import UserError
+from shoal.units import plural
 
 EXACT = 2**24  # every whole number up to here is a float32
 SCALES = ("peak", "standard", "none")
@@ -192,10 +193,10 @@ def finite(array: NDArray[Any], what: str) -> NDArray[Any]:
         at = np.argwhere(~good)[0]
         count = int((~good).sum())
         rows = int((~good).reshape(len(array), -1).any(1).sum())
+        many = "values that are not numbers" if count > 1 else "value that is not a number"
         raise UserError(
-            f"{what} has {count} value{'s' * (count > 1)} that {'are' if count > 1 else 'is'} no number, in {rows} "
-            f"row{'s' * (rows > 1)}, the first {array[tuple(at)]} {place(at)}; say what to put there, or leave out the "
-            f"row{'s' * (rows > 1)}"
+            f"{what} has {count} {many}, in {plural(rows, 'row')}, the first {array[tuple(at)]} {place(at)}; say what "
+            f"to put there, or leave out the row{'s' * (rows > 1)}"
         )
     return array
 

@@ -128,7 +128,7 @@ def within(name: str, tensor: Tensor, like: Tensor | None, world: World) -> None
         if owner in (VAR, CLOCK):  # a moment that never comes
             tensor = tensor[tensor != inf]
         if not bool(tensor.isfinite().all()):
-            raise DamagedError(f"`{name}` has what is no finite number")
+            raise DamagedError(f"`{name}` holds values that are not finite numbers")
         if not tensor.numel():
             return
         if abs(least) == MANY:
@@ -166,4 +166,4 @@ def written(fleet: Sequence[World], stack: Stack) -> None:
             raise DamagedError("it has mail of agents or modes that the run does not have")
         for tensor in mail.payload.values():
             if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-                raise DamagedError("it has mail with what is no finite number")
+                raise DamagedError("it has mail with values that are not finite numbers")

@@ -232,7 +232,7 @@ class Record:
             if (bad := unfit(kind, (PARAMS,))).any():
                 lane = kind.lanes[int(bad.nonzero()[0])]
                 raise RecordError(
-                    f"{self.checkpoint} is not written: weights of agent {lane.agent} of seed {lane.seed} are no "
+                    f"{self.checkpoint} is not written: weights of agent {lane.agent} of seed {lane.seed} are not "
                     "numbers; what was saved before stays"
                 )
         content = checkpoints.packed(stacks, self.settings.identity(), self.elapsed())

@@ -150,7 +150,7 @@ def test_what_is_no_backbone_is_said_in_a_sentence(tmp_path: Path, monkeypatch: 
         features(Edges(), np.ones((5, 4), np.float32))
     with pytest.raises(UserError, match=r"makes \[5\] of 5 rows, and \[5, F\]"):
         features(Summed(), np.ones((5, 4), np.float32))
-    with pytest.raises(UserError, match="makes of row 0 what is no number"):
+    with pytest.raises(UserError, match="gives row 0 a value that is not a number"):
         features(nn.Sequential(nn.Linear(4, 2), Logged()), -np.ones((5, 4), np.float32))
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(UserError, match=r'need onnxruntime: pip install "shoal\[backbones\]"'):

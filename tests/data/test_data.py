@@ -58,7 +58,7 @@ def bank(name: str = "toy", count: int = 6, classes: int = 3) -> Bank:
         ({"labels": np.full(6, -1)}, r"labels must lie in 0\.\.2"),
         ({"source": np.ones(6, np.int64)}, r"source must lie in 0\.\.0"),
         ({"labels": np.full(6, 0.5)}, "labels must be whole numbers"),
-        ({"images": np.full((6, 4, 4), np.nan)}, "96 values that are no number, in 6 rows"),
+        ({"images": np.full((6, 4, 4), np.nan)}, "96 values that are not numbers, in 6 rows"),
         ({"images": np.zeros(6, np.uint8)}, r"the data must have a row for each example.* got shape \[6\]"),
         ({"peak": 0}, "peak must be 1 or more"),
         ({"classes": ("a", "b", "a")}, "must be different"),

@@ -134,7 +134,7 @@ def test_if_all_diverge_the_run_ends_with_a_sentence(workers: int) -> None:
         train(worlds(resolve(raw), load("digits")))
     assert str(caught.value) == (
         "all agents have diverged, and the run ends; the last: the common start of seed 0 diverged in task 1, epoch 1: "
-        "its weights are no numbers any more, and all agents that would begin from it end with it; learner.rate "
+        "its weights are no longer finite numbers, and all agents that would begin from it end with it; learner.rate "
         "(1e+30) may be too high, or the data badly scaled"
     )
 
@@ -159,7 +159,7 @@ def test_a_run_with_agents_that_diverge_is_finished_and_says_so(tmp_path: Path) 
     words = ("agents=3", "model=mlp", "tasks.common=false", HOT, "sharing=fedavg", "sharing.every=2")
     done = call("run", DIGITS, *TINY, *words, "--out", folder)
     assert done.code == 0, done.err
-    said = "agent 1 of seed 10 diverged in task 4, epoch 1: its weights are no numbers any more"
+    said = "agent 1 of seed 10 diverged in task 4, epoch 1: its weights are no longer finite numbers"
     assert done.err.count(f"{said}; all others continue\n") == 1
     assert f"{said}\n" in done.out
     assert "2 of 6 agents diverged; means over agents leave them out\n" in done.out

@@ -186,7 +186,7 @@ def test_what_is_no_number_is_never_saved(tmp_path: Path) -> None:
     record = saved_twice(tmp_path / "run")
     (stack,) = stacks_of(record)
     next(iter(stack.params.values()))[1].flatten()[0] = torch.nan
-    with pytest.raises(RecordError, match="weights of agent 1 of seed 10 are no numbers; what was saved before stays"):
+    with pytest.raises(RecordError, match="weights of agent 1 of seed 10 are not numbers; what was saved before stays"):
         record.save([stack])
     assert stacks_of(record)[0].task == 2
 
