@@ -89,7 +89,7 @@ def settings(
             "agents": 1,
             "seeds": seeds,
             "tasks": {**STREAM, **tasks},
-            "net": {"width": width, "depth": 2, "dropout": 0.0, **net},
+            "net": {"width": width, "depth": 2, "dropout": 0.0, "head": "random", **net},
             "learner": learner,
         }
     )

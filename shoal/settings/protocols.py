@@ -15,10 +15,9 @@ EXAMPLE = "modular-mlp", "mnist"  # the model and dataset that lists show a prot
 def fair(model: str, dataset: str, modes: tuple[str, ...], initial: int) -> Groups:
     """One setting for every row: common start, persistent Adam, clean softmax, test data never chooses.
 
-    Heads of modular nets begin at zero, because agents alone know more validation rows so (docs/protocol.md, section
-    7); in nets of one piece the difference is a fifth of that.
+    Heads begin at zero, because agents alone know more validation rows so (docs/protocol.md, section 7).
     """
-    net = usual_net(model) | ({"head": "zero"} if model.startswith("modular-") else {})
+    net = usual_net(model) | {"head": "zero"}
     learner = {"fresh_adam": False, "hidden": "renormalise", "current": "validation"}
     return {"tasks": {"common": True, "draw": "fleet"}, "net": net, "learner": learner, "sharing": {}}
 
