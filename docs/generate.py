@@ -12,6 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from page_house import house
+from page_messages import messages
 from page_methods import Pages, methods, options, protocols
 from page_parts import SETTING, issubclass_, marked, rows_of, said, table
 
@@ -54,6 +55,7 @@ def pages() -> Pages:
         "commands.md": commands(),
         "python.md": python(),
         "examples.md": examples(),
+        "messages.md": messages(),
         **methods("sharing", "Sharing modes", "What agents send each other.", MODES, "mode"),
         **methods("learners", "Learners", "How an agent learns a task without forgetting the others.", LEARNERS,
                   "learner"),

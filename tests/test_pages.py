@@ -114,6 +114,23 @@ def test_the_house_has_every_room() -> None:
     assert all(f">{room}</text>" in house.house() for room in rooms)
 
 
+def test_every_error_is_a_sentence_on_the_page_of_messages() -> None:
+    module(ROOT / "docs" / "generate.py")  # which finds the others
+    page = module(ROOT / "docs" / "page_messages.py")
+    rooms = page.rooms()
+    for file, known in (
+        ("data/bank", "there are no rows"),
+        ("settings/staff", "say a number of processes"),
+        ("live/authority", "the certificate in"),
+    ):
+        assert any(known in one for one in rooms[file.partition("/")[0]][file]), file
+    for files in rooms.values():
+        for file, said in files.items():
+            for sentence in said:
+                assert sentence.endswith(page.UNSAID) or not sentence.endswith((".", ":", ";")), (file, sentence)
+                assert "  " not in sentence, (file, sentence)
+
+
 # The site and the package
 
 
