@@ -58,6 +58,7 @@ class World:
     validation: Split
     test: Split
     epoch: int = 0  # since the first task: the graph is as it is then
+    late: bool = False  # may mail come late, whatever edges say? Between hosts it may
 
     def at(self, task: int, epoch: int) -> "World":
         """This world with the graph that it has when so many epochs of a task are done."""
@@ -323,7 +324,7 @@ class World:
     def prompt(self) -> bool:
         """Does all mail that comes at all come at once?"""
         waits = self.fleet.presence.mail == "waits" and bool(self.gaps)
-        return not waits and all(edge.delay == 0 for edge in self.edges.values())
+        return not (self.late or waits) and all(edge.delay == 0 for edge in self.edges.values())
 
     @cached_property
     def gaps(self) -> dict[int, tuple[Interval, ...]]:

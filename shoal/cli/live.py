@@ -50,6 +50,9 @@ def run(
     folder: Home,
     leave: Annotated[bool, typer.Option("--leave", help="End when all neighbours have learned their streams.")] = False,
     slow: Annotated[float, typer.Option(help="Rest so many seconds after each epoch.", min=0)] = 0,
+    lost: Annotated[
+        float, typer.Option(help="Nobody waits for a neighbour who gives no sign for so many seconds.", min=1)
+    ] = 300,
     port: Annotated[
         int | None,
         typer.Option(help="Answer over HTTP at this port of 127.0.0.1 too.", min=1, max=65535, show_default=False),
@@ -60,7 +63,7 @@ def run(
     from shoal.live.life import live
 
     give(trust)
-    live(folder, leave, port, slow, say)
+    live(folder, leave, port, slow, say, lost)
 
 
 @app.command()

@@ -40,7 +40,7 @@ def world_of(settings: Settings, bank: Bank, agent: int) -> World:
     """The world of one agent among all of its fleet."""
     peers = lanes_of(settings)
     (found,) = worlds(settings, bank, [Lane(settings.seed, agent)], peers)
-    return found
+    return replace(found, late=settings.clock.pace == "asynchronous")
 
 
 def by_itself(world: World) -> World:
@@ -85,6 +85,7 @@ class LiveCrew(Crew):
     met: dict[tuple[int, str, str], int] = field(default_factory=dict)  # when the last of each kind was sent to here
     rows: "Rows | None" = None  # where rows come while the agent runs
     waits: int | None = None  # for which task's rows
+    parting: list[int] = field(default_factory=list)  # who may still ask, when all is learned
 
     @property
     def here(self) -> Here:
@@ -255,38 +256,44 @@ class LiveCrew(Crew):
     def part(self) -> None:
         """The stream is learned: say so, and answer whoever still learns."""
         self.farewell()
-        while (found := self.desk.come("end", lambda: not self.all_done(), inf)) is not None:
+        while (found := self.desk.come("end", self.needed, inf)) is not None:
             self.others(screened(self, found), None)
 
-    def all_done(self) -> bool:
-        """Have all neighbours learned their streams? In lock-step nobody is ahead."""
-        return not self.free or self.desk.senders <= self.desk.store.done()
+    def needed(self) -> bool:
+        """May a neighbour still ask? In lock-step nobody is ahead."""
+        self.parting = sorted(self.desk.unheard()) if self.free else []
+        return bool(self.parting)
 
     def others(self, letters: Sequence[Arrived], observe: Observe | None) -> None:
         """Letters that are for no open exchange: questions are answered, all else lies in the inbox until its mode is
         due."""
-        stacks = [stack for _, stack in self.here.fleet]
-        if self.aside is None or self.aside.fleet[0][1] is not stacks[0]:
-            self.aside = Here(self.whole, stacks)
-        aside, modes = self.aside, self.whole[0].settings.sharing
+        ((_, stack),) = self.here.fleet
+        settings, point = self.whole[0].settings, (stack.task, stack.epoch)
+        if stack.task == settings.tasks.count:  # who has learned its stream answers as at the end of its last task
+            stack.task, stack.epoch = stack.task - 1, settings.learner.epochs
+        if self.aside is None or self.aside.fleet[0][1] is not stack:
+            self.aside = Here(self.whole, [stack])
+        aside, modes = self.aside, settings.sharing
         for at, mode in enumerate(modes):
             mine = [one for one in letters if one.envelope and one.envelope.mode == mode.mode]
             if not mine:
                 continue
             aside.ask(at, nextafter(self.moment, inf), BEFORE)
-            self.take(aside, mine, observe)
+            asking = [one for one in mine if one.envelope and one.envelope.kind in mode.asking]
+            self.take(aside, [one for one in mine if one not in asking], observe)  # before anybody is there to judge it
+            self.take(aside, asking, observe)
             posted = checked(self.whole[0], self.homes == 0, aside.answer())
             self.ledger.write(posted)
             for mail, verdict in posted if observe else ():
                 assert observe
                 observe(mail, verdict)
             going = [mail for mail, verdict in posted if verdict == ACCEPTED]
-            questions = {one.envelope.id: one.peer for one in mine if one.envelope and one.envelope.kind in mode.asking}
+            questions = {one.envelope.id: one.peer for one in asking if one.envelope}
             for mail in going:
                 questions.pop(mail.reply, None)
-            stack = stacks[0]
             self.send(Turn(stack.task, stack.epoch, at, 1), going, questions)
             self.ledger.seen(aside.absorb())
+        stack.task, stack.epoch = point
 
     # What comes
 

@@ -22,7 +22,7 @@ from shoal.live.authority import guarded
 from shoal.live.beginning import begun, loaded
 from shoal.live.crew import LiveCrew, by_itself, crewed, terms_of
 from shoal.live.fleets import Home, lines_of
-from shoal.live.office import Office
+from shoal.live.office import LOST, Office
 from shoal.live.rows import Rows
 from shoal.live.serving import Desk, opened
 from shoal.live.store import Store
@@ -70,7 +70,7 @@ class Life:
             self.crew.farewell()
             self.save(end.stacks)
             tables(self.record, end.stacks)
-            while not self.stop() and not all(map(self.office.unreached, self.store.peers())):
+            while not self.stop() and self.office.owed():
                 self.office.idle(0.2)  # until its neighbours know
             raise
         self.mark(ends)
@@ -115,20 +115,23 @@ class Life:
         self.crew.refused.clear()
 
     def needless(self) -> bool:
-        """Does nobody need this agent any more? All neighbours have learned their streams, and have what it had to say,
-        but for those who have left: they did not before they had heard that it is done."""
-        done, office = self.store.done(), self.office
-        return self.crew.all_done() and all(
-            office.unreached(peer) and (peer in done or peer not in office.senders) for peer in self.store.peers()
-        )
+        """Does nobody need this agent any more? All neighbours have said farewell and have its own, but for those who
+        have given no sign for long. Nobody can know that its last letter has come, so the last to leave may have to
+        wait for so long; no other does."""
+        return not self.crew.needed() and not self.office.owed()
 
     def linger(self, until: Callable[[], bool]) -> None:
         """Stay there for others when all is learned: letters that wait are carried, questions answered."""
+        before = self.office.n
         while not until():
             self.office.idle(0.2)
             if self.crew.free:
                 self.crew.visit(afterwards=True)
             self.note_refusals()
+        if self.office.n > before:  # whom nobody waited for any more has come back, and has asked
+            (end,) = self.crew.stacks()
+            self.save([end])
+            tables(self.record, [end])
 
 
 def awake(
@@ -138,6 +141,7 @@ def awake(
     watch: Callable[[Life], None] = lambda life: None,
     safe: bool = True,
     tell: Callable[[str], None] = lambda sentence: None,
+    lost: float = LOST,
 ) -> Life:
     """An agent as it was when it was last there, or at its beginning, that nobody has let learn yet."""
     settings = home.settings()
@@ -157,7 +161,7 @@ def awake(
     described(record, world, home)
     stacks = record.load([world])
     terms = terms_of(world, home.run, home.identity)
-    office = Office(store, terms, transport(home, terms), home.senders, home.receivers, stop)
+    office = Office(store, terms, transport(home, terms), home.senders, home.receivers, stop, lost)
     begins = [begun(trained, world)] if stacks is None and trained is not None else stacks
     crew = crewed(world, office, begins)
     crew.rows = rows
@@ -188,16 +192,17 @@ def live(
     port: int | None = None,
     slow: float = 0,
     tell: Callable[[str], None] = lambda sentence: None,
+    lost: float = LOST,
 ) -> dict[str, Any] | None:
     """Let the agent in a folder learn until its stream is learned, and then be there for others until it is stopped or,
-    with `leave`, until all letters are carried and all neighbours are done. It rests `slow` seconds after each
-    epoch, to leave the host to others."""
+    with `leave`, until all letters are carried and all neighbours are done, but for those who have given no sign for
+    `lost` seconds. It rests `slow` seconds after each epoch, to leave the host to others."""
     home = Home.read(folder)
     until = guarded(folder)
     tell(f"{home.name}: certificate holds until {until:%Y-%m-%d}, listens at {home.address}")
     summary = None
     with kept_memory(), interrupts() as heard, one_thread(), ExitStack() as held:
-        life = awake(home, stop=heard, tell=tell)
+        life = awake(home, stop=heard, tell=tell, lost=lost)
         held.enter_context(life.record.alone())
         life.record.tell = tell
         try:
@@ -218,6 +223,8 @@ def live(
                     summary = life.learn()
                 tell(f"{home.name}: all is learned" + ("" if leave else "; it stays for others, Ctrl-C ends it"))
                 life.linger(lambda: heard() or (leave and life.needless()))
+                if left := sorted(life.store.owed()):
+                    tell(f"{home.name}: what waits for agents {left} waits on; start it again to bring it to them")
             finally:
                 closing()
         finally:

@@ -13,11 +13,14 @@ from typing import Any
 
 from shoal.errors import Stopped, UserError
 from shoal.letters.mail import Envelope
-from shoal.live.store import EACH, Come, Store, Waiting
+from shoal.live.store import EACH, FAREWELL, Come, Store, Waiting
 from shoal.live.transport import KEPT, KNOWN, LATER, REFUSED, Transport
 from shoal.live.wire import FALSE_NAME, NO_LETTER, REASONS, REPEATED, RefusedError, Slip, Terms, Turn, opened, sealed
 
-AGAIN = (0.05, 30.0)  # seconds after which a letter that nobody has acknowledged is sent again: at first, and at most
+AGAIN = (0.05, 10.0)  # seconds after which a letter that nobody has acknowledged is sent again: at first, and at most
+PING = 5.0  # seconds without a letter after which a neighbour is told that this agent is there, at most
+LOST = 300.0  # seconds without a sign of a neighbour after which nobody waits for it any more
+LOOK = 0.5  # seconds between two looks for signs of which more do not count
 HELD = 64 * 2**20  # bytes of a neighbour's letters that wait to be looked at, at most,
 COUNT = 4096  # and how many they are
 MANY = 2000  # refusals of one neighbour after which it rests
@@ -43,6 +46,8 @@ class Link:
     reached: float = 0.0  # when it last acknowledged something
     heard: float = 0.0  # when it last sent something
     silent: int = 0  # tries in a row without an answer
+    quiet: float = 0.0  # seconds without anything new of it, of those in which this agent looked,
+    deaf: float = 0.0  # and without an acknowledgement
     refusals: int = 0  # since it last had to rest
     rests: float = 0.0  # until when nothing of it is taken,
     rest: float = REST[0]  # and for how long the next time
@@ -66,8 +71,10 @@ class Office:
         senders: Collection[int],
         receivers: Collection[int],
         stop: Callable[[], bool] = lambda: False,
+        lost: float = LOST,
     ) -> None:
         self.store, self.terms, self.transport, self.stop = store, terms, transport, stop
+        self.patience, self.looked = lost, time.monotonic()
         self.senders, self.receivers = frozenset(senders), frozenset(receivers)
         self.links = {peer: Link() for peer in sorted(self.senders | self.receivers)}
         self.sent: dict[int, int] = {}  # how many letters have been written to each neighbour,
@@ -132,7 +139,7 @@ class Office:
                     *(self.terms.run, self.terms.settings, self.terms.me, peer, number, self.lamport, turn),
                     *(part, of, draft.envelope, draft.reply, draft.done),
                 )
-                what = f"{draft.envelope.mode}/{draft.envelope.kind}" if draft.envelope else ""
+                what = f"{draft.envelope.mode}/{draft.envelope.kind}" if draft.envelope else FAREWELL * draft.done
                 rows.append((peer, number, what, draft.keep, sealed(slip, draft.body)))
         if rows:
             self.store.put(rows)
@@ -141,30 +148,34 @@ class Office:
                     self.wake[peer].set()
 
     def carry(self, peer: int) -> None:
-        """What the courier to a neighbour does: the first letter that waits, again and again until it has come."""
+        """What the courier to a neighbour does: the first letter that waits, again and again until it has come. Where
+        none does, an empty frame now and then says that this agent is there."""
         assert self.transport is not None
         link, wait = self.links[peer], AGAIN[0]
         while not self.closed:
             letter = self.store.next(peer)
-            if letter is None:
-                self.wake[peer].wait(1.0)
-                self.wake[peer].clear()
+            if letter is None and self.called(peer, min(PING, self.patience / 10)):
                 continue
-            answer = self.transport.send(peer, letter.frame)
+            answer = self.transport.send(peer, letter.frame if letter else b"")
             if self.closed:
                 return
             if answer not in (KEPT, KNOWN) and not (answer and answer.startswith(REFUSED)):
                 link.silent += 1
-                self.wake[peer].wait(wait * random.uniform(0.5, 1.0))
-                self.wake[peer].clear()
-                wait = min(2 * wait, AGAIN[1])
+                wait = AGAIN[0] if self.called(peer, wait * random.uniform(0.5, 1.0)) else min(2 * wait, AGAIN[1])
                 continue
-            wait, link.silent, link.reached = AGAIN[0], 0, time.monotonic()
+            wait, link.silent, link.deaf, link.reached = AGAIN[0], 0, 0.0, time.monotonic()
             try:
-                self.acknowledged(letter, answer)
+                if letter:
+                    self.acknowledged(letter, answer)
             except UserError as error:  # a full disk: the letter stays, and its receiver knows it when it comes again
                 logging.getLogger("shoal.live").warning("%s", error)
-                self.wake[peer].wait(AGAIN[1])
+                self.called(peer, AGAIN[1])
+
+    def called(self, peer: int, seconds: float) -> bool:
+        """Wait; True: something is to be sent to a neighbour, or has come of it."""
+        found = self.wake[peer].wait(seconds)
+        self.wake[peer].clear()
+        return found
 
     def acknowledged(self, letter: Waiting, answer: bytes) -> None:
         """Note that a letter is kept, or refused: its receiver's word for that is one of ours, or not repeated."""
@@ -197,6 +208,9 @@ class Office:
         if self.closed:
             return LATER
         now = time.monotonic()
+        if not frame:  # its sender is there, and has nothing to say
+            self.hear(peer)
+            return KNOWN
         if now < link.rests:
             return LATER
         try:
@@ -210,15 +224,19 @@ class Office:
             link.refuse()
             self.store.refuse(peer, str(error), time.time())
             return REFUSED + str(error).encode()
-        link.heard, link.silent = now, 0
-        if self.wake[peer].is_set() is False:
-            self.wake[peer].set()  # it is there: what waits for it may go
+        self.hear(peer, fresh)
         if not fresh:
             self.store.refuse(peer, REPEATED, time.time())
             return KNOWN
         with self.news:
             self.news.notify_all()
         return KEPT
+
+    def hear(self, peer: int, fresh: bool = True) -> None:
+        """A neighbour is there: what waits for it may go."""
+        link = self.links[peer]
+        link.heard, link.silent, link.quiet = time.monotonic(), 0, 0.0 if fresh else link.quiet
+        self.wake[peer].set()
 
     def expected(self, slip: Slip) -> bool:
         """May a letter that holds nothing be kept? Where clocks are free, it says that a question has no answer, or
@@ -320,6 +338,24 @@ class Office:
         """Count something of a neighbour as refused."""
         if peer in self.links:
             self.links[peer].refuse()
+
+    def owed(self) -> set[int]:
+        """Neighbours for whom something waits that they need, if they have not been deaf for too long."""
+        self.look()
+        return {peer for peer in self.store.owed() if self.links[peer].deaf <= self.patience}
+
+    def unheard(self) -> set[int]:
+        """Neighbours who may still learn, as they have not said farewell, if they have not been quiet for too long."""
+        self.look()
+        return {peer for peer in self.senders - self.store.done() if self.links[peer].quiet <= self.patience}
+
+    def look(self) -> None:
+        """Count for how long others give no sign. Only seconds in which this agent looks for one count, so that nobody
+        takes others for lost who was stopped, or whose clock has jumped."""
+        now = time.monotonic()
+        seconds, self.looked = min(now - self.looked, LOOK), now
+        for link in self.links.values():
+            link.quiet, link.deaf = link.quiet + seconds, link.deaf + seconds
 
     def unreached(self, peer: int) -> bool:
         """Has a neighbour not answered for some tries?"""

@@ -123,8 +123,8 @@ def waiting_for(life: "Life") -> str:
     """What an agent waits for, in a few words; empty: for nothing."""
     if life.crew.waits is not None:
         return f"rows of task {life.crew.waits + 1}"
-    missing = life.office.missing
-    return f"letters of agent {', '.join(map(str, missing))}" if missing else ""
+    missing, parting = (", ".join(map(str, found)) for found in (life.office.missing, life.crew.parting))
+    return f"letters of agent {missing}" if missing else f"agent {parting} to end" if parting else ""
 
 
 def accuracy(measured: Any) -> float | None:

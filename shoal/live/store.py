@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS tasks (task INTEGER PRIMARY KEY, rows INTEGER, digest
 CREATE TABLE IF NOT EXISTS given_up (peer INTEGER, number INTEGER, why TEXT, PRIMARY KEY (peer, number));
 """
 NEWEST, EACH, QUESTION = "newest", "each", "question"  # what is kept of letters that wait: see `Store.put`
+FAREWELL = "farewell"  # the last letter: its sender has learned its stream
 FULL = "outbox full"
 OFTEN = 1.0  # seconds between two writings of what was refused
 OVERTAKEN = "overtaken"
@@ -163,9 +164,10 @@ class Store:
                     (letter.number, len(letter.frame), letter.peer),
                 )
 
-    def peers(self) -> list[int]:
-        """The neighbours for whom letters wait."""
-        return [peer for (peer,) in self.rows("SELECT DISTINCT peer FROM outbox")]
+    def owed(self) -> set[int]:
+        """The neighbours for whom something waits that they need: who has learned its stream needs a farewell alone."""
+        needed = "what = ? OR peer NOT IN (SELECT peer FROM links WHERE done)"
+        return {peer for (peer,) in self.rows(f"SELECT DISTINCT peer FROM outbox WHERE {needed}", FAREWELL)}
 
     # Letters that have come
 

@@ -1,4 +1,5 @@
-"""The seam to the network: frames go to a neighbour, and an acknowledgement comes back, or nothing.
+"""The seam to the network: frames go to a neighbour, and an acknowledgement comes back, or nothing. An empty frame is
+no letter: it says that its sender is there.
 
 `Lines` is the filling for one process, with what can go wrong on a network as switches; `shoal.live.over_zenoh` is the
 one for hosts.
@@ -40,7 +41,7 @@ class Lines:
     cut: set[tuple[int, int]] = field(default_factory=set)  # lines over which nothing goes
     deaf: set[tuple[int, int]] = field(default_factory=set)  # lines over which no acknowledgement comes back
     delay: float = 0.0  # seconds that a frame takes
-    copies: list[tuple[int, int, bytes]] | None = None  # of all frames, if they are wanted
+    copies: list[tuple[int, int, bytes]] | None = None  # of all letters, if they are wanted
 
     def line(self, me: int) -> "Line":
         """The lines of one agent."""
@@ -63,7 +64,7 @@ class Line:
         if home is None or (self.me, peer) in self.lines.cut:
             time.sleep(0.01)
             return None
-        if self.lines.copies is not None:
+        if self.lines.copies is not None and frame:
             self.lines.copies.append((self.me, peer, bytes(frame)))
         if self.lines.delay:
             time.sleep(self.lines.delay)

@@ -103,9 +103,12 @@ def lived(
     crash: Callable[[Life], bool] = lambda life: False,
     seconds: float = 60,
     transport: Callable[[Home, Any], Any] | None = None,
+    lost: float = 5,
+    stay: Callable[[], bool] = lambda: False,
 ) -> dict[int, Stack]:
     """Let agents learn their streams side by side, and return what has become of them. One for whom `crash` says so
-    ends then, unsaved, and begins again from its folder."""
+    ends then, unsaved, and begins again from its folder. After `lost` seconds nobody waits for one who is away;
+    nobody leaves while they are to `stay`."""
     lines = lines or Lines()
     found: dict[int, Stack] = {}
     failed: list[BaseException] = []
@@ -118,13 +121,13 @@ def lived(
 
         try:
             while home.agent not in found and not over.is_set():
-                life = awake(
-                    home, transport or (lambda home, terms: lines.line(home.agent)), over.is_set, watch, safe=False
-                )
+                way = transport or (lambda home, terms: lines.line(home.agent))
+                life = awake(home, way, over.is_set, watch, safe=False, lost=lost)
                 life.office.open()
                 try:
-                    life.learn()
-                    life.linger(lambda: over.is_set() or life.needless())  # noqa: B023
+                    if not life.record.finished:
+                        life.learn()
+                    life.linger(lambda: over.is_set() or (life.needless() and not stay()))  # noqa: B023
                     found[home.agent] = life.stack
                 except CrashError:
                     continue

@@ -47,7 +47,7 @@ def test_a_full_disk_is_said_in_a_sentence_and_loses_nothing(tmp_path: Path, cap
     full(life.store, 10**6)
     assert life.office.deliver(0, frame) == KEPT
     life.store.put(big)
-    assert life.store.peers() == [0]
+    assert life.store.owed() == {0}
     life.store.close()
 
 

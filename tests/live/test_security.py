@@ -211,11 +211,11 @@ def test_only_an_acknowledgement_takes_a_letter_out_of_the_outbox(tmp_path: Path
     life.office.post(Turn(0, 0, 0, 0), {0: [Draft(None, done=True)]})
     life.office.open()
     until = time.monotonic() + 20
-    while life.store.peers() and time.monotonic() < until:
+    while life.store.owed() and time.monotonic() < until:
         time.sleep(0.02)
     life.office.close()
     assert next(said, None) is None
-    assert life.store.peers() == []
+    assert life.store.owed() == set()
     life.store.close()
 
 
