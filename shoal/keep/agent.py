@@ -111,8 +111,10 @@ class Agent:
 
     @cached_property
     def model(self) -> Model:
-        """The arithmetic of its net."""
-        return build(self.settings, self.source.bank())
+        """The arithmetic of its net. How it is best run is found out with slopes, whoever asks first: another way
+        would have other last bits."""
+        with torch.inference_mode(False), torch.enable_grad():
+            return build(self.settings, self.source.bank())
 
     @cached_property
     def usage(self) -> Usage:

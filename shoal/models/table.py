@@ -236,14 +236,12 @@ def adapted(net: Any, per: Literal["agent", "task", "module"] = "agent") -> Any:
         from shoal.models import heads
         from shoal.models.adapted import Adapted
         from shoal.models.parts import Parts
-        from shoal.models.wrapped import mappable
+        from shoal.models.wrapped import as_said, mappable
 
-        model: Model
-        if per == "module":
-            model = composing(Parts(net, settings.net, bank, settings.model), settings, bank, depth=1)
-        else:
+        if per != "module":
             sizes = heads.sizes(settings, bank)
-            model = Adapted(net, settings.net, bank, *sizes, settings.model, each=per == "task")
+            return as_said(Adapted(net, settings.net, bank, *sizes, settings.model, each=per == "task"), settings)
+        model = composing(Parts(net, settings.net, bank, settings.model), settings, bank, depth=1)
         mappable(model, settings, f"the net `{name}`")
         return model
 

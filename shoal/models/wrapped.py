@@ -255,12 +255,16 @@ def wrapped(make: Callable[..., nn.Module], own: bool = False) -> Entry:
 
     def build(settings: "Settings", bank: Bank) -> Wrapped:
         last = own or settings.net.replace_last
-        model = Wrapped(make, bank, *heads.sizes(settings, bank), last, settings.model)
-        mappable(model, settings, model.what)
-        model.last = model.last and settings.machine.engine != "vmap" and settings.machine.device == "cpu"
-        return model
+        return as_said(Wrapped(make, bank, *heads.sizes(settings, bank), last, settings.model), settings)
 
     return Entry(build, about=line(make))
+
+
+def as_said(model: Wrapped, settings: "Settings") -> Wrapped:
+    """A net, to run as settings say."""
+    mappable(model, settings, model.what)
+    model.last = model.last and settings.machine.engine != "vmap" and settings.machine.device == "cpu"
+    return model
 
 
 def mappable(model: Any, settings: "Settings", what: str) -> None:
