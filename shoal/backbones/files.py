@@ -49,6 +49,7 @@ def started(content: bytes, name: str) -> Any:
         raise UserError(f'backbones in ONNX files need {error.name}: pip install "shoal[backbones]"') from None
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # who waits leaves the core to others
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has kinds of its own

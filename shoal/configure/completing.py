@@ -144,10 +144,10 @@ def advised(raw: dict[str, Any]) -> dict[str, Any]:
     if is_source(name):
         name = placed(name)
         raw = {**raw, "dataset": name}
-    spoken_of = {key for key, field in Tasks.model_fields.items() if field.default is not None}  # as files can say it
-    if "agents" in raw and spoken_of <= tasks.keys():  # nothing is left to say, and the data need not be there
-        return raw
     if is_source(name):
+        spoken_of = {key for key, field in Tasks.model_fields.items() if field.default is not None}  # as files say it
+        if "agents" in raw and spoken_of <= tasks.keys():  # nothing is left to say, and the data need not be there
+            return raw
         says = read(name).says({**raw, "tasks": tasks})
     else:
         says = dict(DATASETS[name].says) if name in DATASETS else {}

@@ -14,6 +14,7 @@ from shoal.data.download import Progress
 from shoal.data.idx import FASHIONMNIST, KMNIST, MNIST
 from shoal.data.parking import PARKING
 from shoal.data.sources import SCHEMES, Data, is_source, read
+from shoal.data.spam import SPAM
 from shoal.data.watches import WATCHES
 from shoal.doors import Table, is_door
 
@@ -51,6 +52,7 @@ BUILT_IN: dict[str, Dataset] = {
     "combined": COMBINED,
     "watches": WATCHES,
     "parking": PARKING,
+    "spam": SPAM,
 }
 DATASETS: Table[Dataset] = Table("dataset", BUILT_IN, "shoal.datasets", lambda entry: isinstance(entry, Dataset))
 
@@ -98,7 +100,7 @@ def find(name: str, folder: Path | None = None) -> Path | None:
     if dataset.shipped:
         return dataset.shipped.parent
     if dataset.carried:
-        return dataset.carried.place.parent if dataset.carried.place else None
+        return dataset.carried.place(folder)
     return next((p.folder for p in store.places(folder) if not store.absent(dataset, p.folder)), None)
 
 
@@ -112,8 +114,7 @@ def load(name: str, folder: Path | None = None) -> Bank:
         return join([load(part, folder) for part in dataset.parts], name)
     assert dataset.read is not None  # a dataset has parts or a reader
     if dataset.carried:
-        content = dataset.carried.content(name)
-        return dataset.read(name, {content.path.name: content})
+        return dataset.read(name, dataset.carried.contents(name, folder))
     place = find(name, folder)
     if place is None:
         raise missing(dataset, folder)
@@ -148,7 +149,8 @@ def fetch(name: str, folder: Path | None = None, progress: Progress = lambda nam
     for part in dataset.parts:
         fetch(part, folder, progress)
     if dataset.carried:
-        return dataset.carried.content(name).path.parent
+        dataset.carried.contents(name, folder)
+        return dataset.carried.home(name, folder)
     if dataset.shipped:
         return dataset.shipped.parent
     place = store.places(folder)[0].folder
@@ -169,8 +171,9 @@ def inspect(dataset: Dataset, folder: Path | None) -> Status:
         note = f"needs {', '.join(gone)}" if gone else dataset.about
         return Status(dataset.name, not gone, None if gone else rows[0].where, sum(row.size for row in rows), note)
     where = find(dataset.name, folder)
-    if dataset.carried and dataset.carried.place is None:
-        return Status(dataset.name, False, None, 0, str(dataset.carried.missing(dataset.name)))
+    if dataset.carried:
+        note = dataset.about if where else str(dataset.carried.missing(dataset.name))
+        return Status(dataset.name, where is not None, where, dataset.carried.size if where else 0, note)
     if where is None:
         note = f"not found: shoal data get {dataset.name}"
         for place in store.places(folder):
@@ -181,9 +184,8 @@ def inspect(dataset: Dataset, folder: Path | None) -> Status:
                 )
                 break
         return Status(dataset.name, False, None, 0, note)
-    whole = dataset.carried.place if dataset.carried else dataset.shipped
-    if whole:
-        return Status(dataset.name, True, where, whole.stat().st_size, dataset.about)
+    if dataset.shipped:
+        return Status(dataset.name, True, where, dataset.shipped.stat().st_size, dataset.about)
     size = 0
     for file in dataset.files:
         path = store.locate(file, where)

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.data.bank import Bank
 from shoal.errors import UserError
+
+if TYPE_CHECKING:
+    from shoal.data.carried import Carried
 
 
 class DataError(UserError):
@@ -48,42 +49,6 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Carried:
-    """A file that an installed package carries, and how to install that."""
-
-    package: str
-    path: str  # below the package
-    size: int
-    sha256: str
-    install: str
-
-    @property
-    def place(self) -> Path | None:
-        """Where it is; None: the package is not installed. Nothing of it is imported."""
-        spec = find_spec(self.package)
-        found = Path(spec.origin).parent / self.path if spec and spec.origin else None
-        return found if found and found.is_file() else None
-
-    def content(self, name: str) -> Content:
-        """Its bytes, if they are those that were published."""
-        place = self.place
-        if place is None:
-            raise self.missing(name)
-        data = place.read_bytes()
-        if sha256(data).hexdigest() != self.sha256:
-            raise DataError(
-                f"{place} is damaged: it is not the file of {self.size} bytes that the package {self.package} was "
-                f"known to have; install it again: {self.install}"
-            )
-        return Content(place, data)
-
-    def missing(self, name: str) -> DataError:
-        return DataError(
-            f"dataset `{name}` comes with the package {self.package}, which is not installed: {self.install}"
-        )
-
-
-@dataclass(frozen=True)
 class Dataset:
     """An entry of the table `DATASETS`.
 
@@ -101,7 +66,7 @@ class Dataset:
     hosts: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()
     shipped: Path | None = None
-    carried: Carried | None = None
+    carried: "Carried | None" = None
     parts: tuple[str, ...] = ()
     says: Mapping[str, Any] = field(default_factory=dict)  # of a fleet, where the user is silent, as in a settings file
 

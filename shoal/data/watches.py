@@ -6,12 +6,13 @@ from io import BytesIO
 import numpy as np
 
 from shoal.data.bank import Bank
-from shoal.data.dataset import Carried, Content, Dataset
+from shoal.data.carried import Carried
+from shoal.data.dataset import Content, Dataset
 from shoal.data.sources.arrays import bank_of
 
 WINDOW = 100  # samples, 2 seconds
 TESTED = 4  # the last one of so many parts of a recording is to test on
-FILE = "watch_dataset.npy"
+FILE = "data/watch_dataset.npy"
 # The order in which everybody learns them: two or three exercises at a time.
 TASKS = {"PEN": 0, "ABD": 0, "FEL": 0, "IR": 1, "ER": 1, "TRAP": 2, "ROW": 2}
 
@@ -43,9 +44,9 @@ WATCHES = Dataset(
     read=read,
     carried=Carried(
         "seglearn",
-        f"data/{FILE}",
+        FILE,
         18118091,
-        "eb122f23cdf06ef6bd6c6c5312958ec5cf9d038e2e6d457b8081662c75a42537",
+        "3b521c1ec3f488d08f422affb40ffa6eaaa33a5999aab545ca33ef50f3fb09d2",
         'pip install "shoal[watches]"',
     ),
     says={
