@@ -101,7 +101,7 @@ NETS = {
     "cnn": Case(cnn),
     "cnn with BatchNorm": Case(normed),
     "gru": Case(Recurrent),
-    "resnet-18": Case(resnet, colour=True, epochs=1, train=32),
+    "resnet-18": Case(resnet, colour=True, epochs=1, train=12),
 }
 
 
