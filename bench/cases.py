@@ -113,7 +113,7 @@ def twin_of(fleet: World) -> twin.Agent:
             tasks=made.tasks.count,
             classes=made.tasks.classes,
             initial=made.tasks.initial,
-            basis=made.net.basis,
+            basis=getattr(made.net, "basis", 4),
             depth=made.net.depth,
             width=made.net.width,
             inputs=int(np.prod(fleet.bank.images.shape[1:])),
@@ -122,7 +122,7 @@ def twin_of(fleet: World) -> twin.Agent:
             rate=made.learner.rate,
             memory=made.learner.memory,
             dropout=made.net.dropout,
-            dropout_basis=made.net.dropout_basis,
+            dropout_basis=getattr(made.net, "dropout_basis", False),
             fresh=made.learner.fresh_adam,
             renormalise=getattr(made.learner, "hidden", "renormalise") == "renormalise",
         )

@@ -6,7 +6,7 @@ No activation, dropout, loss, optimiser or gathering; results go to memory that 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,7 +41,8 @@ def numbers(*shape: int) -> Tensor:
 
 def modular(settings: Settings, lanes: int) -> list[list[Product]]:
     """The products of an assimilation step with the candidate, and of one without it."""
-    slots = settings.net.basis + TASK - settings.tasks.initial + 1
+    net: Any = settings.net
+    slots = net.basis + TASK - settings.tasks.initial + 1
     return [assimilation(settings, lanes, slots, True), assimilation(settings, lanes, slots - 1, False)]
 
 
@@ -92,7 +93,8 @@ def monolithic(settings: Settings, lanes: int) -> list[list[Product]]:
 
 def evaluation(settings: Settings, images: int, piece: int = 512) -> list[list[Product]]:
     """The products of one lane's test of a modular net, in pieces of images that fit a cache: modules and head."""
-    slots = settings.net.basis + TASK - settings.tasks.initial + 1
+    net: Any = settings.net
+    slots = net.basis + TASK - settings.tasks.initial + 1
     H, depth, classes = settings.net.width, settings.net.depth, settings.tasks.classes
     weight, head = numbers(1, slots * H, H), numbers(1, classes, H)
     found = []
@@ -126,7 +128,8 @@ def convolutions(settings: Settings, channels: int, side: int) -> Work:
 
     The first layer reads the image's own channels: those the paper pads with zeros need no work.
     """
-    slots = settings.net.basis + TASK - settings.tasks.initial + 1
+    net: Any = settings.net
+    slots = net.basis + TASK - settings.tasks.initial + 1
     # (modules that run side by side, modules whose kernels get a gradient)
     kinds = [(slots, 1), (slots - 1, 0)] if is_modular(settings) else [(1, 1)]
     calls = [call for kind in kinds for call in passes(settings, channels, side, *kind)]

@@ -82,12 +82,14 @@ def notebooks() -> Pages:
 
 # The pages
 
+OWNERS = {"tasks": ("scenario", "scenarios"), "net": ("model", "models"), "network": ("graph", "graphs")}
+
 
 def settings() -> str:
     """Every setting, group by group."""
-    from shoal.configure.checks import scenes
+    from shoal.configure.checks import of_entries
     from shoal.learners.contract import Learner
-    from shoal.settings.groups import Kind, Link, Settings, Tasks
+    from shoal.settings.groups import Kind, Link, Settings
     from shoal.settings.part import Part
 
     groups: dict[str, type[Part]] = {
@@ -111,9 +113,9 @@ def settings() -> str:
         out += [f"## `{name}`", said(part).partition("\n\n")[0]]  # the rest is for those who write one
         own = [(f"{name}.{key}", field) for key, field in part.model_fields.items()]
         out.append(table(SETTING, rows_of(own)))
-        if part is Tasks:
-            own = list(scenes(f"{name}."))
-            out += ["These a scenario has beside them (`shoal list scenarios NAME`):", table(SETTING, rows_of(own))]
+        if own := list(of_entries(part, f"{name}.")):
+            what, plural = OWNERS[name]
+            out += [f"These a {what} has beside them (`shoal list {plural} NAME`):", table(SETTING, rows_of(own))]
         if part is Learner:
             out.append("These every learner has; [each learner](learners/index.md) has more of its own.")
     for name, (part, written) in lists.items():

@@ -30,7 +30,7 @@ WANTED = {
     "shoal.learners": "a subclass of shoal.learners.contract.Learner, or a function below @shoal.penalty",
     "shoal.models": "an nn.Module class, or a function that makes one",
     "shoal.backbones": "a shoal.backbones.Backbone",
-    "shoal.graphs": "a function of agents, p and a generator that returns a graph of networkx",
+    "shoal.graphs": "a function of agents, p if it needs it, and a generator that returns a networkx graph",
     "shoal.scenarios": "a function that makes the stream of every lane, or a class of Tasks with a method `streams`",
     "shoal.detectors": "a function or class that makes what has `update(x)` and `drift_detected`",
     "shoal.scores": "a shoal.sharing.scores.Metric",

@@ -346,7 +346,7 @@ def test_a_network_is_a_word_a_value_a_list_a_graph_or_a_function() -> None:
         own = shoal.Fleet("digits", network=make(4, budget=100, every=2)).settings
         assert (own.agents, own.network.graph, own.network.budget, own.network.every) == (4, make.__name__, 100, 2)
     for draw in (shoal.random, shoal.connected):
-        assert shoal.Fleet("digits", network=draw(5, p=0.25)).settings.network.p == 0.25
+        assert shoal.Fleet("digits", network=draw(5, p=0.25)).settings.network.model_dump()["p"] == 0.25
     # The last graph wins, and edges of the one before are not its own.
     assert shoal.Fleet("digits", network=[(0, 1)]).but(network="ring").settings.network.edges == ()
     assert shoal.Fleet("digits", agents=4, network=[(0, 1)]).settings.agents == 4

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from shoal.models.families import is_modular
 from shoal.settings.groups import Settings
 from shoal.study.cells import Row
 from shoal_paper.table1 import MLP, MODELS, settings
@@ -32,8 +31,9 @@ def given(fleet: Settings, classes: int = 10, pixels: int = PIXELS) -> Given:
         return always
     module = width * (width + 1)
     head = tasks.classes * (width + 1)
-    structure = fleet.net.depth * fleet.net.basis if is_modular(fleet) else 0
-    modules = fleet.net.basis if is_modular(fleet) else fleet.net.depth
+    basis: int | None = getattr(fleet.net, "basis", None)  # of modular nets
+    structure = fleet.net.depth * (basis or 0)
+    modules = basis or fleet.net.depth
     images = tasks.initial * tasks.classes * (int(tasks.train) + int(tasks.validation))
     return always._replace(weights=modules * module + tasks.initial * (head + structure), images=images * (pixels + 1))
 

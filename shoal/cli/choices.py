@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, get_args
 
 from rich.markup import escape
@@ -85,8 +85,8 @@ def show_entry(what: str, table: "Entries[Any]", name: str) -> None:
         show_mode(name, entry)
     elif what == "learners":
         show_learner(entry)
-    elif what == "scenarios":
-        show_scenario(entry)
+    else:
+        show_own(what, name)
 
 
 def show_text(entry: Any) -> None:
@@ -140,15 +140,26 @@ def show_learner(kind: "type[Learner]") -> None:
     console.print("\nEvery learner also has those that `shoal list settings` shows for all.")
 
 
-def show_scenario(entry: Any) -> None:
-    """The settings that a scenario has alone."""
-    from shoal.settings.groups import Tasks
+def show_own(what: str, name: str) -> None:
+    """The settings that a scenario, a model's nets or a graph's network have alone."""
+    from shoal.configure.entries import net_kind
+    from shoal.data.scenarios import kind_of
+    from shoal.network.graphs import kind_of as network_by
+    from shoal.settings.groups import Net, Network, Tasks
+    from shoal.settings.part import Part
 
-    kind = getattr(entry, "settings", Tasks)
+    ways: dict[str, tuple[str, type[Part], Callable[[str], type[Part]]]] = {
+        "scenarios": ("tasks", Tasks, kind_of),
+        "models": ("net", Net, net_kind),
+        "graphs": ("network", Network, network_by),
+    }
+    if what not in ways:
+        return
+    group, base, of = ways[what]
     table = Table("setting", "default", "meaning", box=None)
-    for name, field in kind.model_fields.items():
-        if name not in Tasks.model_fields:
-            table.add_row(f"tasks.{name}", default(field), meaning(field))
+    for own, field in of(name).model_fields.items():
+        if own not in base.model_fields:
+            table.add_row(f"{group}.{own}", default(field), meaning(field))
     if table.row_count:
         console.print()
         console.print(table)

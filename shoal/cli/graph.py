@@ -26,7 +26,10 @@ def network(
         typer.Option(min=1, help="Agents (default: 8, or as many as a graph file names).", show_default=False),
     ] = None,
     p: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Chance of a connection (default: 0.5).", show_default=False)
+        float | None,
+        typer.Option(
+            min=0, max=1, help="Chance of a connection, of random and connected (default: 0.5).", show_default=False
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="The seed of a random graph (default: 0).", show_default=False)
@@ -60,7 +63,7 @@ def network(
     from shoal.configure.reading import experiments, override, read, resolve
     from shoal.network.edges import edges, settle
     from shoal.network.facts import facts
-    from shoal.network.graphs import DRAWN, is_named
+    from shoal.network.graphs import DRAWN, asked_of, is_named
     from shoal.network.picture import NETWORK, picture
     from shoal.settings.groups import Network
 
@@ -76,7 +79,8 @@ def network(
     net, count = settings.network, settings.agents
     if count > 1000:
         raise UserError(f"cannot show {graph} with {count} agents, only up to 1000; agents are numbered from 0 on")
-    drawn = f"{f'p {net.p}, ' * (net.graph != 'tree')}seed {settings.seed}, " * (net.graph in DRAWN)
+    asked = "".join(f"{name} {value}, " for name, value in asked_of(net).items()) if net.graph in DRAWN else ""
+    drawn = f"{asked}seed {settings.seed}, " * (net.graph in DRAWN)
     title = f"{net.graph if toml else Path(graph).stem}, {drawn}{count} agent{'s' * (count > 1)}"
     sends = edges(net, count, settings.seed)
     if out and not out.absolute().parent.is_dir():

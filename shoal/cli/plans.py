@@ -7,7 +7,6 @@ from rich.table import Table
 
 from shoal.cli.terminal import named, spans
 from shoal.console import console
-from shoal.models.families import is_modular
 from shoal.units import plural, shown
 
 if TYPE_CHECKING:
@@ -173,7 +172,7 @@ def show_kinds(world: "World") -> None:
     about = Table("kind", "agents", "model", "width", "depth", "basis", box=None)
     for name, agents in groups.items():
         one = fleet.of(name)
-        basis = str(one.net.basis) if is_modular(one) else ""
+        basis = str(getattr(one.net, "basis", ""))
         about.add_row(name, named(agents, sites), one.model, str(one.net.width), str(one.net.depth), basis)
     console.print(about)
     if not fleet.sharing:

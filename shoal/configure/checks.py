@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
-from shoal.settings.groups import Network, Settings, Tasks
+from shoal.settings.groups import Net, Network, Settings, Tasks
 from shoal.settings.part import Part
 from shoal.settings.safety import Fault
 
@@ -57,7 +57,7 @@ def known(raw: dict[str, Any], model: type[Part] = Settings, path: str = "") -> 
         ):  # a learner's are looked up by name
             if not isinstance(value, dict):
                 raise SettingsError(f"`{path}{name}` is a group of settings, got {value!r}; say {path}{name}.KEY=VALUE")
-            if inner not in (Tasks, Network):  # of which scenario and graph have a say
+            if inner not in (Tasks, Net, Network):  # of which scenario, model and graph have a say
                 known(value, inner, f"{path}{name}.")
 
 
@@ -124,20 +124,26 @@ def fields(model: type[Part] = Settings, path: str = "") -> Iterable[tuple[str, 
             yield from {f"{path}{name}.{own}": one for listed in every_field for own, one in listed}.items()
         elif isinstance(inner, type) and issubclass(inner, Part):
             yield from fields(inner, f"{path}{name}.")
-            if inner is Tasks:
-                yield from scenes(f"{path}{name}.")
+            yield from of_entries(inner, f"{path}{name}.")
         else:
             yield f"{path}{name}", field
 
 
-def scenes(path: str) -> Iterable[tuple[str, Any]]:
-    """The settings that scenarios have beside those of all tasks."""
-    from shoal.data.scenarios import SCENARIOS, kind_of
+def of_entries(group: type[Part], path: str) -> Iterable[tuple[str, Any]]:
+    """The settings that scenarios, models and graphs have beside those of all tasks, nets and networks."""
+    from shoal.data.scenarios import SCENARIOS
+    from shoal.data.scenarios import kind_of as tasks_by
+    from shoal.models.table import MODELS, OWN
+    from shoal.network.graphs import GRAPHS
+    from shoal.network.graphs import kind_of as network_by
 
-    for scenario in (one for one in SCENARIOS.entries if one in SCENARIOS.built_in):
-        for name, field in kind_of(scenario).model_fields.items():
-            if name not in Tasks.model_fields:
-                yield f"{path}{name}", field
+    kinds: dict[type[Part], list[type[Part]]] = {
+        Tasks: [tasks_by(one) for one in SCENARIOS.entries if one in SCENARIOS.built_in],
+        Net: [*(MODELS[one].settings for one in MODELS.entries if one in MODELS.built_in), *OWN.values()],
+        Network: [network_by(one) for one in GRAPHS.entries if one in GRAPHS.built_in],
+    }
+    found = {name: field for kind in kinds.get(group, ()) for name, field in kind.model_fields.items()}
+    yield from ((f"{path}{name}", field) for name, field in found.items() if name not in group.model_fields)
 
 
 def honest(faulty: Sequence[Fault], agents: int) -> None:

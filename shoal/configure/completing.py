@@ -5,8 +5,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from shoal.configure.checks import honest, known, made, sentence
+from shoal.configure.entries import net_kind, net_of, network_of, tasks_of
 from shoal.configure.identity import identity as identity
-from shoal.configure.kinds import kinds_of, learners_of, possible, suitable
+from shoal.configure.kinds import kinds_of, learners_of, models_of, possible, suitable
 from shoal.configure.learners import general, learner_of, told
 from shoal.configure.sites import numbered
 from shoal.errors import SettingsError
@@ -68,6 +69,7 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
         **raw,
         **whole,
         "tasks": made(kind, whole["tasks"], "tasks."),
+        "net": net_of(raw.get("net", {}), said.model, whole["net"], models_of(kinds)),
         "learner": learner,
         "network": dated(settle(said.network), learner.epochs),
         "sharing": tuple(mode if isinstance(mode, Sharing) else mode_of(mode, filled) for mode in modes),
@@ -77,40 +79,6 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
     for change in whole["network"].changes:
         links(at(whole["network"], change.epoch), said.agents)
     return whole
-
-
-def tasks_of(table: dict[str, Any]) -> tuple[dict[str, Any], type[Tasks]]:
-    """What is said of tasks, and the class that checks it: the scenario's. What another scenario has is an error, or
-    left out where it is at its default and says nothing: so settings.toml of earlier versions had it."""
-    from shoal.data.scenarios import SCENARIOS, kind_of
-
-    name = table.get("scenario", Tasks.model_fields["scenario"].default)
-    kind = kind_of(name) if isinstance(name, str) else Tasks
-    kept = {}
-    for key, value in table.items():
-        owners = () if key in kind.model_fields else [one for one in SCENARIOS if key in kind_of(one).model_fields]
-        if not owners:
-            known({key: value}, kind, "tasks.")
-            kept[key] = value
-            continue
-        field = kind_of(owners[0]).model_fields[key]
-        made(kind_of(owners[0]), {key: value}, "tasks.")
-        if value != field.default:
-            raise SettingsError(
-                f"`tasks.{key}` is a setting of the scenario `{owners[0]}`, got {value!r}, and these tasks are "
-                f'`{name}`; leave it out, or say tasks.scenario = "{owners[0]}"'
-            )
-    return kept, kind
-
-
-def network_of(table: dict[str, Any]) -> Network:
-    """A network, checked by the class of its graph."""
-    from shoal.network.graphs import kind_of
-
-    graph = table.get("graph")
-    kind = kind_of(graph) if isinstance(graph, str) else Network
-    known(table, kind, "network.")
-    return made(kind, table, "network.")
 
 
 def dated(network: Network, epochs: int) -> Network:
@@ -159,6 +127,8 @@ def alone(raw: dict[str, Any]) -> Settings:
     settings = Settings.__new__(Settings)
     table, kind = tasks_of(raw.get("tasks", {}))
     parts: dict[str, Part] = {"tasks": made(kind, table, "tasks."), "network": network_of(raw.get("network", {}))}
+    net, kind_of_net = raw.get("net", {}), net_kind(raw.get("model", MODEL))
+    parts["net"] = made(kind_of_net, {key: net[key] for key in net if key in kind_of_net.model_fields}, "net.")
     parts["learner"] = LEARNERS[usual(MODEL)].model_validate({})  # until what is said of learners is made whole
     try:
         Part.__init__(settings, **{**raw, **parts})

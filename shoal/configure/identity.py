@@ -4,8 +4,10 @@ import hashlib
 import json
 from typing import Any
 
-from shoal.settings.groups import Settings
+from shoal.models.nets import ModularNet
+from shoal.settings.groups import Kind, Settings
 from shoal.settings.part import Part
+from shoal.settings.protocols import switches
 
 NAMES = ("mode", "method", "scenario", "graph")  # which entry of a table has the other settings: it always counts
 
@@ -16,6 +18,7 @@ def identity(settings: Settings) -> str:
     idle = set() if settings.sharing else {"network", "sharing"}  # a network that nobody uses
     found = settings.model_dump(mode="json", exclude={"machine", *idle})
     prune(settings, found)
+    formerly(settings, found)
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -32,3 +35,21 @@ def prune(part: Part, found: dict[str, Any]) -> None:
                 for one, inner in zip(value, found[name], strict=True):
                     if isinstance(one, Part):
                         prune(one, inner)
+
+
+def formerly(settings: Settings, found: dict[str, Any]) -> None:
+    """Put in what a protocol says of modules for nets that have none: once all nets had such settings, and runs are
+    named by them. A group of nets with nothing to say is left out."""
+    modes = tuple(mode.door for mode in settings.sharing)
+    parts: list[tuple[Settings | Kind, Any]] = [(settings, found)]
+    for part, said in [*parts, *zip(settings.kinds, found.get("kinds", ()), strict=False)]:
+        filled = switches(settings.protocol, part.model, settings.dataset, modes, settings.tasks.initial)["net"]
+        own = type(part.net).model_fields
+        more = {name: filled[name] for name, field in ModularNet.model_fields.items() if name in filled}
+        net = said.pop("net", {})
+        net |= {
+            name: value
+            for name, value in more.items()
+            if name not in own and value != ModularNet.model_fields[name].default
+        }
+        said |= {"net": net} if net else {}

@@ -3,6 +3,7 @@
 from typing import Any
 
 from shoal.configure.checks import known, made
+from shoal.configure.entries import net_of
 from shoal.configure.learners import Said, class_of, learner_of, told
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
@@ -19,6 +20,13 @@ def table_of(kind: dict[str, Any] | Kind) -> dict[str, Any]:
     """What is said of a kind."""
     table = spoken(kind)
     return {name: value if isinstance(value, Learner) else spoken(value) for name, value in table.items()}
+
+
+def models_of(tables: Any) -> list[str]:
+    """The models that kinds name."""
+    listed = tables if isinstance(tables, (list, tuple)) else ()
+    named = [table_of(one).get("model") for one in listed if isinstance(one, (dict, Kind))]
+    return [one for one in named if isinstance(one, str)]
 
 
 def learners_of(tables: Any, fleet: Said, model: str) -> list[type[Learner]]:
@@ -49,10 +57,11 @@ def kinds_of(
         for name in ("name", "agents"):
             if name not in table:
                 raise SettingsError(f"`{path}{name}` is missing; every [[kinds]] table needs a name and agents")
+        said_net = spoken(table.pop("net", {}))
         model = made(Kind, {"model": said.model, **table}, path).model
         fleet = completed(raw, said, model, modes)
         parts = {
-            "net": {**fleet["net"], **table.get("net", {})},
+            "net": net_of(said_net, model, fleet["net"], fleet=raw.get("net", {}), path=path),
             "learner": learner_of(own, model, fleet["learner"], learner, path),
         }
         kind = made(Kind, {**table, "model": model, **parts}, path)
@@ -111,16 +120,12 @@ def possible(settings: Settings, path: str) -> None:
             f"{path}learner.memory = {settings.learner.memory} is more than the {held} training rows of a task "
             f"(tasks.train x tasks.classes); lower {path}learner.memory or raise tasks.train"
         )
-    learner, net = settings.learner, settings.net
+    learner: Learner = settings.learner
+    net: Any = settings.net
     if learner.iterations is not None and learner.iterations < learner.epochs:
         raise SettingsError(
             f"{path}learner.iterations = {learner.iterations} steps cannot be dealt to {path}learner.epochs = "
             f"{learner.epochs}; raise {path}learner.iterations or lower {path}learner.epochs"
-        )
-    if net.weights != "usual" and settings.model != "plain-mlp":
-        raise SettingsError(
-            f'{path}net.weights = "{net.weights}" is for {path}model = "plain-mlp", got "{settings.model}"; leave it '
-            "out, or change the model"
         )
     if tasks.outputs == "all" and tasks.heads != "grow":
         raise SettingsError(
@@ -132,10 +137,10 @@ def possible(settings: Settings, path: str) -> None:
             f'tasks.heads = "{tasks.heads}" leaves open which task a row is of, and {path}model = "{settings.model}"'
             f' composes its modules by the task; use {path}model = "{block_of(settings)}", or tasks.heads = "task"'
         )
-    if is_modular(settings) and settings.net.initial_structure == "own" and settings.net.basis < settings.tasks.initial:
+    if is_modular(settings) and net.initial_structure == "own" and net.basis < tasks.initial:
         raise SettingsError(
             f'{path}net.initial_structure = "own" needs a basis module for each initial task, got {path}net.basis = '
-            f"{settings.net.basis} and tasks.initial = {settings.tasks.initial}"
+            f"{net.basis} and tasks.initial = {tasks.initial}"
         )
 
 

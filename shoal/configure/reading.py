@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from shoal.configure.completing import listing
-from shoal.configure.kinds import described
+from shoal.configure.entries import net_kind, network_kind
+from shoal.configure.kinds import described, models_of
+from shoal.data.scenarios import kind_of
 from shoal.errors import SettingsError
+from shoal.learners.table import LEARNERS
 from shoal.models.table import vet
-from shoal.settings.groups import Settings
+from shoal.settings.groups import MODEL, Settings
 from shoal.settings.saying import SHORT, widen
 from shoal.sharing.contract import Sharing
 from shoal.trust import allow
@@ -168,10 +171,8 @@ def override(raw: dict[str, Any], words: Iterable[str]) -> dict[str, Any]:
         result = widen(result)
         if [*groups, last] == ["network", "graph"] and isinstance(result.get("network"), dict):
             result["network"].pop("edges", None)  # they are another graph's
-        if [*groups, last] == ["learner", "method"] and isinstance(result.get("learner"), dict):
-            result["learner"] = without(result["learner"], value)
-        if [*groups, last] == ["tasks", "scenario"] and isinstance(result.get("tasks"), dict):
-            result["tasks"] = unstaged(result["tasks"], value)
+        if ".".join([*groups, last]) in ("learner.method", "tasks.scenario", "network.graph", "model"):
+            result = without(result, ".".join([*groups, last]), value)
         if name == "dataset" and is_other_source(result.get("dataset"), value):
             for one in OF_DATA:
                 result.pop(one, None)
@@ -220,26 +221,31 @@ def is_other_source(before: Any, value: Any) -> bool:
     return isinstance(value, str) and is_source(value) and before is not None and before != value
 
 
-def without(table: dict[str, Any], method: Any) -> dict[str, Any]:
-    """What is said of a learner without the settings of that one alone, when another takes its place."""
-    from shoal.learners.table import LEARNERS
+def without(raw: dict[str, Any], name: str, entry: Any) -> dict[str, Any]:
+    """What is said without the settings that an entry alone has, when another takes its place: a learner, a scenario, a
+    graph, or the model, whose nets they are."""
+    group, _, inner = name.rpartition(".")
+    group = group or "net"
+    said = raw.get(group, {})
+    before = raw.get("model", MODEL) if name == "model" else said.get(inner) if isinstance(said, dict) else None
+    if not isinstance(said, dict) or not isinstance(before, str) or not isinstance(entry, str):
+        return raw
+    try:
+        gone = fields_by(name, before, raw) - fields_by(name, entry, raw)
+    except SettingsError:  # there is no such entry, which is said where it is used
+        return raw
+    return {**raw, group: {key: one for key, one in said.items() if key not in gone}} if gone else raw
 
-    before = table.get("method")
-    if not isinstance(before, str) or before not in LEARNERS or method not in LEARNERS:
-        return table
-    own = LEARNERS[before].model_fields.keys() - LEARNERS[method].model_fields.keys()
-    return {name: value for name, value in table.items() if name not in own}
 
-
-def unstaged(table: dict[str, Any], scenario: Any) -> dict[str, Any]:
-    """What is said of tasks without the settings of their scenario alone, when another takes its place."""
-    from shoal.data.scenarios import SCENARIOS, kind_of
-
-    before = table.get("scenario")
-    if before not in SCENARIOS or scenario not in SCENARIOS:
-        return table
-    own = kind_of(str(before)).model_fields.keys() - kind_of(str(scenario)).model_fields.keys()
-    return {name: value for name, value in table.items() if name not in own}
+def fields_by(name: str, entry: str, raw: dict[str, Any]) -> set[str]:
+    """The settings that go with an entry; kinds of agents and later graphs may need more of them."""
+    if name == "learner.method":
+        return {*LEARNERS.find(entry).model_fields}
+    if name == "tasks.scenario":
+        return {*kind_of(entry).model_fields}
+    if name == "network.graph":
+        return {*network_kind({**raw["network"], "graph": entry}).model_fields}
+    return {key for model in (entry, *models_of(raw.get("kinds", ()))) for key in net_kind(model).model_fields}
 
 
 def shared(raw: dict[str, Any], groups: list[str], word: str) -> dict[str, Any]:

@@ -18,11 +18,12 @@ from shoal.errors import SettingsError
 from shoal.models import heads
 from shoal.models.base import each_own
 from shoal.models.params import Params, floats, pieces
+from shoal.models.table import bound
 from shoal.models.wrapped import Wrapped
 from shoal.rng import key
 
 if TYPE_CHECKING:
-    from shoal.settings.groups import Net
+    from shoal.models.nets import AdaptedNet
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)  # whose weight is adapted; of attention, that of its inputs too
 NORMS = nn.modules.batchnorm._NormBase
@@ -31,7 +32,7 @@ NORMS = nn.modules.batchnorm._NormBase
 class LowRank(nn.Module):
     """What is added to a weight: the product of two small matrices."""
 
-    def __init__(self, weight: Tensor, name: str, net: "Net") -> None:
+    def __init__(self, weight: Tensor, name: str, net: "AdaptedNet") -> None:
         super().__init__()
         outputs, inputs = len(weight), weight[0].numel()
         rank = min(net.rank, outputs, inputs)
@@ -60,14 +61,15 @@ class Still(nn.Module):
         return found
 
 
-def adapted(make: Callable[..., nn.Module], net: "Net", what: str) -> Callable[..., nn.Module]:
+def adapted(make: Callable[..., nn.Module], net: "AdaptedNet", what: str) -> Callable[..., nn.Module]:
     """What makes a net with nothing free but low-rank parts of its linear and convolution layers."""
+    make_net = bound(make, net)
 
-    @wraps(make)
+    @wraps(make_net)
     def made(**given: Any) -> nn.Module:
-        module = make(**given)
+        module = make_net(**given)
         if not isinstance(module, nn.Module):
-            return module  # which is said where it is asked for
+            return module  # type: ignore[no-any-return]  # which is said where it is asked for
         module.requires_grad_(False)
         for name, part in list(module.named_modules()):
             if isinstance(part, NORMS):
@@ -94,7 +96,14 @@ class Adapted(Wrapped):
     """A frozen net with low-rank parts of one's own, whatever the task (`per = "agent"`), or a set for every task."""
 
     def __init__(
-        self, make: Callable[..., nn.Module], net: "Net", bank: Bank, tasks: int, classes: int, name: str, each: bool
+        self,
+        make: Callable[..., nn.Module],
+        net: "AdaptedNet",
+        bank: Bank,
+        tasks: int,
+        classes: int,
+        name: str,
+        each: bool,
     ) -> None:
         self.each = each  # a set for every task?
         super().__init__(adapted(make, net, f"the net `{name}`"), bank, tasks, classes, net.replace_last, name)

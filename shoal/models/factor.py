@@ -19,7 +19,7 @@ from shoal.models.params import Params, whole
 
 if TYPE_CHECKING:
     from shoal.data import Bank
-    from shoal.settings.groups import Net
+    from shoal.models.nets import FactorNet
 
 DICTIONARY, CODES = "dictionary", "codes"
 
@@ -100,7 +100,7 @@ class Factor(Plain):
         return said.float()
 
 
-def factor(net: "Net", bank: "Bank", tasks: int, outputs: int) -> Factor:
+def factor(net: "FactorNet", bank: "Bank", tasks: int, outputs: int) -> Factor:
     """The predictors that settings describe, for the rows of a bank."""
     numeric = bank.targets is not None
     return Factor(prod(bank.images.shape[1:]) + 1, net.basis, net.private, tasks, outputs, numeric, bank.peak)

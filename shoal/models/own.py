@@ -15,7 +15,7 @@ from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.models.foreign import ROWS, complains, made, suited, without_chance, written
 from shoal.models.mlp import PIECE, Linear
-from shoal.models.table import needed
+from shoal.models.table import bound, needed
 from shoal.rng import key
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Own:
     least: ClassVar[int] = 1
 
     def __init__(self, block: Callable[..., nn.Module], net: "Net", bank: Bank, name: str) -> None:
-        self.block, self.width, self.what = block, net.width, f"the block of `{name}`"
+        self.block, self.width, self.what = bound(block, net), net.width, f"the block of `{name}`"
         self.enters: Any = getattr(block, "enter", None)
         self.row: tuple[int, ...] = bank.images.shape[1:]
         self.channel = bank.images.ndim == 3 and bank.images.dtype == np.uint8  # grey images get a channel

@@ -14,7 +14,7 @@ from shoal.errors import SettingsError
 from shoal.models.params import floats
 
 if TYPE_CHECKING:
-    from shoal.settings.groups import Net
+    from shoal.models.nets import AdaptedNet
 
 SECOND = ".second"  # how the name of B ends (shoal/models/adapted.py)
 
@@ -31,7 +31,7 @@ class Parts:
     engine: ClassVar[str] = "loop"
     why: ClassVar[str] = "a frozen net is read once for every module"
 
-    def __init__(self, make: Callable[..., nn.Module], net: "Net", bank: Bank, name: str) -> None:
+    def __init__(self, make: Callable[..., nn.Module], net: "AdaptedNet", bank: Bank, name: str) -> None:
         from shoal.models.adapted import adapted  # which knows nets of one's own, and these the blocks of others
         from shoal.models.wrapped import Wrapped
 

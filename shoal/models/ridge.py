@@ -20,7 +20,7 @@ from shoal.models.params import Params
 
 if TYPE_CHECKING:
     from shoal.data import Bank
-    from shoal.settings.groups import Net
+    from shoal.models.nets import RidgeNet
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Ridge(Headed):
         return x
 
 
-def ridge(net: "Net", bank: "Bank", tasks: int, outputs: int) -> Ridge:
+def ridge(net: "RidgeNet", bank: "Bank", tasks: int, outputs: int) -> Ridge:
     """The predictors that settings describe, for the rows of a bank."""
     if net.projections and bank.scale == "standard":
         raise SettingsError(

@@ -5,12 +5,15 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, update_wrapper
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from shoal.doors import Table, is_door, line, where
 from shoal.errors import SettingsError
+from shoal.models.nets import AdaptedNet, FactorNet, ModularAdaptedNet, ModularNet, OwnNet, PlainNet, RidgeNet
+from shoal.settings.asking import asked, asking
+from shoal.settings.groups import Net
 
 if TYPE_CHECKING:
     from shoal.data import Bank
@@ -30,7 +33,7 @@ SHAPE = "shape"  # the one argument that a net of one's own may need: the shape 
 @dataclass(frozen=True)
 class Entry:
     """A model by name: how it is made for some settings and data, who usually teaches it, of what blocks it is, what it
-    is in a line, and the name that finds it again if it has one."""
+    is in a line, the name that finds it again if it has one, and the settings of its nets."""
 
     make: "Callable[[Settings, Bank], Model]"
     learner: str = REPLAY
@@ -38,6 +41,7 @@ class Entry:
     about: str = ""
     door: str = ""
     fixed: str = ""  # why it cannot have more tasks than it began with, in words that can follow "because"
+    settings: type[Net] = Net
 
     @property
     def name(self) -> str:
@@ -66,7 +70,7 @@ def modules_of(block: str, about: str) -> Entry:
 
         return composing(BLOCKS[block](settings.net, bank), settings, bank)
 
-    return Entry(make, GROWTH, block, about)
+    return Entry(make, GROWTH, block, about, settings=ModularNet)
 
 
 def composing(block: "Block", settings: "Settings", bank: "Bank", depth: int | None = None) -> "Model":
@@ -74,7 +78,8 @@ def composing(block: "Block", settings: "Settings", bank: "Bank", depth: int | N
     from shoal.models import heads
     from shoal.models.modular import Modular
 
-    net, tasks = settings.net, settings.tasks
+    net: Any = settings.net
+    tasks = settings.tasks
     spare = max((mode.spare for mode in settings.sharing), default=0)
     return Modular(
         block, depth or net.depth, *heads.sizes(settings, bank), net.basis, tasks.initial, net.dropout_basis,
@@ -91,10 +96,11 @@ def plain(about: str) -> Entry:
         from shoal.models import heads
         from shoal.models.wrapped import Wrapped
 
-        xavier = settings.net.weights == "xavier"
+        own: Any = settings.net
+        xavier = own.weights == "xavier"
 
         def net(shape: tuple[int, ...]) -> nn.Module:
-            sizes = [math.prod(shape), *[settings.net.width] * settings.net.depth]
+            sizes = [math.prod(shape), *[own.width] * own.depth]
             layers = [part for pair in pairwise(sizes) for part in (nn.Linear(*pair), nn.ReLU())]
             for layer in layers if xavier else ():
                 if isinstance(layer, nn.Linear):
@@ -104,7 +110,7 @@ def plain(about: str) -> Entry:
 
         return Wrapped(net, bank, *heads.sizes(settings, bank), name=settings.model, xavier=xavier)
 
-    return Entry(make, about=about)
+    return Entry(make, about=about, settings=PlainNet)
 
 
 def frozen(masked: bool, about: str) -> Entry:
@@ -141,9 +147,10 @@ def factored(about: str) -> Entry:
         from shoal.models import heads
         from shoal.models.factor import factor
 
-        return factor(settings.net, bank, *heads.sizes(settings, bank))
+        net: Any = settings.net
+        return factor(net, bank, *heads.sizes(settings, bank))
 
-    return Entry(make, CLOSED, "factor", about)
+    return Entry(make, CLOSED, "factor", about, settings=FactorNet)
 
 
 def solved(about: str) -> Entry:
@@ -153,9 +160,10 @@ def solved(about: str) -> Entry:
         from shoal.models import heads
         from shoal.models.ridge import ridge
 
-        return ridge(settings.net, bank, *heads.sizes(settings, bank))
+        net: Any = settings.net
+        return ridge(net, bank, *heads.sizes(settings, bank))
 
-    return Entry(make, ANALYTIC, "ridge", about)
+    return Entry(make, ANALYTIC, "ridge", about, settings=RidgeNet)
 
 
 def of_net(thing: Any) -> Any:
@@ -175,7 +183,28 @@ def of_net(thing: Any) -> Any:
 
         return wrapped(thing).make(settings, bank)
 
-    return Entry(make, about=line(thing))
+    return Entry(make, about=line(thing), settings=own_settings(thing, OwnNet))
+
+
+def own_settings(make: Callable[..., Any], base: type[Net]) -> type[Net]:
+    """The settings of nets that somebody's function or class makes: those that it asks for by name, with a default, are
+    its own, and make the shape of what agents share."""
+    kind = asking((make,), base, SHAPE)
+    if kind is not base and kind.shaped == base.shaped:
+        kind.shaped = (*base.shaped, *(name for name in kind.model_fields if name not in base.model_fields))
+    return kind
+
+
+def bound(make: Callable[..., Any], net: Net) -> Callable[..., Any]:
+    """What makes a net, with the settings of its own that it asks for."""
+    own = {name: getattr(net, name) for name in asked(make, (*Net.model_fields, SHAPE)) if hasattr(net, name)}
+    if not own:
+        return make
+    found: Any = partial(make, **own)
+    update_wrapper(found, make, ("__module__", "__name__", "__qualname__"), ())
+    del found.__wrapped__  # it is called with less
+    made: Callable[..., Any] = found
+    return made
 
 
 def modular(block: Any) -> Entry:
@@ -206,8 +235,9 @@ def modular(block: Any) -> Entry:
 
         return composing(Own(block, settings.net, bank, settings.model), settings, bank)
 
-    name = door or getattr(block, "__name__", "block")
-    return Entry(make, GROWTH, name, f"modules that tasks compose: {line(block)}", f"{MODULAR}{door}" if door else "")
+    name, kind = door or getattr(block, "__name__", "block"), own_settings(block, ModularNet)
+    about = f"modules that tasks compose: {line(block)}"
+    return Entry(make, GROWTH, name, about, f"{MODULAR}{door}" if door else "", settings=kind)
 
 
 def adapted(net: Any, per: Literal["agent", "task", "module"] = "agent") -> Any:
@@ -238,17 +268,19 @@ def adapted(net: Any, per: Literal["agent", "task", "module"] = "agent") -> Any:
         from shoal.models.parts import Parts
         from shoal.models.wrapped import as_said, mappable
 
+        own: Any = settings.net
         if per != "module":
             sizes = heads.sizes(settings, bank)
-            return as_said(Adapted(net, settings.net, bank, *sizes, settings.model, each=per == "task"), settings)
-        model = composing(Parts(net, settings.net, bank, settings.model), settings, bank, depth=1)
+            return as_said(Adapted(net, own, bank, *sizes, settings.model, each=per == "task"), settings)
+        model = composing(Parts(net, own, bank, settings.model), settings, bank, depth=1)
         mappable(model, settings, f"the net `{name}`")
         return model
 
     prefix, learner = {"agent": (ADAPTED, REPLAY), "task": (EACH, FROZEN), "module": (MODULES, GROWTH)}[per]
     block = f"{prefix.removeprefix(MODULAR)}{name}"
     about = f"low-rank parts for every {per} of a frozen net: {line(net)}"
-    return Entry(make, learner, block, about, f"{prefix}{door}" if door else "", DRAWN if per == "task" else "")
+    kind = own_settings(net, ModularAdaptedNet if per == "module" else AdaptedNet)
+    return Entry(make, learner, block, about, f"{prefix}{door}" if door else "", DRAWN if per == "task" else "", kind)
 
 
 def makes_nets(thing: Any) -> bool:
@@ -346,6 +378,13 @@ BUILT_IN: dict[str, Entry | str] = {
     "modular-cnn": modules_of(
         "cnn", "the layers of cnn as modules that every task composes in its own way, and adds to"
     ),
+}
+DOOR = "package.module:Net"
+OWN: dict[str, type[Net]] = {  # what nets of one's own have, by how they are named
+    DOOR: OwnNet,
+    f"{ADAPTED}{DOOR}": AdaptedNet,
+    f"{EACH}{DOOR}": AdaptedNet,
+    f"{MODULES}{DOOR}": ModularAdaptedNet,
 }
 MODELS: Table[Entry] = Table(
     "model",

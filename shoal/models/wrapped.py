@@ -29,9 +29,10 @@ from shoal.models.foreign import (
     without_chance,
     words,
 )
+from shoal.models.nets import OwnNet
 from shoal.models.params import Params, whole
 from shoal.models.recurrent import gated
-from shoal.models.table import Entry
+from shoal.models.table import Entry, bound, own_settings
 from shoal.own_code import failed, running
 
 if TYPE_CHECKING:
@@ -254,10 +255,11 @@ def wrapped(make: Callable[..., nn.Module], own: bool = False) -> Entry:
     `net.replace_last`, the heads take the place of its last linear layer."""
 
     def build(settings: "Settings", bank: Bank) -> Wrapped:
-        last = own or settings.net.replace_last
-        return as_said(Wrapped(make, bank, *heads.sizes(settings, bank), last, settings.model), settings)
+        net: Any = settings.net
+        model = Wrapped(bound(make, net), bank, *heads.sizes(settings, bank), own or net.replace_last, settings.model)
+        return as_said(model, settings)
 
-    return Entry(build, about=line(make))
+    return Entry(build, about=line(make), settings=own_settings(make, OwnNet))
 
 
 def as_said(model: Wrapped, settings: "Settings") -> Wrapped:

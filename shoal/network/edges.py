@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 from shoal.errors import SettingsError
 from shoal.network.files import distinct, read
-from shoal.network.graphs import BUILT_IN, FIXED, GRAPHS, is_file, is_named, kind_of
+from shoal.network.graphs import BUILT_IN, FIXED, GRAPHS, asked_of, draw, is_file, is_named
 from shoal.own_code import running
 from shoal.rng import key
 from shoal.settings.conditions import Bursts, Drawn, Interval
 from shoal.settings.groups import Link, Network
 from shoal.units import UNLIMITED, Limit, limit, shown
 
-ASKED = ("radius", "speed", "epoch")  # what a graph by name can ask for
 OWN = ("budget", "every", "loss", "delay", "down", "bandwidth", "latency")  # what a single edge can have of its own
 
 
@@ -62,14 +61,14 @@ def at(network: Network, epoch: int | None) -> Network:
     if not past:
         return network
     last = past[-1]
-    said = {"graph": last.graph, "edges": last.edges, "p": network.p if last.p is None else last.p}
-    return network.model_copy(update=said)
+    said: dict[str, Any] = {"graph": last.graph, "edges": last.edges}
+    return network.model_copy(update=said if last.p is None else said | {"p": last.p})
 
 
 def version(network: Network, epoch: int) -> int:
     """The first epoch since which the graph has been as it is in this one."""
     here = at(network, epoch)
-    if is_named(here.graph) and "epoch" in asks(here.graph) and (here.graph not in BUILT_IN or here.speed):
+    if is_named(here.graph) and changes(here) and (here.graph not in BUILT_IN or asked_of(here)["speed"]):
         return epoch
     return max(((one.epoch or 0) for one in network.changes if (one.epoch or 0) <= epoch), default=0)
 
@@ -80,9 +79,9 @@ def moves(network: Network) -> bool:
     return any(version(network, start + 1) > version(network, start) for start in starts if start + 1 not in starts)
 
 
-def asks(graph: str) -> tuple[str, ...]:
-    """What a graph by name asks for beside agents, p and a generator."""
-    return tuple(name for name in inspect.signature(GRAPHS.find(graph)).parameters if name in ASKED)
+def changes(network: Network) -> bool:
+    """Does the function that makes the graph ask for the epoch?"""
+    return "epoch" in inspect.signature(GRAPHS.find(network.graph)).parameters
 
 
 def conditioned(network: Network, link: Link | None = None) -> tuple[Any, ...]:
@@ -115,13 +114,9 @@ def conditions(edge: Edge) -> tuple[str, ...]:
 
 def drawn(network: Network, agents: int, seed: int, epoch: int = 0) -> set[tuple[int, int]]:
     """The directed edges of a graph by name; what a stranger's does wrong is said in a sentence."""
-    known = {"radius": network.radius, "speed": network.speed, "epoch": epoch}
-    wanted = {name: known[name] for name in asks(network.graph)}
-    own = kind_of(network.graph).model_fields.keys() - Network.model_fields.keys()
-    wanted |= {name: getattr(network, name) for name in own if hasattr(network, name)}  # else its defaults
     make = GRAPHS.find(network.graph)
     with running(make, f"the graph `{network.graph}`", lambda: f" for {agents} agents", "cannot be drawn"):
-        graph = make(agents, network.p, key(seed, "graph"), **wanted)
+        graph = draw(make, agents, key(seed, "graph"), epoch, **asked_of(network))
         if not hasattr(graph, "edges"):
             raise TypeError(f"it returns {graph!r:.100}, and a networkx graph is needed")
         pairs = {pair for u, v in graph.edges for pair in ((u, v), (v, u))}
@@ -160,9 +155,11 @@ def count(network: Network, agents: int) -> int:
         return len(settle(network).edges)
     if network.graph not in BUILT_IN:
         return len(edges(network, agents, 0))
-    pairs, tree, radius = agents * (agents - 1), 2 * (agents - 1), min(1.0, network.radius)
+    pairs, tree, own = agents * (agents - 1), 2 * (agents - 1), asked_of(network)
+    p: float = own.get("p", 0.0)
+    radius: float = min(1.0, own.get("radius", 0.0))
     # How likely two places in a square of side 1 are so near: a circle, less what of it lies outside.
-    chances = {"random": network.p, "geometric": math.pi * radius**2 - 8 / 3 * radius**3 + radius**4 / 2}
+    chances = {"random": p, "geometric": math.pi * radius**2 - 8 / 3 * radius**3 + radius**4 / 2}
     # In whole numbers: there may be more pairs than floats can hold.
     chosen, close = (pairs * round(chance * 10**6) // 10**6 for chance in chances.values())
     return {

@@ -1,41 +1,48 @@
 """Graphs by name: who is connected with whom, in a fleet of so many agents. What a graph's function asks for by name,
-with a default, are settings of its network."""
+with a default, are settings of its network, and so is `p` of one that needs agents, p and a generator."""
 
 import inspect
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Annotated, Any
 
 import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
-from pydantic import create_model
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from shoal.doors import Table, is_door
+from shoal.settings.asking import asking
 from shoal.settings.groups import Network
 
-Draw = Callable[..., nx.Graph]  # of agents, p and a generator, and by name of what it asks for
+Draw = Callable[..., nx.Graph]  # of agents, p if it needs it, and a generator; by name of what it asks for
+Chance = Annotated[float, Field(ge=0, le=1, description="chance of an edge")]
+Radius = Annotated[
+    PositiveFloat, Field(description="how far apart agents in a square of side 1 can be and are connected")
+]
+P = 0.5  # where nobody says it
+Speed = Annotated[NonNegativeFloat, Field(description="how far agents move in an epoch")]
 
 
-def complete(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+def complete(n: int, generator: np.random.Generator) -> nx.Graph:
     """Everybody is connected with everybody."""
     return nx.complete_graph(n)
 
 
-def ring(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+def ring(n: int, generator: np.random.Generator) -> nx.Graph:
     """Everybody has two neighbours, in a circle."""
     return nx.cycle_graph(n) if n > 1 else nx.empty_graph(n)  # networkx would loop one agent
 
 
-def server(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+def server(n: int, generator: np.random.Generator) -> nx.Graph:
     """All are connected with agent 0, the hub, which learns like any other."""
     return nx.star_graph(n - 1)
 
 
-def disconnected(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+def disconnected(n: int, generator: np.random.Generator) -> nx.Graph:
     """Nobody is connected with anybody."""
     return nx.empty_graph(n)
 
 
-def tree(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
+def tree(n: int, generator: np.random.Generator) -> nx.Graph:
     """One of the n^(n - 2) labelled trees, each as likely as any other: a tree is its Prüfer sequence."""
     if n == 1:
         return nx.empty_graph(1)
@@ -56,11 +63,11 @@ def random(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
 
 def connected(n: int, p: float, generator: np.random.Generator) -> nx.Graph:
     """The seed's random tree, and each other pair with chance p."""
-    return nx.compose(tree(n, p, generator), random(n, p, generator))
+    return nx.compose(tree(n, generator), random(n, p, generator))
 
 
 def geometric(
-    n: int, p: float, generator: np.random.Generator, radius: float = 0.3, speed: float = 0.0, epoch: int = 0
+    n: int, generator: np.random.Generator, radius: Radius = 0.3, speed: Speed = 0.0, epoch: int = 0
 ) -> nx.Graph:
     """Agents in a square of side 1 are connected if they are at most a radius apart, and move if they have a speed.
 
@@ -99,8 +106,7 @@ def near(places: np.ndarray, radius: float) -> np.ndarray:
     return pairs[np.lexsort([pairs[:, 1], pairs[:, 0]])]
 
 
-# Undirected: each line becomes two edges. Called with the number of agents, p and the seed's generator, and by name
-# with `radius`, `speed` and `epoch` (since the first task), if it asks for them: one that asks for the epoch changes.
+# Undirected: each line becomes two edges. One that asks for the `epoch` (since the first task) may change with it.
 BUILT_IN: dict[str, Draw] = {
     "complete": complete,
     "ring": ring,
@@ -122,35 +128,33 @@ FIXED: dict[str, Callable[[int, int, int], bool]] = {
 }
 
 
-class Asking(Network):
-    """A network whose graph has settings of its own; each such graph has a class below this one."""
-
-    def __reduce__(self) -> Any:
-        return again, (dict(self),)
-
-
-def again(values: dict[str, Any]) -> Network:
-    """A network with settings of its graph, in another process."""
-    return kind_of(values["graph"]).model_construct(**values)
+def draw(make: Draw, agents: int, generator: np.random.Generator, epoch: int = 0, **said: Any) -> nx.Graph:
+    """The graph of so many agents in an epoch; what nobody has said is at its default."""
+    if "epoch" in inspect.signature(make).parameters:
+        said["epoch"] = epoch
+    p = said.pop("p", P)
+    return make(agents, *((p,) if needs_chance(make) else ()), generator, **said)
 
 
-KINDS: dict[Any, type[Network]] = {}  # by the graph's function
+def needs_chance(make: Draw) -> bool:
+    """Is a function called with agents, p and a generator, or with agents and a generator?"""
+    every = inspect.signature(make).parameters.values()
+    return sum(one.default is one.empty and one.kind is not one.VAR_KEYWORD for one in every) > 2
 
 
-def kind_of(graph: str) -> type[Network]:
-    """The class that checks what is said of a network with this graph."""
-    if not is_named(graph):
-        return Network
-    make = GRAPHS.find(graph)
-    if make not in KINDS:
-        asked = list(inspect.signature(make).parameters.values())[3:]
-        own = [
-            one for one in asked if one.name not in (*Network.model_fields, "epoch") and one.default is not one.empty
-        ]
-        hints = get_type_hints(make) if own else {}
-        fields: Any = {one.name: (hints.get(one.name, type(one.default)), one.default) for one in own}
-        KINDS[make] = create_model(getattr(make, "__name__", "Own"), __base__=Asking, **fields) if own else Network
-    return KINDS[make]
+def kind_of(*graphs: str) -> type[Network]:
+    """The class that checks what is said of a network with this graph, or with these, one after the other."""
+    makes = tuple(GRAPHS.find(graph) for graph in dict.fromkeys(graphs) if is_named(graph))
+    chance: Any = {"p": (Chance, P)} if any(map(needs_chance, makes)) else {}
+    return asking(makes, Network, "epoch", **chance)
+
+
+def asked_of(network: Network) -> dict[str, Any]:
+    """What the graph of a network asks for, and what the network says of it or else its default."""
+    own = kind_of(network.graph).model_fields
+    return {
+        name: getattr(network, name, field.default) for name, field in own.items() if name not in Network.model_fields
+    }
 
 
 def is_file(graph: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.configure.checks import suggest
-from shoal.configure.reading import said
+from shoal.configure.reading import said, without
 from shoal.data.sources import Data, bring, is_source, read
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
@@ -138,6 +138,7 @@ def connected(raw: Said, value: Any) -> Said:
     """What was said, and a network on top; its agents are the fleet's, where nobody else says how many there are."""
     graph = network(value)
     whole = "graph" in graph.table  # another graph: edges that were listed are not its own
+    raw = without(raw, "network.graph", graph.table["graph"]) if whole else raw
     before = {name: one for name, one in raw.get("network", {}).items() if not (whole and name == "edges")}
     raw = {**raw, "network": {**before, **graph.table}}
     here = raw.get("agents")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import networkx as nx  # type: ignore[import-untyped]
 import polars as pl
 
+from shoal.configure.entries import network_kind
 from shoal.doors import is_door
 from shoal.errors import UserError
 from shoal.network.edges import edges
@@ -15,7 +16,6 @@ from shoal.network.picture import Point, arrange
 from shoal.report.compare import UNSENT, Group, Row
 from shoal.report.numbers import ALL, short
 from shoal.runs.read import Run
-from shoal.settings.groups import Network
 from shoal.units import shown
 
 # A picture of more agents or edges is a solid disc: then so many groups of agents are drawn instead.
@@ -146,10 +146,12 @@ def posted(ledger: pl.DataFrame, seeds: int, old: dict[tuple[int, int], float]) 
 def linked(run: Run, seed: int) -> set[tuple[int, int]]:
     """The edges that the settings give a seed, with mail or without; none if this version does not know the graph."""
     try:
-        network = Network.model_validate(run.settings["network"])
+        said = run.settings["network"]
         # A run directory holds its edges itself: to show it, no other file is opened, and nobody's code imported.
-        if is_file(network.graph) or is_door(network.graph):
+        if any(is_file(one["graph"]) or is_door(one["graph"]) for one in (said, *said.get("changes", ()))):
             return set()
+        kind = network_kind(said)
+        network = kind.model_validate({name: value for name, value in said.items() if name in kind.model_fields})
         return {edge[:2] for edge in edges(network, int(run.settings["agents"]), seed)}
     except (UserError, ValueError):
         return set()

@@ -89,7 +89,7 @@ def consensus(settings: Settings, stacks: Sequence[Stack], units: Sequence[dict[
     groups: dict[tuple[object, ...], list[tuple[str, Stack, dict[str, int]]]] = {}
     for name, stack, body in zip(settings.members(), stacks, units, strict=True):
         own = settings.of(name)
-        shape = own.model, own.net.width, own.net.depth, own.net.basis
+        shape = own.model, *own.net.shape.values()
         groups.setdefault(shape, []).append((name, stack, body))
     rows = []
     for several in groups.values():

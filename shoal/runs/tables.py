@@ -58,7 +58,7 @@ def growth(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
         values, came, alive = grown.trials(stack, kind.tasks.count)
         tried = ~np.isnan(values[:, :, 0]) & going(stack, kind.tasks.count)
         lane, task = np.nonzero(tried)
-        first = kind.net.basis - kind.tasks.initial  # slot of task t: see Modular.slot
+        first = getattr(kind.net, "basis", 0) - kind.tasks.initial  # slot of task t: see Modular.slot
         origin = came[lane, task]
         return {
             **names(stack, lane),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -88,42 +88,21 @@ class Tasks(Part):
 
 
 class Net(Part):
-    """The network of every agent."""
+    """The network of every agent. Models have settings of their own beside these (`shoal list models NAME`)."""
+
+    shaped: ClassVar[tuple[str, ...]] = ("width", "depth")  # which of them make the shape of what agents share
 
     width: PositiveInt = Field(64, description="units (mlp) or channels (cnn) of a layer or module")
     depth: PositiveInt = Field(4, description="layers")
-    basis: PositiveInt = Field(4, description="modules at the start (modular nets); atoms of a dictionary (factor)")
     dropout: float = Field(0.5, ge=0, lt=1, description="dropout after every layer or module")
-    dropout_basis: bool = Field(False, description="does dropout also act on the basis modules (modular nets)?")
-    initial_structure: Literal["onehot", "own"] = Field(
-        "onehot",
-        description="initial tasks use a random module at each depth, or task i module i at all depths (modular nets)",
-    )
-    weights: Literal["usual", "xavier"] = Field(
-        "usual",
-        description="first weights: uniform within 1/sqrt(inputs), or Glorot's for ReLU with no bias (plain-mlp)",
-    )
     head: Literal["random", "zero"] = Field(
         "random", description="first weights of the heads of later tasks: uniform within 1/sqrt(inputs), or zero"
     )
-    private: NonNegativeInt = Field(
-        0, description="atoms that an agent never sends, beside those that agents share (factor)"
-    )
-    projections: NonNegativeInt = Field(
-        0,
-        description="random projections of a row, cut off below zero, that predictors read instead of it; 0: the row "
-        "(ridge)",
-    )
-    rank: PositiveInt = Field(4, description="rank of what is added to every weight of a frozen net (adapted)")
-    alpha: PositiveFloat = Field(8.0, description="how much it counts: alpha / rank times the product (adapted)")
-    factors: Literal["both", "second"] = Field(
-        "both",
-        description="which of the two factors train and are shared: both, or the second alone, so that a mean of them "
-        "is the mean of what they add (FFA-LoRA; adapted)",
-    )
-    replace_last: bool = Field(
-        False, description="put heads in the place of the last linear layer of a net of your own, which gave classes"
-    )
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What two nets of a model have in common if what they share is of one shape."""
+        return {name: getattr(self, name) for name in self.shaped}
 
 
 def as_tuple(value: Any) -> Any:
@@ -158,13 +137,13 @@ class Change(Part):
 
 
 class Network(Part):
-    """Who can send to whom, how much and how often."""
+    """Who can send to whom, how much and how often. Graphs have settings of their own beside these (`shoal list graphs
+    NAME`)."""
 
     graph: str = Field(
         "complete",
         description="complete, ring, server, tree, random, connected, disconnected, geometric, edges, or a graph file",
     )
-    p: float = Field(0.5, ge=0, le=1, description="chance of an edge (random, connected)")
     budget: Budget = Field(
         "unlimited",
         description="what a link carries in one direction: floats per exchange (5000), or an amount per exchange or "
@@ -177,10 +156,6 @@ class Network(Part):
     edges: Annotated[tuple[Link, ...], BeforeValidator(as_tuple)] = Field(
         (), description="the graph's edges, or limits of single edges of a named graph"
     )
-    radius: PositiveFloat = Field(
-        0.3, description="how far apart agents in a square of side 1 can be and are connected (geometric)"
-    )
-    speed: NonNegativeFloat = Field(0.0, description="how far agents move in an epoch (geometric)")
     changes: Annotated[tuple[Change, ...], BeforeValidator(as_tuple)] = Field(
         (),
         description='other graphs from a time on, such as [{task = 5, graph = "ring"}, {epoch = 620, graph = "tree"}]',
@@ -303,7 +278,7 @@ class Kind(Part):
         min_length=1, description="a list of agents, counted from 0"
     )
     model: str = Field(MODEL, description="else the fleet's model")
-    net: Net = Net()
+    net: SerializeAsAny[Net] = Net()
     learner: SerializeAsAny[Learner] = UNSAID
 
 
@@ -328,7 +303,7 @@ class Settings(Part):
     seeds: PositiveInt = Field(1, description="repetitions of the whole fleet")
     seed: int = Field(0, ge=0, lt=2**32, description="the first seed")
     tasks: SerializeAsAny[Tasks] = Tasks()
-    net: Net = Net()
+    net: SerializeAsAny[Net] = Net()
     learner: SerializeAsAny[Learner] = UNSAID
     network: SerializeAsAny[Network] = Network()
     clock: Clock = Field(Clock())

@@ -42,8 +42,7 @@ def switches(protocol: str, model: str, dataset: str, modes: tuple[str, ...] = (
 
 
 def completed(raw: dict[str, Any], said: Settings, model: str, modes: tuple[str, ...]) -> Groups:
-    """The groups of settings that the protocol has a say in, for a model: the user's words win. What it says of the
-    learner and of modes is as it is: not every learner has all of it."""
+    """The groups of settings that the protocol has a say in, for a model: the user's words win. What it says of nets,
+    the learner and modes is as it is: not all have all of it."""
     found = switches(said.protocol, model, said.dataset, modes, said.tasks.initial)
-    plain = {part: {**found[part], **raw.get(part, {})} for part in ("tasks", "net")}
-    return found | plain
+    return found | {"tasks": {**found["tasks"], **raw.get("tasks", {})}}

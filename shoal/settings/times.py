@@ -44,7 +44,7 @@ def always(settings: Settings) -> None:
     """Raise if conditions are said in epochs of the fleet where agents have clocks of their own."""
     network, presence = settings.network, settings.presence
     said = [name for name in ("delay", "down") if any(getattr(one, name) for one in (network, *network.edges))]
-    said += ["changes"] * bool(network.changes) + ["speed"] * bool(network.speed)
+    said += ["changes"] * bool(network.changes) + ["speed"] * bool(getattr(network, "speed", 0))
     found = [*(f"network.{name}" for name in said), *(["presence"] if presence != type(presence)() else [])]
     if found:
         raise SettingsError(

@@ -10,8 +10,7 @@ from shoal.settings.groups import Settings
 
 def net_of(settings: Settings) -> tuple[object, ...]:
     """What two agents whose nets are alike have in common."""
-    net = settings.net
-    return settings.model, net.width, net.depth, net.basis, net.rank, net.factors
+    return settings.model, settings.net.shape
 
 
 def write_all(stack: Stack, rows: Tensor, values: Tensors) -> None:

@@ -56,7 +56,7 @@ class CoLLA(Mode):
             )
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
-        return super().fits(sender, receiver) and sender.net.basis == receiver.net.basis
+        return super().fits(sender, receiver) and sender.net.shape == receiver.net.shape
 
     def init(self, world: World) -> dict[str, Tensor]:
         """The last atoms `x` that were agreed on, if any were (`agreed`); the multipliers; and a factor of the normal

@@ -150,8 +150,12 @@ class ModMod(Mode):
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         """A module fits wherever it has the same shape, in nets of whatever depth."""
-        alike = [(block_of(one), one.net.width, one.net.rank, one.net.factors) for one in (sender, receiver)]
-        return super().fits(sender, receiver) and alike[0] == alike[1]
+        whole = {"depth", "basis"}  # of a net, not of a module
+        shapes = [
+            {name: said for name, said in one.net.shape.items() if name not in whole} for one in (sender, receiver)
+        ]
+        same = block_of(sender) == block_of(receiver) and shapes[0] == shapes[1]
+        return same and super().fits(sender, receiver)
 
     @property
     def letters(self) -> Mapping[str, Letter]:

@@ -71,7 +71,7 @@ class Statistics(Mode):
 
     def fits(self, sender: Settings, receiver: Settings) -> bool:
         """Only what reads rows alike adds up."""
-        return super().fits(sender, receiver) and sender.net.projections == receiver.net.projections
+        return super().fits(sender, receiver) and sender.net.shape == receiver.net.shape
 
     @property
     def dtype(self) -> torch.dtype:

@@ -9,10 +9,11 @@ import shoal
 from shoal import data
 from shoal.agents.lanes import NAMES
 from shoal.agents.stack import CORE, Stack, start
+from shoal.configure.entries import network_of
 from shoal.errors import SettingsError
 from shoal.fleet import size as sizes
 from shoal.network.edges import count, edges
-from shoal.network.graphs import BUILT_IN, FIXED
+from shoal.network.graphs import BUILT_IN, FIXED, kind_of
 from shoal.runs.execute import prepare
 from shoal.settings.groups import Network
 from tests.command import call, refused
@@ -175,7 +176,7 @@ def near(told: int, there: int) -> None:
 @pytest.mark.parametrize("graph", [*BUILT_IN])
 @pytest.mark.parametrize("agents", [1, 2, 3, 40])
 def test_edges_are_counted_without_drawing_them(graph: str, agents: int) -> None:
-    network = Network(graph=graph, p=0.3)
+    network = network_of({"graph": graph, **({"p": 0.3} if "p" in kind_of(graph).model_fields else {})})
     drawn = [len(edges(network, agents, seed)) for seed in range(20)]
     assert count(network, agents) == pytest.approx(sum(drawn) / 20, rel=0.2, abs=2)
 

@@ -49,7 +49,7 @@ def twin_of(made: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
             tasks=settings.tasks.count,
             classes=settings.tasks.classes,
             initial=settings.tasks.initial,
-            basis=settings.net.basis,
+            basis=getattr(settings.net, "basis", 4),
             threshold=growth.accept,
             depth=settings.net.depth,
             width=settings.net.width,

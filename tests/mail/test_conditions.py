@@ -13,6 +13,7 @@ from torch import Tensor
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.agents.worlds import worlds
+from shoal.configure.entries import network_of
 from shoal.configure.reading import override, resolve
 from shoal.contracts.fleets import saved
 from shoal.errors import SettingsError
@@ -23,7 +24,7 @@ from shoal.network.graphs import near
 from shoal.network.weather import Weather
 from shoal.rng import numbers
 from shoal.settings.conditions import Bursts, Drawn, Presence
-from shoal.settings.groups import Network, Settings
+from shoal.settings.groups import Settings
 from shoal.settings.writing import toml
 from tests.fleets import fleet, plain, same, tables_of
 
@@ -265,11 +266,11 @@ def test_near_finds_all_pairs() -> None:
 
 
 def test_agents_move_and_stay_in_the_square() -> None:
-    network = Network(graph="geometric", radius=0.3, speed=0.05)
+    network = network_of({"graph": "geometric", "radius": 0.3, "speed": 0.05})
     graphs = [{edge[:2] for edge in edges(network, 30, 0, epoch)} for epoch in (0, 1, 10, 50)]
     assert graphs[0] != graphs[1] != graphs[2] != graphs[3]
     assert len(graphs[0] & graphs[1]) > len(graphs[0] & graphs[3])  # a step is small
-    still = Network(graph="geometric", radius=0.3)
+    still = network_of({"graph": "geometric", "radius": 0.3})
     assert edges(still, 30, 0, 50) == edges(still, 30, 0)
     assert (version(network, 7), version(still, 7), moves(network), moves(still)) == (7, 0, True, False)
 

@@ -50,5 +50,7 @@ def test_a_setting_of_a_graph_is_checked_by_that_graph(graph: str) -> None:
         Settings(network={"graph": graph, "reach": "far"})
     with pytest.raises(SettingsError, match=r"unknown setting `network.raech`; did you mean `network.reach`\?"):
         Settings(network={"graph": graph, "raech": 2})
-    with pytest.raises(SettingsError, match=r"unknown setting `network.reach`"):
+    with pytest.raises(
+        SettingsError, match=r'network.reach = 2 is for network.graph = "circulant", got "ring"; leave it out'
+    ):
         Settings(network={"graph": "ring", "reach": 2})

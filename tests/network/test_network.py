@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.cli.terminal import spans
+from shoal.configure.entries import network_of
 from shoal.errors import SettingsError
 from shoal.network.edges import Edge, edges, settle
 from shoal.network.facts import facts
 from shoal.network.files import read
-from shoal.network.graphs import DRAWN, GRAPHS
+from shoal.network.graphs import DRAWN, GRAPHS, kind_of
 from shoal.network.picture import LINES, picture
 from shoal.settings.groups import Link, Network
 from shoal.settings.part import Budget
@@ -61,12 +62,17 @@ def xml(inside: str, kind: str = "directed") -> str:
     return f'<graphml {space}>{keys}<graph edgedefault="{kind}">{inside}</graph></graphml>'
 
 
+def drawn_by(graph: str, p: float) -> Network:
+    """A network with such a graph, and p if it has one."""
+    return network_of({"graph": graph, **({"p": p} if "p" in kind_of(graph).model_fields else {})})
+
+
 @patient
 @given(names, agents, chances, seeds)
 def test_every_named_graph_has_edges_both_ways_between_its_agents_in_order(
     name: str, n: int, p: float, seed: int
 ) -> None:
-    found = edges(Network(graph=name, p=p), n, seed)
+    found = edges(drawn_by(name, p), n, seed)
     assert found == tuple(sorted(found, key=lambda edge: (edge.receiver, edge.sender)))
     assert len(pairs(found)) == len(found)
     assert {(receiver, sender) for sender, receiver in pairs(found)} == pairs(found)
@@ -81,7 +87,7 @@ def test_every_named_graph_has_edges_both_ways_between_its_agents_in_order(
 @patient
 @given(names, agents, chances, seeds)
 def test_the_same_seed_draws_the_same_graph(name: str, n: int, p: float, seed: int) -> None:
-    assert edges(Network(graph=name, p=p), n, seed) == edges(Network(graph=name, p=p), n, seed)
+    assert edges(drawn_by(name, p), n, seed) == edges(drawn_by(name, p), n, seed)
 
 
 @patient
@@ -117,7 +123,7 @@ def test_a_ring_joins_neighbours() -> None:
 @patient
 @given(agents, chances, seeds)
 def test_a_tree_is_a_tree_whatever_p(n: int, p: float, seed: int) -> None:
-    found = edges(Network(graph="tree", p=p), n, seed)
+    found = edges(drawn_by("tree", p), n, seed)
     assert len(found) == 2 * (n - 1)
     assert nx.is_tree(directed(found, n).to_undirected())
     assert found == edges(Network(graph="tree"), n, seed)
@@ -136,7 +142,7 @@ def test_every_labelled_tree_is_as_likely() -> None:
 @patient
 @given(agents, chances, seeds)
 def test_a_connected_graph_is_connected_and_holds_the_tree(n: int, p: float, seed: int) -> None:
-    found = edges(Network(graph="connected", p=p), n, seed)
+    found = edges(drawn_by("connected", p), n, seed)
     assert nx.is_strongly_connected(directed(found, n))
     assert pairs(found) >= pairs(edges(Network(graph="tree"), n, seed))
 
@@ -145,10 +151,10 @@ def test_a_connected_graph_is_connected_and_holds_the_tree(n: int, p: float, see
 @given(agents, seeds)
 def test_the_limits_of_p(n: int, seed: int) -> None:
     complete = edges(Network(graph="complete"), n, 0)
-    assert edges(Network(graph="random", p=0.0), n, seed) == ()
-    assert edges(Network(graph="random", p=1.0), n, seed) == complete
-    assert edges(Network(graph="connected", p=0.0), n, seed) == edges(Network(graph="tree"), n, seed)
-    assert edges(Network(graph="connected", p=1.0), n, seed) == complete
+    assert edges(drawn_by("random", 0.0), n, seed) == ()
+    assert edges(drawn_by("random", 1.0), n, seed) == complete
+    assert edges(drawn_by("connected", 0.0), n, seed) == edges(Network(graph="tree"), n, seed)
+    assert edges(drawn_by("connected", 1.0), n, seed) == complete
 
 
 @patient
@@ -156,12 +162,12 @@ def test_the_limits_of_p(n: int, seed: int) -> None:
 def test_a_lower_p_takes_edges_away_and_brings_no_new_ones(
     name: str, n: int, one: float, two: float, seed: int
 ) -> None:
-    less, more = (pairs(edges(Network(graph=name, p=p), n, seed)) for p in sorted((one, two)))
+    less, more = (pairs(edges(drawn_by(name, p), n, seed)) for p in sorted((one, two)))
     assert less <= more
 
 
 def test_p_is_the_share_of_pairs() -> None:
-    found = sum(len(edges(Network(graph="random", p=0.3), 10, seed)) for seed in range(200))
+    found = sum(len(edges(drawn_by("random", 0.3), 10, seed)) for seed in range(200))
     assert found / (200 * 90) == pytest.approx(0.3, abs=0.03)
 
 
@@ -452,7 +458,7 @@ def test_the_gap_averages_what_is_received_not_what_is_sent() -> None:
 @patient
 @given(names, agents, seeds)
 def test_the_gap_is_positive_exactly_when_a_named_graph_is_connected(name: str, n: int, seed: int) -> None:
-    found = edges(Network(graph=name, p=0.3), n, seed)
+    found = edges(drawn_by(name, 0.3), n, seed)
     graph = facts(found, n)
     assert 0 <= graph.gap <= 1
     assert (graph.gap > 1e-6) == (len(graph.components) == 1)
@@ -495,7 +501,7 @@ def test_numbers_in_few_words() -> None:
 @patient
 @given(names, st.integers(1, 25), st.floats(0.1, 0.9), seeds)
 def test_a_picture_has_a_circle_for_each_agent_and_a_line_for_each_pair(name: str, n: int, p: float, seed: int) -> None:
-    found = edges(Network(graph=name, p=p), n, seed)
+    found = edges(drawn_by(name, p), n, seed)
     svg = ET.fromstring(picture(found, n, "a title"))
     circles = svg.findall(f"{SVG}circle")
     assert len(circles) == n
@@ -544,7 +550,7 @@ def test_a_picture_tells_screen_readers_what_it_is_whatever_the_title() -> None:
 
 
 def test_a_large_picture_needs_no_scipy() -> None:
-    found = edges(Network(graph="random", p=0.01), 520, 0)
+    found = edges(drawn_by("random", 0.01), 520, 0)
     assert len(ET.fromstring(picture(found, 520, "many")).findall(f"{SVG}circle")) == 520
 
 
@@ -574,7 +580,8 @@ def test_the_command_shows_a_graph_and_writes_its_picture(here: Path) -> None:
 @pytest.mark.parametrize("name", sorted(GRAPHS))
 @pytest.mark.parametrize("n", [1, 2, 5, 30])
 def test_the_command_shows_every_graph_of_any_size(here: Path, name: str, n: int) -> None:
-    done = call("network", name, "--agents", n, "--p", 0.1, "--seed", 4, "--out", "x.svg")
+    chance = ["--p", 0.1] if "p" in kind_of(name).model_fields else []
+    done = call("network", name, "--agents", n, *chance, "--seed", 4, "--out", "x.svg")
     assert (done.code, done.err) == (0, "written to x.svg\n")
     assert done.out.startswith(name)
     assert len(ET.parse(here / "x.svg").getroot().findall(f"{SVG}circle")) == n

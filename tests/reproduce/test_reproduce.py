@@ -337,13 +337,10 @@ def test_what_agents_are_given_is_what_the_world_gives_them() -> None:
         stack = start(world)
         free = given.given(small, 10, 64)
         tasks = small.tasks
-        fixed = {"module.weight", "module.bias"}
-        units = {
-            name: tensor[0, : small.net.basis if name in fixed else tasks.initial]
-            for name, tensor in stack.params.items()
-        }
+        fixed, basis = {"module.weight", "module.bias"}, small.net.shape.get("basis", small.net.depth)
+        units = {name: tensor[0, : basis if name in fixed else tasks.initial] for name, tensor in stack.params.items()}
         if is_modular(small):
-            units["structure"] = units["structure"][:, : small.net.depth, : small.net.basis]
+            units["structure"] = units["structure"][:, : small.net.depth, :basis]
         assert free.weights == sum(tensor.numel() for tensor in units.values())
         rows = sum(int(split.sizes[0, : tasks.initial].sum()) for split in (world.train, world.validation))
         assert free.images == rows * 65

@@ -123,7 +123,7 @@ def test_growth_has_a_row_for_each_trial(finished: tuple[Record, Stack]) -> None
     gained = (found["with"] - found["without"]) > learner.accept * found["without"] + 1e-9
     assert found["kept"].to_list() == gained.to_list()
     grew = found.group_by("seed", "agent").agg(pl.col("kept").sum()).sort("seed", "agent")["kept"]
-    assert (grew + record.settings.net.basis).to_list() == modules(stack).tolist()
+    assert (grew + record.settings.net.shape["basis"]).to_list() == modules(stack).tolist()
     # Nothing was shared: every module began as a fresh one of its own agent and task.
     assert found["origin_agent"].is_null().all()
     assert found.select("root_agent", "root_task").rows() == found.select("agent", "task").rows()

@@ -9,14 +9,18 @@ import pytest
 from pydantic import ValidationError
 
 from shoal.configure.checks import fields
+from shoal.configure.entries import net_kind, owners
 from shoal.configure.reading import experiments, override, read, resolve
 from shoal.data.draws import DRAWS
 from shoal.data.scenarios import SCENARIOS, kind_of
 from shoal.errors import SettingsError
 from shoal.learners.modular import Growth
 from shoal.models.families import is_modular
-from shoal.models.table import MODELS
-from shoal.settings.groups import Kind, Net, Settings, Tasks
+from shoal.models.nets import ModularNet
+from shoal.models.table import MODELS, OWN
+from shoal.network.graphs import GRAPHS
+from shoal.network.graphs import kind_of as network_by
+from shoal.settings.groups import Kind, Net, Network, Settings, Tasks
 from shoal.settings.protocols import switches
 from shoal.settings.writing import toml
 from shoal.sharing.fedavg import FedAvg
@@ -32,11 +36,11 @@ PAPER = {  # dataset, model: common start, fresh Adam, dropout on the basis, ini
     ("fashionmnist", "modular-mlp"): (False, True, False, "onehot"),
     ("combined", "modular-mlp"): (True, False, False, "onehot"),
     ("cifar100", "modular-cnn"): (True, False, True, "own"),
-    ("mnist", "mlp"): (False, False, False, "onehot"),
-    ("kmnist", "mlp"): (False, False, False, "onehot"),
-    ("fashionmnist", "mlp"): (False, False, False, "onehot"),
-    ("combined", "mlp"): (True, False, False, "onehot"),
-    ("cifar100", "cnn"): (True, False, True, "own"),
+    ("mnist", "mlp"): (False, False, None, None),
+    ("kmnist", "mlp"): (False, False, None, None),
+    ("fashionmnist", "mlp"): (False, False, None, None),
+    ("combined", "mlp"): (True, False, None, None),
+    ("cifar100", "cnn"): (True, False, None, None),
 }
 
 
@@ -146,13 +150,8 @@ def test_words_do_not_change_what_they_are_applied_to() -> None:
 @pytest.mark.parametrize(("dataset", "model"), PAPER)
 def test_the_paper_protocol_is_what_each_row_really_did(dataset: str, model: str) -> None:
     settings = resolve({"dataset": dataset, "model": model, "protocol": "paper"})
-    found = (
-        settings.tasks.common,
-        settings.learner.fresh_adam,
-        settings.net.dropout_basis,
-        settings.net.initial_structure,
-    )
-    assert found == PAPER[dataset, model]
+    modules = [getattr(settings.net, name, None) for name in ("dropout_basis", "initial_structure")]
+    assert (settings.tasks.common, settings.learner.fresh_adam, *modules) == PAPER[dataset, model]
     if isinstance(settings.learner, Growth):
         assert (settings.learner.hidden, settings.learner.current) == ("keep", "max")
         assert (settings.learner.adaptation, settings.learner.accept) == ("last", 0.05)
@@ -169,7 +168,8 @@ def test_the_fair_protocol_is_one_setting_for_all_rows(dataset: str, model: str)
     assert not settings.learner.fresh_adam
     if isinstance(settings.learner, Growth):
         assert (settings.learner.hidden, settings.learner.current) == ("renormalise", "validation")
-    assert settings.net.dropout_basis == model.endswith("cnn")
+    if isinstance(settings.net, ModularNet):
+        assert settings.net.dropout_basis == model.endswith("cnn")
 
 
 @pytest.mark.parametrize("protocol", ["fair", "paper"])
@@ -220,9 +220,8 @@ def test_a_misspelt_key_gets_did_you_mean(words: list[str], better: str) -> None
 def test_a_key_like_no_other_gets_the_list() -> None:
     message = refusal({"net": {"qqqq": 1}})
     assert message == (
-        "unknown setting `net.qqqq`; allowed here: net.width, net.depth, net.basis, net.dropout, net.dropout_basis, "
-        "net.initial_structure, net.weights, net.head, net.private, net.projections, net.rank, net.alpha, "
-        "net.factors, net.replace_last"
+        "unknown setting `net.qqqq`; allowed here: net.width, net.depth, net.dropout, net.head, net.basis, "
+        "net.dropout_basis, net.initial_structure"
     )
 
 
@@ -395,6 +394,11 @@ def test_identity_names_all_that_can_change_a_result_and_nothing_else(name: str,
                   and last in kind_of(one).model_fields), None)  # fmt: skip
     if owner is not None:
         shared |= {"tasks": {"scenario": owner}}
+    if group == "network" and last not in Network.model_fields:
+        shared |= {"network": {"graph": next(one for one in GRAPHS if last in network_by(one).model_fields)}}
+    if group == "net" and last not in ModularNet.model_fields:
+        one = next(iter(owners(MODELS, net_kind, last, OWN)))
+        shared |= {"model": one.replace("package.module:Net", "torch.nn:Flatten"), "sharing": "none"}
     plain = resolve(shared)
     said = shared.get(group, {}) | {last: value} if group else value
     changed = resolve(shared | {group or last: said})
@@ -558,7 +562,8 @@ def test_the_paper_protocol_knows_how_each_row_shared(
     dataset: str, model: str, mode: str, switched: tuple[bool, bool, bool], own: dict[str, object]
 ) -> None:
     settings = resolve({"dataset": dataset, "model": model, "protocol": "paper", "sharing": mode})
-    assert (settings.tasks.common, settings.learner.fresh_adam, settings.net.dropout_basis) == switched
+    on_basis = getattr(settings.net, "dropout_basis", switched[2])  # which nets without modules do not have
+    assert (settings.tasks.common, settings.learner.fresh_adam, on_basis) == switched
     assert own.items() <= settings.sharing[0].model_dump().items()
     adapts = "never" if (dataset, mode) == ("cifar100", "modmod") else "last"
     assert getattr(settings.learner, "adaptation", "last") == adapts
@@ -569,7 +574,8 @@ def test_the_paper_protocol_knows_how_its_hybrids_shared(
     dataset: str, model: str, switched: tuple[bool, bool, bool], own: dict[str, dict[str, object]]
 ) -> None:
     settings = resolve({"dataset": dataset, "model": model, "protocol": "paper", "sharing": ",".join(own)})
-    assert (settings.tasks.common, settings.learner.fresh_adam, settings.net.dropout_basis) == switched
+    on_basis = getattr(settings.net, "dropout_basis", switched[2])  # which nets without modules do not have
+    assert (settings.tasks.common, settings.learner.fresh_adam, on_basis) == switched
     assert [mode.mode for mode in settings.sharing] == list(own)
     for mode in settings.sharing:
         assert own[mode.mode].items() <= mode.model_dump().items()
