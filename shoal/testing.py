@@ -125,7 +125,8 @@ def kind_of(thing: Any) -> str:
     from shoal.data.dataset import Dataset
     from shoal.data.sources import Data
     from shoal.learners.contract import Learner
-    from shoal.models.table import Entry, makes_nets
+    from shoal.models.makers import makes_nets
+    from shoal.models.table import Entry
     from shoal.sharing.combine import Rule
     from shoal.sharing.contract import Sharing
     from shoal.sharing.scores import Metric

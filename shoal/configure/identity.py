@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from shoal.models.nets import ModularNet
-from shoal.settings.groups import Kind, Settings
+from shoal.settings.groups import Kind, Net, Settings
 from shoal.settings.part import Part
 from shoal.settings.protocols import switches
 
@@ -41,15 +41,15 @@ def formerly(settings: Settings, found: dict[str, Any]) -> None:
     """Put in what a protocol says of modules for nets that have none: once all nets had such settings, and runs are
     named by them. A group of nets with nothing to say is left out."""
     modes = tuple(mode.door for mode in settings.sharing)
+    of_modules = {
+        name: field.default for name, field in ModularNet.model_fields.items() if name not in Net.model_fields
+    }
     parts: list[tuple[Settings | Kind, Any]] = [(settings, found)]
     for part, said in [*parts, *zip(settings.kinds, found.get("kinds", ()), strict=False)]:
         filled = switches(settings.protocol, part.model, settings.dataset, modes, settings.tasks.initial)["net"]
-        own = type(part.net).model_fields
-        more = {name: filled[name] for name, field in ModularNet.model_fields.items() if name in filled}
-        net = said.pop("net", {})
-        net |= {
-            name: value
-            for name, value in more.items()
-            if name not in own and value != ModularNet.model_fields[name].default
-        }
-        said |= {"net": net} if net else {}
+        net, own = said.pop("net", {}), type(part.net).model_fields
+        for name, usual in of_modules.items():
+            if name in filled and name not in own and filled[name] != usual:
+                net[name] = filled[name]
+        if net:
+            said["net"] = net

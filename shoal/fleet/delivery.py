@@ -10,7 +10,7 @@ from shoal.fleet.here import Here
 from shoal.fleet.parcels import Told, routed
 from shoal.letters.links import Links
 from shoal.letters.mail import ACCEPTED, FORGED, NO_EDGE, NO_TENSORS, UNSENT, packable
-from shoal.letters.table import Posted
+from shoal.letters.posted import Posted
 from shoal.mail.post import Observe
 
 if TYPE_CHECKING:

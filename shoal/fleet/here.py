@@ -21,7 +21,8 @@ from shoal.fleet.lessons import begin, copies, end, learn_epoch, measure, stamp
 from shoal.fleet.standing import Standing, standing
 from shoal.letters.ledger import Settled
 from shoal.letters.mail import NO_TASK, UNDER_WAY, Mail
-from shoal.letters.table import Posted, Table
+from shoal.letters.posted import Posted
+from shoal.letters.table import Table
 from shoal.mail.audit import audit
 from shoal.mail.post import Post
 

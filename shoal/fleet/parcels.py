@@ -10,7 +10,8 @@ from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.letters.links import Links
-from shoal.letters.table import Posted, Table
+from shoal.letters.posted import Posted
+from shoal.letters.table import Table
 
 OWN = -1  # stands for the worker itself where parcels are counted
 

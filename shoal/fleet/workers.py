@@ -26,7 +26,8 @@ from shoal.fleet.here import Here
 from shoal.fleet.members import Member
 from shoal.fleet.parcels import OWN, Parcel, Receipt, Route, bare
 from shoal.letters.ledger import Ledger
-from shoal.letters.table import Posted, Table
+from shoal.letters.posted import Posted
+from shoal.letters.table import Table
 from shoal.settings.groups import Settings
 
 SENDING = ("ask", "answer")  # verbs by which mail leaves

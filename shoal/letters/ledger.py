@@ -11,7 +11,7 @@ import numpy as np
 from shoal.data.tasks import Lane
 from shoal.letters.links import Links
 from shoal.letters.mail import ACCEPTED, UNDER_WAY, UNSENT, Mail, identify
-from shoal.letters.table import Posted
+from shoal.letters.posted import Posted
 from shoal.letters.uses import Ends, Use, Uses, Weight
 
 COLUMNS = (

@@ -1,6 +1,6 @@
 """Mail: what agents send each other, what it costs, and what its receiver expects of it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import inf
@@ -251,3 +251,22 @@ def counted(payload: Mapping[str, Tensor], expected: Mapping[str, Expected]) -> 
         if None in want.shape and name in payload and payload[name].ndim == len(want.shape):
             return payload[name].shape[want.shape.index(None)]
     return None
+
+
+class Joined(Mapping[str, Tensor]):
+    """Several contents one after the other; a tensor of all of it is made when somebody asks."""
+
+    def __init__(self, parts: Sequence[Mapping[str, Tensor]]) -> None:
+        self.parts = parts
+        self.made: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.made:
+            self.made[name] = torch.cat([one[name] for one in self.parts])
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts[0])
+
+    def __len__(self) -> int:
+        return len(self.parts[0])

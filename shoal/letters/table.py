@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shoal.data.tasks import Lane
 from shoal.letters.links import Links, Numbers
-from shoal.letters.mail import ACCEPTED, Mail, frozen, identify, packable, wire
+from shoal.letters.mail import Joined, Mail, frozen, identify, packable, wire
 
 Words = np.ndarray  # object
 Look = tuple[tuple[str, torch.dtype, torch.Size], ...]  # names, types and shapes
@@ -330,19 +330,17 @@ class Table(Sequence[Mail]):
         """Where each letter is, by its id."""
         return {name: at for at, name in enumerate(self.ids.tolist())}
 
+    @cached_property
+    def senders(self) -> tuple[Numbers, Numbers]:
+        """The rows in the order of their senders' places, and these places."""
+        order = np.argsort(self.links.senders, kind="stable")
+        return order, self.links.senders[order]
+
     def by_sender(self, place: int) -> list[int]:
         """The rows of letters from a peer, by its place."""
-        if "senders" not in self.found:
-            order = np.argsort(self.links.senders, kind="stable")
-            self.found["senders"] = order, self.links.senders[order]
-        order, senders = self.found["senders"]
+        order, senders = self.senders
         rows: list[int] = order[slice(*np.searchsorted(senders, [place, place + 1]))].tolist()
         return rows
-
-    @cached_property
-    def found(self) -> dict[str, Any]:
-        """What `by_sender` has found."""
-        return {}
 
     def ends(self, at: int) -> tuple[Lane, Lane]:
         """The lanes that send and receive a letter."""
@@ -374,75 +372,6 @@ class Table(Sequence[Mail]):
 
     def __iter__(self) -> Iterator[Mail]:
         return (self.one(at) for at in range(len(self)))
-
-
-class Joined(Mapping[str, Tensor]):
-    """Several contents one after the other; a tensor of all of it is made when somebody asks."""
-
-    def __init__(self, parts: Sequence[Mapping[str, Tensor]]) -> None:
-        self.parts = parts
-        self.made: dict[str, Tensor] = {}
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.made:
-            self.made[name] = torch.cat([one[name] for one in self.parts])
-        return self.made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.parts[0])
-
-    def __len__(self) -> int:
-        return len(self.parts[0])
-
-
-@dataclass(frozen=True, eq=False)
-class Posted(Sequence[tuple[Mail, str]]):
-    """Letters that have been posted, with the verdict on each so far."""
-
-    table: Table
-    verdicts: Words
-
-    @classmethod
-    def of(cls, posted: Iterable[tuple[Mail, str]], peers: tuple[Lane, ...] = ()) -> "Posted":
-        """Single letters and their verdicts."""
-        every = list(posted)
-        return cls(Table.of((mail for mail, _ in every), peers), words(verdict for _, verdict in every))
-
-    @classmethod
-    def joined(cls, posted: Sequence["Posted"], peers: tuple[Lane, ...]) -> "Posted":
-        """All that several have posted, one after the other."""
-        verdicts = np.concatenate([words([]), *(one.verdicts for one in posted)])
-        return cls(Table.joined([one.table for one in posted], peers), verdicts)
-
-    @property
-    def places(self) -> Numbers:
-        """int64 [N]: the letters that reach their receivers."""
-        return np.flatnonzero(self.verdicts == ACCEPTED)
-
-    @property
-    def arriving(self) -> Table:
-        """These letters."""
-        at = self.places
-        return self.table if len(at) == len(self) else self.table.take(at)
-
-    def take(self, at: Numbers) -> "Posted":
-        """Some of them, in their order."""
-        return Posted(self.table.take(at), self.verdicts[at])
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    @overload
-    def __getitem__(self, at: int) -> tuple[Mail, str]: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[tuple[Mail, str]]: ...
-    def __getitem__(self, at: int | slice) -> tuple[Mail, str] | list[tuple[Mail, str]]:
-        if isinstance(at, slice):
-            return [self[one] for one in range(*at.indices(len(self)))]
-        return self.table[at], str(self.verdicts[at])
-
-    def __iter__(self) -> Iterator[tuple[Mail, str]]:
-        return zip(self.table, self.verdicts.tolist(), strict=True)
 
 
 def words(some: Iterable[str]) -> Words:

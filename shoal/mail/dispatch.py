@@ -27,7 +27,8 @@ from shoal.letters.mail import (
     identify,
     packable,
 )
-from shoal.letters.table import WHOLE, Posted, Table, Words, words
+from shoal.letters.posted import Posted
+from shoal.letters.table import WHOLE, Table, Words, words
 from shoal.letters.terms import counted as counted_by_class
 from shoal.mail.carriage import fates
 from shoal.mail.filters import Load, stopped

@@ -23,8 +23,9 @@ from shoal.data.tasks import Lane
 from shoal.letters.ledger import Settled
 from shoal.letters.links import Links
 from shoal.letters.mail import ACCEPTED, UNDER_WAY, Expected, Mail, identify
+from shoal.letters.posted import Posted
 from shoal.letters.quote import Quote, Room
-from shoal.letters.table import Posted, Table, Words, words
+from shoal.letters.table import Table, Words, words
 from shoal.mail.arrival import are_there, taken
 from shoal.mail.dispatch import send
 from shoal.mail.filters import Ways, left, room, usual

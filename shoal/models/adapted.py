@@ -17,8 +17,8 @@ from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.models import heads
 from shoal.models.base import each_own
+from shoal.models.makers import bound
 from shoal.models.params import Params, floats, pieces
-from shoal.models.table import bound
 from shoal.models.wrapped import Wrapped
 from shoal.rng import key
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from shoal.errors import CodeError, SettingsError, UserError
 from shoal.machine import free
 from shoal.models.cnn import channels_last
-from shoal.models.table import needed
+from shoal.models.makers import needed
 from shoal.own_code import failed
 from shoal.units import shown
 

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.models.foreign import ROWS, complains, made, suited, without_chance, written
+from shoal.models.makers import bound, needed
 from shoal.models.mlp import PIECE, Linear
-from shoal.models.table import bound, needed
 from shoal.rng import key
 
 if TYPE_CHECKING:

@@ -1,18 +1,17 @@
 """The table of models. It imports nothing heavy: a model is made when it is needed."""
 
-import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial, update_wrapper
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from shoal.doors import Table, is_door, line, where
 from shoal.errors import SettingsError
+from shoal.models.makers import makes_nets, own_settings
 from shoal.models.nets import AdaptedNet, FactorNet, ModularAdaptedNet, ModularNet, OwnNet, PlainNet, RidgeNet
-from shoal.settings.asking import asked, asking
 from shoal.settings.groups import Net
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ ANALYTIC = "analytic"
 MODULAR = "modular-"  # before the name of a block: the modular net that is made of it
 # Before the name of a frozen net: with low-rank parts of an agent, of each of its tasks, or as modules.
 ADAPTED, EACH, MODULES = "adapted-", "task-adapted-", "modular-adapted-"
-SHAPE = "shape"  # the one argument that a net of one's own may need: the shape of what it reads
 
 
 @dataclass(frozen=True)
@@ -186,27 +184,6 @@ def of_net(thing: Any) -> Any:
     return Entry(make, about=line(thing), settings=own_settings(thing, OwnNet))
 
 
-def own_settings(make: Callable[..., Any], base: type[Net]) -> type[Net]:
-    """The settings of nets that somebody's function or class makes: those that it asks for by name, with a default, are
-    its own, and make the shape of what agents share."""
-    kind = asking((make,), base, SHAPE)
-    if kind is not base and kind.shaped == base.shaped:
-        kind.shaped = (*base.shaped, *(name for name in kind.model_fields if name not in base.model_fields))
-    return kind
-
-
-def bound(make: Callable[..., Any], net: Net) -> Callable[..., Any]:
-    """What makes a net, with the settings of its own that it asks for."""
-    own = {name: getattr(net, name) for name in asked(make, (*Net.model_fields, SHAPE)) if hasattr(net, name)}
-    if not own:
-        return make
-    found: Any = partial(make, **own)
-    update_wrapper(found, make, ("__module__", "__name__", "__qualname__"), ())
-    del found.__wrapped__  # it is called with less
-    made: Callable[..., Any] = found
-    return made
-
-
 def modular(block: Any) -> Entry:
     """The modular net of a block of one's own, for `Fleet(model=shoal.modular(Gate))` or `modular-package.module:Gate`.
 
@@ -283,20 +260,6 @@ def adapted(net: Any, per: Literal["agent", "task", "module"] = "agent") -> Any:
     return Entry(make, learner, block, about, f"{prefix}{door}" if door else "", DRAWN if per == "task" else "", kind)
 
 
-def makes_nets(thing: Any) -> bool:
-    """Is this an `nn.Module` class, or a function that needs no arguments, or just `shape`? Torch is not imported to
-    find out: whoever has such a class has done that."""
-    torch = sys.modules.get("torch")
-    if isinstance(thing, type):
-        return torch is not None and issubclass(thing, torch.nn.Module)
-    if not callable(thing) or (torch is not None and isinstance(thing, torch.nn.Module)):
-        return False
-    try:
-        return set(needed(thing)) <= {SHAPE}
-    except (TypeError, ValueError):  # functions of C say nothing of their arguments
-        return False
-
-
 def vet(raw: Mapping[str, Any]) -> None:
     """Raise if a model that settings name by a door says of itself neither that it is a net nor that it returns one:
     nothing is called to find out."""
@@ -327,13 +290,6 @@ def declares(thing: Any) -> bool:
             return False
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(thing, type) and issubclass(thing, torch.nn.Module)
-
-
-def needed(make: Callable[..., Any]) -> list[str]:
-    """The arguments that a function or a class cannot be called without."""
-    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    found = inspect.signature(make).parameters.items()
-    return [name for name, one in found if one.default is one.empty and one.kind not in free]
 
 
 BUILT_IN: dict[str, Entry | str] = {

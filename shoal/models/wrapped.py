@@ -29,10 +29,11 @@ from shoal.models.foreign import (
     without_chance,
     words,
 )
+from shoal.models.makers import bound, own_settings
 from shoal.models.nets import OwnNet
 from shoal.models.params import Params, whole
 from shoal.models.recurrent import gated
-from shoal.models.table import Entry, bound, own_settings
+from shoal.models.table import Entry
 from shoal.own_code import failed, running
 
 if TYPE_CHECKING:
