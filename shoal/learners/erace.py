@@ -22,7 +22,8 @@ from shoal.settings.groups import Settings
 
 
 class ERACE(Learner):
-    """Asymmetric replay: new images push down no class that was learned before, memories are learned as usual.
+    """Asymmetric replay: new images push down no class that was learned before, memories are learned as usual; it needs
+    tasks.heads=grow.
 
     *Source:* Caccia et al. 2022.
 

@@ -20,7 +20,8 @@ from shoal.settings.groups import Settings
 
 
 class GDumb(Learner):
-    """A memory with as many images of every class, and with every task a fresh net that learns from nothing else.
+    """A memory with as many images of every class, and with every task a fresh net that learns from nothing else; for
+    few epochs (20) it needs learner.rate=0.03.
 
     *Source:* Prabhu et al. 2020.
 

@@ -299,8 +299,8 @@ BUILT_IN: dict[str, Entry | str] = {
     ),
     "cnn": monolithic(
         "cnn",
-        "net.depth 3x3 convolutions of net.width channels, each with max-pooling, on square images; CIFAR-100's "
-        "channel statistics are applied to colour images",
+        "net.depth 3x3 convolutions of net.width channels, each with max-pooling, on square images; of 8 x 8 pixels, "
+        "as the digits are, it needs net.depth=3; CIFAR-100's channel statistics are applied to colour images",
     ),
     "plain-mlp": plain(
         "net.depth layers of net.width units, all of which train: no projection; dropout acts on the last layer alone"
@@ -332,7 +332,9 @@ BUILT_IN: dict[str, Entry | str] = {
         "needs learner.rate=0.01",
     ),
     "modular-cnn": modules_of(
-        "cnn", "the layers of cnn as modules that every task composes in its own way, and adds to"
+        "cnn",
+        "the layers of cnn as modules that every task composes in its own way, and adds to; of images of 8 x 8 pixels "
+        "it needs net.depth=3",
     ),
 }
 DOOR = "package.module:Net"
