@@ -3,12 +3,14 @@
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
 import shoal
 from shoal.errors import SettingsError, UserError
 from shoal.learners.table import LEARNERS
+from shoal.letters.mail import ACCEPTED
 from shoal.models.table import BUILT_IN
 from shoal.runs.execute import prepare
 from shoal.runs.record import Record
@@ -66,6 +68,9 @@ def law(**said: Any) -> None:
             raise
         pytest.skip(str(error))
     same(*found)
+    if said.get("sharing"):  # else nothing was tried
+        came = found[1].ledger.filter(pl.col("verdict") == ACCEPTED)["task"]
+        assert came.min() < TASKS == came.max()  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("model", [one for one in BUILT_IN if not one.endswith("cnn")])
@@ -78,6 +83,7 @@ METHODS["analytic"] = "ridge"
 SHARED = {
     "modmod": "modular-mlp",
     "colla": "factor",
+    "fedweit": "decomposed-mlp",
     "heads": "frozen-mlp",
     "masks": "masked-mlp",
     "statistics": "ridge",
@@ -91,7 +97,8 @@ def shares(mode: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(set(LEARNERS)))
 def test_every_learner_goes_on_or_says_why_not(method: str) -> None:
-    law(model=METHODS.get(method, "mlp"), learner={"method": method})
+    heads = LEARNERS[method].serves[0]
+    law(model=METHODS.get(method, "mlp"), learner={"method": method}, tasks={"heads": heads})
 
 
 @pytest.mark.slow
