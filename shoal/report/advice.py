@@ -1,4 +1,4 @@
-"""The chart of an advice: what candidates bring against what they cost."""
+"""The chart of an advice: what candidates bring, and what they cost."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,61 +8,50 @@ from typing import Any
 import altair as alt
 
 from shoal.report.export import export
-from shoal.report.style import BYTES, FLAT, Style, finish, upright
+from shoal.report.style import FLAT, Style, finish
+from shoal.units import shown
 
 STYLE = Style(page=False, order=())
-WIDTH, HEIGHT = 620, 360
-LINE = 13  # pixels between the names of candidates over the budget
-LETTERS = 100  # in a line of the sentence above the chart
+WIDTH, ROW, LETTER = 300, 22, 13  # pixels: so narrow that a phone shows it nearly as it is
+LETTERS = 90  # in a line of the sentence above the chart
 REACH = 8  # points of accuracy that the chart shows beyond the lowest and the highest
-SMALL = 1000  # bytes up to which the axis is even; beyond, it is logarithmic
 
 
-def chart(rows: Sequence[Mapping[str, Any]], budget: int | None) -> alt.LayerChart:
-    """Accuracy on validation rows (of no sharing, and the gain over it, with its 95 % interval) against bytes per link
-    and task; the budget is a line, and what is over it stands in grey, a line for each."""
-    ran = within(
-        sorted((point(row) for row in rows if row["validation_accuracy"] is not None), key=lambda one: one["bytes"])
-    )
-    over = [{"candidate": row["candidate"], "bytes": row["price"]} for row in rows if row["over_budget"]]
-    most = max([row["bytes"] for row in [*ran, *over]] + [budget or 0, SMALL])
-    across = alt.X(
-        "bytes:Q",
-        title="bytes per link and task, at most",
-        # To the right of the last one there is room for its name.
-        scale=alt.Scale(type="symlog", constant=SMALL, nice=False, domain=[0, 4 * most]),
-        axis=alt.Axis(grid=False, values=ticks(most), labelExpr=BYTES),
-    )
-    height = alt.Y(
-        "accuracy:Q", title="accuracy on validation rows, %", scale=alt.Scale(zero=False, padding=16), axis=upright()
-    )
-    lowest = alt.Y(
-        "low:Q", title="accuracy on validation rows, %", scale=alt.Scale(zero=False, padding=16), axis=upright()
-    )
-    layers: list[alt.Chart] = []
-    if budget is not None:
-        line = alt.Chart(alt.InlineData(values=[{"bytes": budget, "text": "budget"}]))
-        layers.append(line.mark_rule(color=FLAT["given"], strokeDash=[6, 4]).encode(x=across))
-        layers.append(line.mark_text(color=FLAT["given"], align="left", dx=5, y=8).encode(x=across, text="text:N"))
-    for at, one in enumerate(over):
-        grey, place = alt.Chart(alt.InlineData(values=[one])), HEIGHT - 10 - LINE * at
-        layers.append(grey.mark_tick(color=FLAT["none"], thickness=2, y=place).encode(x=across))
-        name = grey.mark_text(color=FLAT["none"], align="left", dx=6, fontSize=11, y=place)
-        layers.append(name.encode(x=across, text="candidate:N"))
+def chart(rows: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
+    """A line for each candidate with its bytes per link and task, the best first: its accuracy on validation rows (of
+    no sharing, and the gain over it, with its 95 % interval). What is over the budget stands below in grey, and what no
+    sharing comes to is a line from top to bottom."""
+    ran = within([point(row) for row in rows if row["validation_accuracy"] is not None])
+    ran.sort(key=lambda one: -one["accuracy"])
+    over = [{"label": label(row), "text": "over the budget"} for row in rows if row["over_budget"]]
+    across = alt.X("accuracy:Q", title="accuracy on validation rows, %", scale=alt.Scale(zero=False, nice=False))
+    down = alt.Y(
+        "label:N", title=None, sort=[one["label"] for one in [*ran, *over]],
+        axis=alt.Axis(labelLimit=260, labelFontSize=LETTER, ticks=False, domain=False, grid=False),
+    )  # fmt: skip
     raced = alt.Chart(alt.InlineData(values=ran))
-    layers += [
-        raced.mark_rule(color=FLAT["good"], strokeWidth=1.6).encode(x=across, y=lowest, y2="high:Q"),
-        raced.mark_point(color=FLAT["good"], filled=True, size=70, opacity=1).encode(x=across, y=height),
+    layers: list[alt.Chart] = [
+        raced.mark_rule(color=FLAT["good"], strokeWidth=1.6).encode(
+            y=down, x=alt.X("low:Q", title="accuracy on validation rows, %"), x2="high:Q"
+        ),
+        raced.mark_point(color=FLAT["good"], filled=True, size=70, opacity=1).encode(y=down, x=across),
     ]
-    for side, down in enumerate((-10, 12)):  # names stand above and below in turn, so that neighbours have room
-        named = alt.Chart(alt.InlineData(values=ran[side::2]))
+    if alone := [one for one in ran if one["alone"]]:
+        same = alt.Chart(alt.InlineData(values=alone[:1]))
+        layers.insert(0, same.mark_rule(color=FLAT["none"], strokeDash=[4, 4]).encode(x=across))
+    if over:
+        grey = alt.Chart(alt.InlineData(values=over))
         layers.append(
-            named.mark_text(color=FLAT["ink"], align="left", dx=7, dy=down, fontSize=12).encode(
-                x=across, y=height, text="candidate:N"
-            )
+            grey.mark_text(color=FLAT["none"], align="left", fontSize=11).encode(y=down, x=alt.value(4), text="text:N")
         )
-    whole: Any = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    whole: Any = alt.layer(*layers).properties(width=WIDTH, height=alt.Step(ROW))
     return whole  # type: ignore[no-any-return]
+
+
+def label(row: Mapping[str, Any]) -> str:
+    """A candidate and what it has sent over a link in a task or, if it has not run, may send."""
+    cost = row["sent"] or row["price"]
+    return f"{row['candidate']}, {shown(cost)}" if cost else "shares nothing"
 
 
 def point(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +59,7 @@ def point(row: Mapping[str, Any]) -> dict[str, Any]:
     accuracy, gain = row["validation_accuracy"], row["gain"]
     ends = {side: gain if row[f"gain_{side}"] is None else row[f"gain_{side}"] for side in ("low", "high")}
     spread = {side: accuracy - gain + end for side, end in ends.items()}
-    return {"candidate": row["candidate"], "bytes": row["price"], "accuracy": accuracy, **spread}
+    return {"label": label(row), "accuracy": accuracy, "alone": not row["price"], **spread}
 
 
 def within(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -80,16 +69,7 @@ def within(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**one, "low": max(one["low"], least), "high": min(one["high"], most)} for one in points]
 
 
-def ticks(most: float) -> list[float]:
-    """Where the axis has numbers: 0, and 1, 2 and 5 times the powers of ten that are reached."""
-    found, step = [0.0], float(SMALL)
-    while step <= most:
-        found += [one * step for one in (1, 2, 5) if one * step <= most]
-        step *= 10
-    return found
-
-
-def draw(rows: Sequence[Mapping[str, Any]], budget: int | None, sentence: str, folder: Path) -> list[Path]:
+def draw(rows: Sequence[Mapping[str, Any]], sentence: str, folder: Path) -> list[Path]:
     """The chart as files advise.svg, .png and .pdf, under its sentence."""
     title = {"text": wrap(sentence, LETTERS), "fontSize": 12, "fontWeight": "normal", "lineHeight": 16}
-    return export({**finish(chart(rows, budget), STYLE), "title": title}, folder, "advise")
+    return export({**finish(chart(rows), STYLE), "title": title}, folder, "advise")

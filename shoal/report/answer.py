@@ -77,12 +77,12 @@ def told(advice: dict[str, Any]) -> dict[str, str]:
 def picture(advice: dict[str, Any]) -> str:
     """The chart of the advice, as an image."""
     try:
-        spec = finish(chart(advice["candidates"], advice["budget"]), STYLE)
+        spec = finish(chart(advice["candidates"]), STYLE)
         svg = vl_convert.vegalite_to_svg(spec, vl_version=VERSION)
     except (KeyError, TypeError, ValueError, AttributeError):
         return ""
     packed = base64.b64encode(svg.encode()).decode()
-    what = "Accuracy on validation rows of every candidate against the bytes that it sends per link and task"
+    what = "Accuracy on validation rows of every candidate, with the bytes that it sends per link and task"
     return f'<img alt="{what}" src="data:image/svg+xml;base64,{packed}">'
 
 

@@ -93,10 +93,10 @@ class Advice:
         return pl.DataFrame(list(self.rows), infer_schema_length=None)
 
     def chart(self) -> "alt.LayerChart":
-        """Accuracy against bytes per link and task, with the budget and what is over it."""
+        """A line for each candidate: its accuracy, its bytes per link and task, and what is over the budget."""
         from shoal.report.advice import chart
 
-        return chart(self.rows, self.budget)
+        return chart(self.rows)
 
     def content(self) -> dict[str, Any]:
         """All of it, as JSON can say it."""
@@ -121,7 +121,7 @@ class Advice:
             return written
         from shoal.report.advice import draw
 
-        return written + draw(self.rows, self.budget, self.sentence, folder)
+        return written + draw(self.rows, self.sentence, folder)
 
 
 def advise(
