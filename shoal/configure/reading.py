@@ -91,7 +91,11 @@ def data_of(file: Path) -> str | None:
 
     if is_source(str(file)):
         return str(file)
-    return f"{file.suffix[1:].lower()}:{file}" if file.suffix.lower() in TABLES and is_there(file) else None
+    path, asks, said = str(file).partition("?")  # as in table.csv?label=NAME
+    place = Path(path)
+    if place.suffix.lower() not in TABLES or not is_there(place):
+        return None
+    return f"{place.suffix[1:].lower()}:{path}{asks}{said}"
 
 
 def parsed(file: Path) -> dict[str, Any]:

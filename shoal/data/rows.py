@@ -118,7 +118,7 @@ class Source:
                     f"the frame has {len(frame.columns)} columns, and {who} learned from arrays with rows of shape "
                     f"{list(self.shape)}; give an array, or a frame with just these columns, in this order"
                 )
-            return arrays.rows_of(table.features(frame, [Column(one) for one in frame.columns], "x"))[0]
+            return arrays.rows_of(table.features(frame, [Column(one) for one in frame.columns], "x", who))[0]
         for column in self.columns:
             if column.name not in frame.columns:
                 raise UserError(
@@ -126,7 +126,7 @@ class Source:
                     f"{listed([one.name for one in self.columns])}, and there are {listed(frame.columns)}; rename or "
                     "add it"
                 )
-        table.lost(frame, [one.name for one in self.columns], "x")
+        table.lost(frame, [one.name for one in self.columns], "x", who)
         for column in self.columns:
             if column.words is not None:
                 strange = [word for word in table.words_of(frame, column.name) if word not in column.words]
@@ -135,7 +135,7 @@ class Source:
                         f"the column `{column.name}` has {strange[0]!r}, a word that {who} has never met; it knows "
                         f"{listed(column.words)}; leave out such rows, or teach it"
                     )
-        return arrays.rows_of(table.features(frame, self.columns, "x"))[0]
+        return arrays.rows_of(table.features(frame, self.columns, "x", who))[0]
 
     def labels(self, ids: NDArray[np.int64]) -> NDArray[Any]:
         """The names of classes, as the user wrote them: numbers and truth values where all of them are."""

@@ -144,6 +144,11 @@ def answered(y: NDArray[Any], predict: str | None) -> Answers:
     if predict is None:
         predict = guessed(y)
     if predict == NUMBERS:
+        if y.dtype.kind == "U":
+            raise DataError(
+                f'y has words, such as {str(y.ravel()[0])!r}, and predict="{NUMBERS}" needs numbers; leave predict '
+                "out, and each word is a class"
+            )
         targets = numbers(y[:, None] if y.ndim == 1 else y, "y").astype(np.float32)
         return np.zeros(len(y), np.int64), ("numbers",), targets
     if y.ndim == 2:

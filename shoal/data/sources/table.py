@@ -116,6 +116,8 @@ def bank_of(
     column has numbers of."""
     frame = frame_of(table)
     name = name or (Path(table).stem if isinstance(table, (str, Path)) else "table")
+    if not len(frame):
+        raise DataError(f"there are no rows in `{name}`, only names of columns; give at least one")
     labels = words(label) if isinstance(label, str) and label not in frame.columns else label
     labels = [labels] if isinstance(labels, str) else list(labels)
     marks = {key: one for key, one in zip(MARKS, (agent, task, time, test), strict=True) if one is not None}
@@ -150,8 +152,8 @@ def there(frame: "pl.DataFrame", column: str, key: str) -> None:
         raise DataError(f"{key}: there is no column `{column}`; {hint}there are {', '.join(frame.columns)}")
 
 
-def lost(frame: "pl.DataFrame", columns: Iterable[str], name: str) -> None:
-    """Raise if values are missing."""
+def lost(frame: "pl.DataFrame", columns: Iterable[str], name: str, who: str = "") -> None:
+    """Raise if values are missing in a table, or in rows that somebody reads who has learned."""
     counts = {}
     for one in dict.fromkeys(columns):
         column = frame[one]
@@ -160,9 +162,10 @@ def lost(frame: "pl.DataFrame", columns: Iterable[str], name: str) -> None:
             counts[one] = missing
     if counts:
         said = ", ".join(f"`{one}` in {count}" for one, count in counts.items())
+        there = "these rows" if who else "these rows, or leave out such columns by columns=..."
         raise DataError(
-            f"values are missing in `{name}`, which has {len(frame)} rows: {said}; fill them in, leave out these rows, "
-            "or leave out such columns by columns=..."
+            f"values are missing in `{name}`, which has {len(frame)} rows: {said}; fill them in, "
+            f"{'or ' * bool(who)}leave out {there}"
         )
 
 
@@ -183,13 +186,19 @@ def words_of(frame: "pl.DataFrame", column: str) -> tuple[str, ...]:
     return tuple(np.unique(frame[column].cast(str_type()).to_numpy()).tolist())
 
 
-def features(frame: "pl.DataFrame", columns: Sequence[Column], name: str) -> np.ndarray:
-    """What agents read: numbers as they are, and of a column of words a column of 0 and 1 for each."""
+def features(frame: "pl.DataFrame", columns: Sequence[Column], name: str, who: str = "") -> np.ndarray:
+    """What agents read, or `who` has learned to read: numbers as they are, and of a column of words a column of 0 and 1
+    for each."""
     plain = [one.name for one in columns if one.words is None]
     strange = [one for one in plain if not (frame[one].dtype.is_numeric() or frame.schema[one] == bool_type())]
     if strange:
         fine = [one for one in plain if one not in strange]
         rest = f"columns={','.join(fine)}" if fine else "columns=..."
+        if who:
+            raise DataError(
+                f"no numbers are in {', '.join(f'`{one}` ({frame.schema[one]})' for one in strange)} of `{name}`, and "
+                f"{who} learned from numbers there; give numbers"
+            )
         raise DataError(
             f"no numbers are in {', '.join(f'`{one}` ({frame.schema[one]})' for one in strange)} of `{name}`; leave "
             f"them out by {rest}, or say onehot={','.join(strange)} for a column of 0 and 1 for each word"
