@@ -100,26 +100,29 @@ def dated(network: Network, epochs: int) -> Network:
 
 
 def advised(raw: dict[str, Any]) -> dict[str, Any]:
-    """What the user says, and where the user is silent what the data says of agents and tasks."""
+    """What the user says, and where the user is silent what the data says of agents, tasks and nets."""
     from shoal.data import DATASETS
     from shoal.data.sources import Data, bring, is_source, placed, read
+    from shoal.data.sources.advice import TABLE
 
-    name, tasks = raw.get("dataset", Settings.model_fields["dataset"].default), raw.get("tasks", {})
+    name = raw.get("dataset", Settings.model_fields["dataset"].default)
+    tasks, net = raw.get("tasks", {}), raw.get("net", {})
     if isinstance(name, Data):
         name = bring(name)
-    if not isinstance(name, str) or not isinstance(tasks, dict):
+    if not isinstance(name, str) or not isinstance(tasks, dict) or not isinstance(net, dict):
         return raw
     if is_source(name):
         name = placed(name)
         raw = {**raw, "dataset": name}
-    if is_source(name):
         spoken_of = {key for key, field in Tasks.model_fields.items() if field.default is not None}  # as files say it
-        if "agents" in raw and spoken_of <= tasks.keys():  # nothing is left to say, and the data need not be there
+        # Where nothing is left to say the data need not be there.
+        if "agents" in raw and spoken_of <= tasks.keys() and TABLE.keys() <= net.keys():
             return raw
-        says = read(name).says({**raw, "tasks": tasks})
+        says = read(name).says({**raw, "tasks": tasks}) | ({"net": {}} if raw.get("backbone") else {})
     else:
         says = dict(DATASETS[name].says) if name in DATASETS else {}
-    return {**says, **raw, "tasks": {**says.get("tasks", {}), **tasks}}
+    groups = {"tasks": {**says.get("tasks", {}), **tasks}, "net": {**says.get("net", {}), **net}}
+    return {**says, **raw, **groups}
 
 
 def alone(raw: dict[str, Any]) -> Settings:

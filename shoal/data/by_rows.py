@@ -24,8 +24,9 @@ DEALT = ("own", "dirichlet", "shards", "given", "time")  # scenarios in which a 
 
 def by_rows(deal: Deal, least: int = 2) -> Scenario:
     """The scenario in which every training row belongs to one agent, as it is dealt, and its tasks are made of the
-    classes that it has, in random order; of numbers to predict, of equal parts of its rows. Agents have different
-    numbers of tasks and rows. Every agent must have `least` classes."""
+    classes that it has, in random order; of numbers to predict, and where a task has room for all classes of the data,
+    of equal parts of its rows. Agents have different numbers of tasks and rows. Every agent must have `least`
+    classes."""
 
     def make(bank: Bank, settings: Settings, lanes: Sequence[Lane]) -> tuple[Stream, ...]:
         tasks, agents, sources = settings.tasks, settings.agents, len(bank.sources)
@@ -48,9 +49,13 @@ def by_rows(deal: Deal, least: int = 2) -> Scenario:
                 raise SettingsError(
                     f"{named(bank.sources, lane.agent)} of seed {lane.seed} has {plural(len(mine), 'training row')} of "
                     f"`{bank.name}`, with {len(ids)} classes that have two of them and a test row, and {least} are "
-                    "needed; give it more "
-                    "rows or test rows (where nothing says which, a fifth is held out), or use fewer agents"
+                    "needed; give it more rows or test rows (where nothing says which, a fifth is held out), leave its "
+                    "rows out, or use fewer agents"
                 )
+            mine = mine[np.isin(bank.labels[mine], ids)]
+            if whole(bank, tasks):
+                every = tuple(sorted(int(one) for one in ids))
+                return Stream(tuple(task_of(bank, part, every, source) for part in parts_of(bank, mine, tasks.count)))
             groups = grouped(ids, tasks)
             return Stream(tuple(task_of(bank, mine[np.isin(bank.labels[mine], one)], one, source) for one in groups))
 
@@ -64,6 +69,19 @@ def usable(bank: Bank, rows: np.ndarray, source: int) -> np.ndarray:
     """The classes of some training rows of a source that can be learned, validated and tested."""
     found, counts = np.unique(bank.labels[rows], return_counts=True)
     return found[(counts > 1) & np.isin(found, bank.labels[(bank.source == source) & bank.test])]
+
+
+def whole(bank: Bank, tasks: Tasks) -> bool:
+    """Has a task room for all classes of the data? Then later tasks have other rows, and not other classes."""
+    return bank.targets is None and tasks.classes >= len(bank.classes)
+
+
+def parts_of(bank: Bank, rows: np.ndarray, count: int) -> list[np.ndarray]:
+    """So many parts of shuffled rows, each with as many of every class; fewer, where a class has not two for each."""
+    ordered = rows[np.argsort(bank.labels[rows], kind="stable")]
+    rarest = int(np.unique(bank.labels[rows], return_counts=True)[1].min())
+    parts = max(1, min(count, rarest // 2))
+    return [ordered[at::parts] for at in range(parts)]
 
 
 def grouped(ids: np.ndarray, tasks: Tasks) -> list[tuple[int, ...]]:

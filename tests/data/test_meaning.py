@@ -90,7 +90,8 @@ def test_sites_tasks_classes_and_rows_are_a_table() -> None:
     data = shoal.Data.from_arrays(rows(400), np.arange(400) // 2 % 2, agent=np.arange(400) % 2)
     table = shoal.Fleet(data, model="mlp").check().data
     assert table.columns == ["agent", "site", "task", "classes", "training", "validation", "test"]
-    assert table.rows() == [(0, "0", 1, 2, 128, 32, 40), (1, "1", 1, 2, 128, 32, 40)]
+    # Of two classes all tasks have both, and other rows.
+    assert table.rows() == [(at, str(at), task, 2, 32, 8, 40) for at in range(2) for task in range(1, 5)]
 
 
 def written(name: str = "data.csv") -> str:

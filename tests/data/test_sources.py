@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, TensorDataset
 
 import shoal
-from shoal.agents.lanes import lanes_of
 from shoal.configure.reading import read as read_settings
 from shoal.data import load
 from shoal.data.dataset import DataError
 from shoal.data.scenarios import streams
 from shoal.data.sources import bring, read
+from shoal.data.tasks import lanes_of
 from shoal.errors import UserError
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.files import RecordError
@@ -532,4 +532,4 @@ def test_the_user_wins_over_what_data_says() -> None:
     said = Settings(dataset=found, agents=3, tasks={"scenario": "dirichlet", "alpha": 5.0})
     assert (said.agents, said.tasks.scenario) == (3, "dirichlet")
     prepare(said)
-    assert Settings(dataset=found, tasks={"classes": 3}).tasks.count == 1
+    assert Settings(dataset=found, tasks={"classes": 3}).tasks.count == 2  # other rows of the same classes

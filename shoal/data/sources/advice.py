@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from shoal.data.bank import Bank
+from shoal.data.by_rows import DEALT
 from shoal.data.draws import Scenario
 from shoal.data.scenarios import SCENARIOS, fits, kind_of
 from shoal.data.tasks import Lane
@@ -14,19 +15,31 @@ from shoal.errors import SettingsError
 from shoal.settings.groups import Settings
 from shoal.settings.part import Part
 
+# Nets for tables, whatever their size; agents alone know most of validation rows so (`python -m bench.defaults`).
+TABLE: dict[str, Any] = {"depth": 2, "dropout": 0.0}
 AGENTS = 4  # where the data has one source
 MOST = 10  # tasks that are advised, at most, where their number is free
 ROWS = 25  # that a task should have, where their number is free
+PARTS, MANY = 4, 50  # tasks of data whose classes are all in each, at most, and rows that each should have
 PLENTY = 40  # training rows of every class, from which agents can draw theirs at random
 CAREFUL = 400  # training rows of every class, from which a fixed number can be drawn to validate on
 NATURAL = ("given", "time")
+BY_CLASS = tuple(one for one in DEALT if one not in NATURAL)  # scenarios whose tasks are made of classes
 
 
 def says(bank: Bank, said: Mapping[str, Any]) -> dict[str, Any]:
-    """What a bank says of agents and tasks, as in a settings file, around what the user has said.
+    """What a bank says of agents, tasks and, if it is a table, nets, as in a settings file, around what the user has
+    said."""
+    nets = {"net": dict(TABLE)} if bank.images.ndim == 2 and bank.scale == "standard" else {}
+    return dealt(bank, said) | nets
+
+
+def dealt(bank: Bank, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What it says of agents and tasks.
 
     Data with tasks or times has the tasks that it names or those that time cuts; agents with rows of their own learn
-    their classes in groups; otherwise agents draw classes, or share the rows where there are few.
+    their classes in groups or, where there are but two, their rows in parts; otherwise agents draw classes, or share
+    the rows where there are few.
     """
     tasks = said.get("tasks", {})
     scenario = tasks.get("scenario") or usual(bank)
@@ -88,10 +101,13 @@ def counts(bank: Bank, scenario: str, tasks: Mapping[str, Any]) -> Iterable[int]
     if "count" in tasks:
         return [tasks["count"]]
     free = (scenario == "time" and tasks.get("cut", "count") == "count") or bank.targets is not None
+    room = tasks.get("classes", classes_of(bank, scenario, tasks))
+    free |= scenario in BY_CLASS and isinstance(room, int) and room >= len(bank.classes)
     if not free or scenario == "given":
         return [len(bank) if scenario == "time" else most_tasks(bank)]
     rows = int(np.bincount(bank.source).min()) // (AGENTS if len(bank.sources) == 1 else 1)
-    return range(max(2, min(MOST, rows // ROWS)), 0, -1)
+    most = min(MOST, rows // ROWS) if bank.targets is not None or scenario == "time" else min(PARTS, rows // MANY)
+    return range(max(2, most), 0, -1)
 
 
 def tried(bank: Bank, entry: Scenario, raw: dict[str, Any]) -> dict[str, int]:
