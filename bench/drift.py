@@ -14,10 +14,10 @@ import polars as pl
 import shoal
 from bench.results import stamp, write
 from shoal import data
-from shoal.agents.lanes import lanes_of
 from shoal.backbones import bank_of
 from shoal.data.drift import Drift, boundaries
 from shoal.data.scenarios import seen
+from shoal.data.tasks import lanes_of
 
 FILE = Path(__file__).parents[1] / "docs" / "results" / "drift.csv"
 DETECTORS, WATCHES = ("page-hinkley", "adwin", "kswin"), ("rows", "errors")

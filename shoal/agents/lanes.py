@@ -1,7 +1,8 @@
 """Lanes: which there are, when what is in them comes next, and what each learns from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,6 +27,22 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class Held:
+    """What the model reads, made when somebody looks at it: who only plans does not wait for it."""
+
+    make: Callable[[int | None], Tensor]  # of all rows, or of so many
+
+    @cached_property
+    def inputs(self) -> Tensor:
+        with torch.inference_mode(False):  # whoever looks first may only test, and others learn from it
+            return self.make(None)
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        return self.make(1).dtype
+
+
+@dataclass(frozen=True, eq=False)
 class Split:
     """The train, validation or test images of all tasks of all lanes."""
 
@@ -43,12 +60,6 @@ def moment(settings: Settings, task: int, epoch: int) -> int:
     agents are like then is what they are like when so many epochs of the task are done."""
     epochs = settings.learner.epochs
     return task * epochs + min(epoch, epochs - 1)
-
-
-def lanes_of(settings: Settings) -> tuple[Lane, ...]:
-    """All agents of all seeds; the agents of a seed are neighbours in the stack."""
-    seeds = range(settings.seed, settings.seed + settings.seeds)
-    return tuple(Lane(seed, agent) for seed in seeds for agent in range(settings.agents))
 
 
 def joint_lanes(lanes: Sequence[Lane]) -> tuple[Lane, ...]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shoal.agents.engine import THREADS
 from shoal.agents.events import arrivals, first_of
-from shoal.agents.lanes import Split, moment
+from shoal.agents.lanes import Held, Split, moment
 from shoal.compiled.library import chained, kernel, unsuited
 from shoal.data import Bank
 from shoal.data.draws import source_of
@@ -53,12 +53,17 @@ class World:
     streams: tuple[Stream, ...]
     scales: tuple[Scaling | None, ...]  # how each lane scales what it reads; None: as the bank says for all
     device: torch.device
-    inputs: Tensor  # [N, ...]: what the model reads, each image once
+    held: Held  # what the model reads
     train: Split
     validation: Split
     test: Split
     epoch: int = 0  # since the first task: the graph is as it is then
     late: bool = False  # may mail come late, whatever edges say? Between hosts it may
+
+    @property
+    def inputs(self) -> Tensor:
+        """[N, ...]: what the model reads, each image once."""
+        return self.held.inputs
 
     def at(self, task: int, epoch: int) -> "World":
         """This world with the graph that it has when so many epochs of a task are done."""
@@ -200,7 +205,7 @@ class World:
         """Why the compiled kernel does not know the net; empty: it does."""
         if self.settings.machine.kernel == "torch":
             return "machine.kernel says so"
-        return unsuited(self.model, self.device.type, self.inputs.dtype) or ("" if kernel().library else kernel().about)
+        return unsuited(self.model, self.device.type, self.held.dtype) or ("" if kernel().library else kernel().about)
 
     @cached_property
     def compiled(self) -> bool:

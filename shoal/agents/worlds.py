@@ -1,18 +1,19 @@
 """Worlds as they are made: streams drawn, rows read as models read them, for each kind of agents."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.agents.lanes import NAMES, Place, Split, lanes_of
+from shoal.agents.lanes import NAMES, Held, Place, Split
 from shoal.agents.world import World
 from shoal.data import Bank
 from shoal.data.scaling import Scaling, scaling
 from shoal.data.scenarios import seen, streams
-from shoal.data.tasks import JOINT, NAMED, Lane, Stream
+from shoal.data.tasks import JOINT, NAMED, Lane, Stream, lanes_of
 from shoal.errors import SettingsError
 from shoal.models.contract import Model
 from shoal.models.table import build
@@ -51,10 +52,10 @@ def world(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -
     drawn = streams(bank, settings, lanes)
     aims = [judged(settings, stream) for stream in drawn]
     scales = scaled(bank, aims)
-    inputs, places = read(bank, model, lanes, drawn, scales)
+    places, read = placed(bank, model, lanes, drawn, scales)
     mine = [places[reader(lane, scale)] for lane, scale in zip(lanes, scales, strict=True)]
     train, validation, test = (split(bank, name, lanes, drawn, mine, device, aims) for name in NAMES)
-    place = bank, model, lanes, drawn, scales, device, inputs.to(device)
+    place = bank, model, lanes, drawn, scales, device, Held(lambda most: read(most).to(device))
     made = World(settings, settings, lanes, *place, train, validation, test)
     if settings.machine.kernel == "compiled" and made.uncompiled:
         raise SettingsError(
@@ -75,27 +76,30 @@ def reader(lane: Lane, scale: Scaling | None) -> Lane:
     return Lane(lane.seed, JOINT) if scale is None else lane
 
 
-def read(
+def placed(
     bank: Bank, model: Model, lanes: Sequence[Lane], drawn: Sequence[Stream], scales: Sequence[Scaling | None]
-) -> tuple[Tensor, dict[Lane, Place]]:
-    """What the model reads, each image once, and where the images of a lane are. Lanes of a seed share what they read
-    alike, and seeds what does not depend on the seed."""
+) -> tuple[dict[Lane, Place], Callable[[int | None], Tensor]]:
+    """Where the images of a lane are among what the model reads, each image once, and what reads them all, or so many
+    of each reader. Lanes of a seed share what they read alike, and seeds what does not depend on the seed."""
     met: dict[Lane, list[np.ndarray]] = {}
     for lane, stream, scale in zip(lanes, drawn, scales, strict=True):
         met.setdefault(reader(lane, scale), []).extend(getattr(task, name) for task in stream for name in NAMES)
     used = {who: np.unique(np.concatenate(rows)) for who, rows in met.items()}
     if not model.seeded and bank.scale != "standard":
         together = np.unique(np.concatenate(list(used.values())))
-        return model.encode(bank.take(together), bank.peak, 0), dict.fromkeys(used, Place(0, together))
+        return dict.fromkeys(used, Place(0, together)), lambda most: model.encode(
+            bank.take(together[:most]), bank.peak, 0
+        )
     how = {reader(lane, scale): scale for lane, scale in zip(lanes, scales, strict=True)}
-    parts, places, first = [], {}, 0
-    for who, rows in used.items():
+    firsts = accumulate(map(len, used.values()), initial=0)
+    places = {who: Place(first, rows) for first, (who, rows) in zip(firsts, used.items(), strict=False)}
+
+    def read(who: Lane, rows: np.ndarray) -> Tensor:
         scale = how[who]
         seen = bank.take(rows) if scale is None else scale.apply(bank.take(rows))
-        parts.append(model.encode(seen, bank.peak, who.seed))
-        places[who] = Place(first, rows)
-        first += len(rows)
-    return torch.cat(parts), places
+        return model.encode(seen, bank.peak, who.seed)
+
+    return places, lambda most: torch.cat([read(who, rows[:most]) for who, rows in used.items()])
 
 
 def split(

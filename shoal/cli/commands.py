@@ -32,7 +32,7 @@ from shoal.cli.examples import EXAMPLES, name_of, teach
 from shoal.cli.graph import network
 from shoal.cli.keep import From, export, go_on, predict
 from shoal.cli.live import app as live_app
-from shoal.cli.plans import show_plan
+from shoal.cli.plans import FEW, show_fleet, show_plan
 from shoal.cli.sentences import sentences
 from shoal.cli.studies import advise, compare, sweep
 from shoal.cli.work import one_run, report, save_film, save_page, train
@@ -272,24 +272,34 @@ def check(
     address: Address = None,
     stacks: Stacks = None,
     trust: Trust = False,
+    time: Annotated[
+        bool, typer.Option("--time", help="Also say how long it takes, by the time of its first steps.")
+    ] = False,
 ) -> None:
-    """Say what a run's sharing will cost, per link and in all, and what will be refused. Nothing is trained.
+    """Say what data means and who has how much of it, what a run's sharing will cost, per link and in all, and what
+    will be refused. Nothing is trained.
 
     With `--workers`, also which agents each worker gets, what will go from one worker to another, and the memory that
     each needs.
     """
-    from shoal.configure.reading import not_taken, read
+    from shoal.configure.reading import not_taken, resolve, said
     from shoal.settings.staff import staffed
 
     give(trust)
-    settings = read(file, [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])])
-    settings = staffed(settings, workers, address, stacks)
+    told = said(file, [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])])
+    first = resolve({**told, "sharing": ()})  # what needs nothing heavy: modes wait for torch
+    few = first.agents * first.seeds <= FEW
+    if few:
+        show_fleet(first, data)
+    if sentence := not_taken(file, words or []):
+        say(sentence)
+    settings = staffed(resolve(told), workers, address, stacks)
     from shoal.runs.prepare import prepare
 
     fleet = prepare(settings, data, tell=say)
-    if sentence := not_taken(file, words or []):
-        say(sentence)
-    show_plan(fleet)
+    if not few:
+        show_fleet(settings, data)
+    show_plan(fleet, time)
 
 
 # What can be listed beside settings, datasets and experiments: tables of names, and what else there is to say.

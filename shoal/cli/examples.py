@@ -8,7 +8,7 @@ START, RUN, STUDY, SHOW, KEEP, LIVE, CHOOSE = ("Begin here", "Train", "What shou
                                    "What there is to choose from")  # fmt: skip
 EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "demo": (START, ("shoal demo",)),
-    "check": (RUN, ("shoal check digits sharing=recv network=ring", "shoal check links")),
+    "check": (RUN, ("shoal check digits sharing=recv network=ring", "shoal check links --time")),
     "run": (
         RUN,
         (

@@ -1,6 +1,7 @@
 """What `shoal check` says of a fleet before it learns. Heavy imports happen inside the functions."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -11,37 +12,70 @@ from shoal.units import plural, shown
 
 if TYPE_CHECKING:
     from shoal.agents.world import World
+    from shoal.settings.groups import Settings
     from shoal.sharing.plan import Line
 
 
 SITES = 24  # rows of the table of sites and tasks
+FEW = 1_000  # agents of all seeds that are looked at before it is known whether there is room for a run of them
 
 
-def show_plan(fleet: Sequence["World"]) -> None:
-    """What sharing will cost, a table of limits and mail."""
-    from shoal.fleet.pace import pace
+def show_fleet(settings: "Settings", data: Path | None) -> None:
+    """Who learns and is connected and, of data of one's own, what it means, who has how much of it and what looks
+    wrong: all that is known before anything heavy is loaded."""
+    from shoal.data.sources import is_source
+    from shoal.data.tasks import lanes_of
+    from shoal.network.edges import edges
+
+    lanes = lanes_of(settings)
+    seeds = dict.fromkeys(lane.seed for lane in lanes)
+    pairs = [(seed, edge) for seed in seeds for edge in edges(settings.network, settings.agents, seed)]
+    alone = len(lanes) - len({(seed, end) for seed, edge in pairs for end in (edge.sender, edge.receiver)})
+    connected = f"{plural(alone, 'agent')} without any" if alone else "every agent is connected"
+    console.print(
+        f"{plural(settings.agents, 'agent')}, {plural(settings.seeds, 'seed')}, graph {settings.network.graph}: "
+        f"{plural(len(pairs), 'link')} over all seeds; {connected}",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    if not is_source(settings.dataset):
+        return
+    from shoal.backbones import bank_of
+    from shoal.data.scenarios import seen, streams
+    from shoal.data.sources.meaning import overview, said
+
+    bank = seen(bank_of(settings, data), settings)
+    drawn = streams(bank, settings, lanes)
+    for sentence in said(bank, settings.agents, lanes, drawn):
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    found = overview(bank, lanes, drawn)
+    table = Table(*found.columns, box=None)
+    for row in found.head(SITES).rows():
+        table.add_row(*map(str, row))
+    console.print(table)
+    if len(found) > SITES:
+        console.print(f"and {len(found) - SITES} more tasks, as `Fleet.check().data` has them", highlight=False)
+
+
+def show_plan(fleet: Sequence["World"], timed: bool = False) -> None:
+    """What a run needs and what sharing will cost, a table of limits and mail."""
     from shoal.fleet.size import size
     from shoal.sharing import sites
     from shoal.sharing.plan import expected, fit, plan, total
     from shoal.units import limit
 
-    settings, edges, lanes = fleet[0].fleet, fleet[0].edges, fleet[0].peers
-    lines = plan(fleet)
-    alone = len(set(lanes) - {lane for pair in edges for lane in pair})
-    connected = f"{plural(alone, 'agent')} without any" if alone else "every agent is connected"
-    console.print(
-        f"{plural(settings.agents, 'agent')}, {plural(settings.seeds, 'seed')}, graph {settings.network.graph}: "
-        f"{plural(len(edges), 'link')} over all seeds; {connected}",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+    settings, lines = fleet[0].fleet, plan(fleet)
     for world in fleet:
         console.print(world.about, highlight=False, soft_wrap=True, markup=False)
         learner = world.settings.learner
         for sentence in filter(None, (learner.doubt, learner.unused(settings.sharing))):
             console.print(sentence, highlight=False, soft_wrap=True, markup=False)
-    show_data(fleet)
-    wanted = size(settings, fleet[0].bank)._replace(seconds=pace(fleet))
-    console.print(f"about {wanted}, by the time of the first steps", highlight=False, soft_wrap=True)
+    needs = size(settings, fleet[0].bank)
+    if timed:
+        from shoal.fleet.pace import pace
+
+        console.print(needs.timed(pace(fleet)), highlight=False, soft_wrap=True)
+    else:
+        console.print(f"about {needs.memory}; --time tells how long it takes", highlight=False, soft_wrap=True)
     if settings.clock.counts:
         console.print(str(expected(fleet, lines)), highlight=False, soft_wrap=True)
     for sentence in [*said(fleet[0]), *sites.said(fleet)]:
@@ -85,27 +119,6 @@ def show_plan(fleet: Sequence["World"]) -> None:
                 "over budget",
                 highlight=False, soft_wrap=True,
             )  # fmt: skip
-
-
-def show_data(fleet: Sequence["World"]) -> None:
-    """What data of one's own means, who has how much of it, and what looks wrong."""
-    from shoal.data.sources import is_source
-
-    world = fleet[0]
-    if not is_source(world.fleet.dataset):
-        return
-    from shoal.data.sources.meaning import gathered, overview, said
-
-    lanes, streams = gathered(fleet)
-    for sentence in said(world.bank, world.fleet.agents, lanes, streams):
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
-    found = overview(world.bank, lanes, streams)
-    table = Table(*found.columns, box=None)
-    for row in found.head(SITES).rows():
-        table.add_row(*map(str, row))
-    console.print(table)
-    if len(found) > SITES:
-        console.print(f"and {len(found) - SITES} more tasks, as `Fleet.check().data` has them", highlight=False)
 
 
 def show_deals(fleet: Sequence["World"]) -> None:

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
 from shoal.data.bank import Bank
+
+if TYPE_CHECKING:
+    from shoal.settings.groups import Settings
 
 
 class Lane(NamedTuple):
@@ -14,6 +17,12 @@ class Lane(NamedTuple):
 
     seed: int
     agent: int
+
+
+def lanes_of(settings: "Settings") -> tuple[Lane, ...]:
+    """All agents of all seeds; the agents of a seed are neighbours in the stack."""
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    return tuple(Lane(seed, agent) for seed in seeds for agent in range(settings.agents))
 
 
 JOINT = -1

@@ -42,11 +42,19 @@ class Size(NamedTuple):
     def bytes(self) -> int:
         return min(sum(self.parts.values()), MOST)
 
-    def __str__(self) -> str:
-        """In words: `1.2 GB of memory (nets 700 MB, data 500 MB) and 3 minutes`."""
+    @property
+    def memory(self) -> str:
+        """In words: `1.2 GB of memory (nets 700 MB, data 500 MB)`."""
         largest = sorted(self.parts.items(), key=lambda part: -part[1])
         parts = ", ".join(f"{name} {shown(min(size, MOST))}" for name, size in largest[:3] if size)
-        return f"{shown(self.bytes)} of memory ({parts}) and {lasting(self.seconds)}"
+        return f"{shown(self.bytes)} of memory ({parts})"
+
+    def timed(self, seconds: float) -> str:
+        """The same, with a time that is no guess."""
+        return f"about {self._replace(seconds=seconds)}, by the time of the first steps"
+
+    def __str__(self) -> str:
+        return f"{self.memory} and {lasting(self.seconds)}"
 
 
 def share(settings: Settings, bank: Bank, part: float) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shoal.agents import memory, received
-from shoal.agents.lanes import NAMES, Split
+from shoal.agents.lanes import NAMES, Held, Split
 from shoal.agents.stack import CLOCK, RECORD, Stack
 from shoal.agents.world import World
 from shoal.agents.worlds import device_of
@@ -218,7 +218,7 @@ def world_for(agent: "Agent", bank: Bank, settings: Settings, at: int, task: Tas
     if not by_name(settings.tasks) and told.units is None:
         known[0, at, : len(task.outputs)] = True
     stream, lanes = Stream((*before, task)).padded(count), (told.lane,)
-    place = bank, model, lanes, (stream,), (told.scaling,), device, inputs.to(device)
+    place = bank, model, lanes, (stream,), (told.scaling,), device, Held(lambda most: inputs[:most].to(device))
     train, validation, test = (split(getattr(task, name), labels, at, count, device) for name in NAMES)
     return Past(settings, settings, lanes, *place, train, validation, test, known=known.to(device))
 

@@ -11,12 +11,11 @@ from math import inf, nextafter
 from typing import TYPE_CHECKING, Any
 
 from shoal.agents.events import BEFORE
-from shoal.agents.lanes import lanes_of
 from shoal.agents.stack import RECORD, Stack, class_counts
 from shoal.agents.world import World
 from shoal.agents.worlds import worlds
 from shoal.data.bank import Bank
-from shoal.data.tasks import Lane
+from shoal.data.tasks import Lane, lanes_of
 from shoal.fleet.delivery import checked
 from shoal.fleet.here import Here
 from shoal.fleet.members import Crew, joint

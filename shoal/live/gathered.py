@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.agents.lanes import lanes_of
 from shoal.agents.stack import Stack, joined, start
 from shoal.agents.world import World
 from shoal.agents.worlds import worlds
 from shoal.data.bank import Bank
+from shoal.data.tasks import lanes_of
 from shoal.errors import UserError
 from shoal.letters.ledger import COLUMNS, LATE, VERDICT, WORDS, Ledger
 from shoal.letters.mail import UNDER_WAY, UNSENT

@@ -26,7 +26,7 @@ class Costs:
     total: int
     head: str
     notes: tuple[str, ...]
-    needs: str  # memory and time, the latter by the first steps
+    needs: str  # memory and, if asked for, time by the first steps
     data: pl.DataFrame  # a row per agent and task of the first seed: whose it is, its classes, and its rows
 
     def __str__(self) -> str:
@@ -39,8 +39,8 @@ class Costs:
         return f"<p>{escape(self.head)}<br>{escape(self.needs)}</p><ul>{lines}</ul>"
 
 
-def costs(worlds: Sequence[World]) -> Costs:
-    """The costs of a run that is prepared."""
+def costs(worlds: Sequence[World], timed: bool = False) -> Costs:
+    """The costs of a run that is prepared, and how long it takes if that is to be `timed`."""
     settings, edges = worlds[0].fleet, worlds[0].edges
     lines = plan(worlds)
     table = pl.DataFrame(
@@ -66,7 +66,8 @@ def costs(worlds: Sequence[World]) -> Costs:
     who, streams = meaning.gathered(worlds)
     if is_source(settings.dataset):
         notes += meaning.said(worlds[0].bank, settings.agents, who, streams)
-    needs = f"about {size(settings, worlds[0].bank)._replace(seconds=pace(worlds))}, by the time of the first steps"
+    wanted = size(settings, worlds[0].bank)
+    needs = wanted.timed(pace(worlds)) if timed else f"about {wanted.memory}"
     return Costs(table, total, head, tuple(notes), needs, meaning.overview(worlds[0].bank, who, streams))
 
 

@@ -109,8 +109,9 @@ class Fleet:
         fleet._say({**self._said, **kept, "kinds": own.kinds, "sharing": ()}, {})
         return fleet
 
-    def check(self, seeds: int | None = None) -> "Costs":
-        """What sharing will cost, per link and task and in all, and what will be refused, before anything runs.
+    def check(self, seeds: int | None = None, time: bool = False) -> "Costs":
+        """What sharing will cost, per link and task and in all, and what will be refused, before anything runs; with
+        `time` also how long the run takes, by the time of its first steps.
 
         >>> import shoal
         >>> fleet = shoal.Fleet("digits", sharing="fedavg", network=shoal.ring(3))
@@ -121,7 +122,7 @@ class Fleet:
         from shoal.python.costs import costs
         from shoal.runs.execute import prepare
 
-        return costs(prepare(self._seeded(seeds)))
+        return costs(prepare(self._seeded(seeds)), time)
 
     def run(
         self,

@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt
 import shoal
 from shoal import data
 from shoal.agents.evaluate import correct
-from shoal.agents.lanes import lanes_of, streams_of
+from shoal.agents.lanes import streams_of
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.agents.worlds import worlds
@@ -24,7 +24,7 @@ from shoal.data.draws import Random
 from shoal.data.overlap import MOST, couples, overlap, pairs
 from shoal.data.scenarios import SCENARIOS, by_name, streams
 from shoal.data.sources import bring
-from shoal.data.tasks import JOINT, Lane, Stream
+from shoal.data.tasks import JOINT, Lane, Stream, lanes_of
 from shoal.data.views import Permuted, turned
 from shoal.errors import SettingsError
 from shoal.fleet.run import Moment, train

@@ -68,4 +68,6 @@ def test_a_run_takes_as_many_steps_as_are_told(
 
 
 def test_check_tells_the_time() -> None:
-    assert "by the time of the first steps" in str(shoal.Fleet("digits", agents=2, tasks=FEW).check())
+    fleet = shoal.Fleet("digits", agents=2, tasks=FEW)
+    assert "by the time of the first steps" in str(fleet.check(time=True))
+    assert "first steps" not in str(fleet.check())  # nothing is trained to say the rest

@@ -19,10 +19,9 @@ import torch
 from shoal.agents import received
 from shoal.agents.engine import kept_memory
 from shoal.agents.evaluate import accuracy
-from shoal.agents.lanes import lanes_of
 from shoal.agents.stack import Stack, drawn
 from shoal.agents.world import World
-from shoal.data.tasks import JOINT
+from shoal.data.tasks import JOINT, lanes_of
 from shoal.doors import is_door
 from shoal.errors import SettingsError, UserError
 from shoal.fleet.run import one_thread
