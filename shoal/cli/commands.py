@@ -283,21 +283,24 @@ def check(
     each needs.
     """
     from shoal.configure.reading import not_taken, resolve, said
+    from shoal.data.sources import is_source
     from shoal.settings.staff import staffed
 
     give(trust)
     told = said(file, [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])])
-    first = resolve({**told, "sharing": ()})  # what needs nothing heavy: modes wait for torch
-    few = first.agents * first.seeds <= FEW
-    if few:
-        show_fleet(first, data)
+    early = False
+    if is_source(str(told.get("dataset", ""))):  # what it is needs nothing heavy, and modes wait for torch
+        first = resolve({**told, "sharing": ()})
+        early = first.agents * first.seeds <= FEW
+        if early:
+            show_fleet(first, data)
     if sentence := not_taken(file, words or []):
         say(sentence)
     settings = staffed(resolve(told), workers, address, stacks)
     from shoal.runs.prepare import prepare
 
     fleet = prepare(settings, data, tell=say)
-    if not few:
+    if not early:
         show_fleet(settings, data)
     show_plan(fleet, time)
 

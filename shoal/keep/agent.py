@@ -53,7 +53,7 @@ class Agent:
     >>> result = shoal.Fleet(data, learner={"epochs": 20}).run()
     >>> agent = result.agent("north")
     >>> agent
-    Agent north: modular-mlp, 1 task of up and down
+    Agent north: modular-mlp, 2 tasks of down and up
     >>> agent.predict([[3.0, 0.0, 0.0], [-3.0, 0.0, 0.0]]).tolist()
     ['up', 'down']
     >>> agent.save("north.safetensors").name
@@ -192,8 +192,8 @@ class Agent:
         >>> agent = shoal.Fleet((x, x[:, 0] > 0), agents=1, model="mlp", learner=learner).run().agent(0)
         >>> agent.learn(x, x[:, 1] > 0).score(x, x[:, 1] > 0) > 0.8
         True
-        >>> len(agent.tasks)
-        2
+        >>> len(agent.tasks)  # two parts of the rows, and what it learned now
+        3
         """
         from shoal.keep.taught import learn
 

@@ -27,7 +27,7 @@ SHALLOW = 2  # layers of a plain net
 RIDGES = (1e-3, 1e-1, 10.0)  # of the mean square of a row
 POOLED = 2000  # rows of others that a yardstick reads, at most
 LOOK = 2e10  # multiplications that a note may cost, about a second
-SEEN = 30  # validation rows, below which nothing is said
+SEEN = 20  # validation rows, below which nothing is said
 CLEAR = 5  # points by which a linear model is clearly better
 Changes = dict[str, float | int]  # by name, as in `net.dropout=0`
 

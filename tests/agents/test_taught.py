@@ -205,7 +205,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "numbers for classes": (lambda _: agent_of().learn(X, X[:, 0]), "fraction"),
     "NaN for classes": (lambda _: agent_of().learn(X, np.full(len(X), np.nan)), "y"),
     "nothing for classes": (lambda _: agent_of().learn(X, [None] * len(X)), "no value"),
-    "NaN in rows": (lambda _: agent_of().learn(X * np.nan, FIRST), "no number"),
+    "NaN in rows": (lambda _: agent_of().learn(X * np.nan, FIRST), "not numbers"),
     "no rows": (lambda _: agent_of().learn(X[:0], FIRST[:0]), "no rows"),
     "one row": (lambda _: agent_of(heads="grow").learn(X[:1], FIRST[:1]), "none is left"),
     "words for numbers": (lambda _: numeric().learn(X, ["up"] * len(X)), "must be numbers"),

@@ -157,7 +157,7 @@ def test_the_report_shows_what_was_detected_beside_what_is_true(tmp_path: Path) 
     page = shown(group)
     table = run.tables["drift"]
     places = table.filter((pl.col("agent") == 1) & (pl.col("what") != "true"))["row"].to_list()
-    assert f"<td>{', '.join(map(str, places))}</td>" in page
+    assert f">{', '.join(map(str, places))}</td>" in page
     assert "Of 4 true changes it found 4" in page
 
 
