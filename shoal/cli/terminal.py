@@ -110,9 +110,14 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
     from shoal.runs.paired import chance
 
     scores = {"final_accuracy": "final, %", "auc_normalised": "AUC, %"}
-    for some in [list(scores)] if where.width >= WIDE else [[name] for name in scores]:
+    own = [name.removesuffix("_difference") for name in rows[0] if name.endswith("_difference")]
+    brought = {name: name for name in own if name not in (*scores, "auc")}
+    for some in [
+        *([list(scores)] if where.width >= WIDE else [[name] for name in scores]),
+        *([name] for name in brought),
+    ]:
         priced = "final_accuracy" in some  # costs are said once
-        heads = [head for name in some for head in (scores[name], "difference", "p")]
+        heads = [head for name in some for head in ({**scores, **brought}[name], "difference", "p")]
         shares = [Column("shares", overflow="fold")] * priced
         table = Table(Column("run", overflow="fold"), *shares, *heads, *(["per link", "s"] * priced), box=None)
         for row in rows:

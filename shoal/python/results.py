@@ -20,7 +20,7 @@ from shoal.runs.record import reopen
 from shoal.runs.tables import unposted
 from shoal.settings.groups import Settings
 from shoal.study.cells import scores, summary_of
-from shoal.study.compare import alike
+from shoal.study.compare import alike, own_of
 from shoal.units import shown
 
 if TYPE_CHECKING:
@@ -320,7 +320,8 @@ def compare(result: Result | str | Path, *others: Result | str | Path) -> pl.Dat
                 f"{names[0]} and {name} have no seed in common ({spoken(here)}; {spoken(there)}) and cannot be paired; "
                 "run them with the same `seed`"
             )
-        gains = {metric: paired(here, there, metric) for metric in ("final_accuracy", "auc_normalised", "auc")}
+        shown = ("final_accuracy", "auc_normalised", "auc", *own_of(here, there))
+        gains = {metric: paired(here, there, metric) for metric in shown}
         rows += [{"runs": f"{names[0]} - {name}", "metric": metric, **columns(gain)} for metric, gain in gains.items()]
     numbers = dict.fromkeys(("difference", "error", "low", "high", "p"), pl.Float64)
     return pl.DataFrame(rows, schema={"runs": pl.String, "metric": pl.String, **numbers, "seeds": pl.Int64})

@@ -331,7 +331,6 @@ def summary(
     """
     dense = _dense(accuracy).copy()
     dense.flags.writeable = False  # one metric cannot change what another reads
-    missing = np.full(len(dense), np.nan)
     run = Run(
         dense,
         np.asarray(epochs, dtype=np.float64),
@@ -341,18 +340,23 @@ def summary(
         predictions,
     )
     table: dict[str, Any] = {}
-    for name, metric in METRICS.items():
-        with running(metric, f"the metric `{name}`"):
-            values = metric(run)
-            values = missing if values is None else np.asarray(values, dtype=np.float64)
-            if values.ndim not in (1, 3) or len(values) != len(missing):
-                raise TypeError(
-                    f"it returns shape {list(values.shape)}, and a number for each of {len(dense)} lanes is needed"
-                )
+    for name in METRICS:
+        values = values_of(name, run)
         table[name] = _number(mean(values))
         table[f"{name}_se"] = _number(error(values)) if values.ndim == 1 else None
         table[f"{name}_se_seeds"] = _number(error(values, seeds)) if values.ndim == 1 else None
     return table
+
+
+def values_of(name: str, run: Run) -> Array:
+    """What a metric makes of a run: a number for every lane, or a table; what needs more than is given is NaN."""
+    metric, lanes = METRICS[name], len(run.accuracy)
+    with running(metric, f"the metric `{name}`"):
+        values = metric(run)
+        found = np.full(lanes, np.nan) if values is None else np.asarray(values, dtype=np.float64)
+        if found.ndim not in (1, 3) or len(found) != lanes:
+            raise TypeError(f"it returns shape {list(found.shape)}, and a number for each of {lanes} lanes is needed")
+    return found
 
 
 def _dense(accuracy: npt.ArrayLike) -> Array:

@@ -226,11 +226,18 @@ def values_of(run: Measured) -> dict[str, np.ndarray]:
     return {"final_accuracy": final, "auc": area, "auc_normalised": 100 * area / run.epochs[-1]}
 
 
+def brought(run: Measured) -> dict[str, np.ndarray]:
+    """What metrics that packages and programs bring make of accuracies, where that is a number for every lane."""
+    known = metrics.Run(run.accuracy, run.epochs, run.initial, None, None)
+    found = {name: metrics.values_of(name, known) for name in metrics.METRICS if name not in metrics.METRICS.built_in}
+    return {name: value for name, value in found.items() if value.ndim == 1 and not np.isnan(value).all()}
+
+
 def scores(place: Path, agents: Collection[int] | None = None) -> Scores:
-    """Final accuracy (%) and AUC (in the paper's unit, and in % of its maximum) of every seed of a finished run, the
-    mean over its agents, or over some of them."""
+    """Final accuracy (%) and AUC (in the paper's unit, and in % of its maximum) of every seed of a finished run, and
+    what metrics of one's own come to: the mean over its agents, or over some of them."""
     run = measured(place)
-    values = values_of(run)
+    values = values_of(run) | brought(run)
     counted = np.full(len(run.agents), True) if agents is None else np.isin(run.agents, list(agents))
     return {
         int(seed): {name: float(metrics.mean(value[here])) for name, value in values.items()}

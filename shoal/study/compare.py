@@ -138,7 +138,8 @@ def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
     if len(kinds) == 1 or any(one.kinds() != kinds for one in found):
         kinds = {}
     there = {kind: scores(base.place(folder), agents) for kind, agents in [(None, None), *kinds.items()]}
-    rows = []
+    rows, own_scores = [], {one.label: scores(one.place(folder)) for one in found}
+    names = (*NAMES, *own_of(*own_scores.values()))
     for one in found:
         place = one.place(folder)
         summary = summary_of(place)
@@ -147,20 +148,26 @@ def compared(found: Sequence[Entry], base: Entry, folder: Path) -> list[Row]:
         row["sharing"] = "+".join(summary.get("sharing", ())) or "none"
         end = {"identity": summary["identity"], "commit": summary["commit"], "out": str(place)}
         costs = {name: summary.get(name) for name in COSTS}
-        rows.append(row | difference(summary, scores(place), there[None], one is base) | costs | end)
+        rows.append(row | difference(summary, own_scores[one.label], there[None], one is base, names) | costs | end)
         for kind, agents in kinds.items():
             own = {"kind": kind, "model": one.model(kind), "agents": len(agents)}
             # Of a kind whose agents have all diverged there are no numbers.
             part = checked(summary.get("kinds", {}).get(kind), dict.fromkeys(SCORED, int | float | None), place)
-            numbers = difference(part, scores(place, agents), there[kind], one is base)
+            numbers = difference(part, scores(place, agents), there[kind], one is base, names)
             rows.append(row | own | numbers | dict.fromkeys(COSTS) | end)
     return rows
 
 
-def difference(summary: Row, here: Scores, there: Scores, itself: bool) -> Row:
+def own_of(*some: Scores) -> list[str]:
+    """The metrics of packages and programs that all seeds of some runs have."""
+    every = [values for one in some for values in one.values()]
+    return [name for name in every[0] if name not in NAMES and all(name in one for one in every)] if every else []
+
+
+def difference(summary: Row, here: Scores, there: Scores, itself: bool, names: Sequence[str] = NAMES) -> Row:
     """The numbers of a run, or of one kind in it, and what they have more than the base's."""
     row: Row = {}
-    for name in NAMES:
+    for name in names:
         row |= {f"{name}{end}": summary.get(f"{name}{end}") for end in ("", "_se", "_se_seeds")}
         gap = None if itself else paired(here, there, name)
         row |= {
