@@ -11,7 +11,6 @@ from torch import Tensor
 from shoal.agents import events, memory, received, released
 from shoal.agents.state import State
 from shoal.agents.world import World
-from shoal.data.scenarios import by_name
 from shoal.data.tasks import NAMED, Lane
 from shoal.errors import SettingsError
 from shoal.letters.inbox import Inbox
@@ -318,7 +317,7 @@ def class_counts(world: World) -> Tensor:
     count by then; none, where a stream has ended."""
     tasks = world.settings.tasks
     own = torch.tensor([[len(task.classes) for task in stream.padded(tasks.count)] for stream in world.streams])
-    if not by_name(tasks) or world.bank.targets is not None:
+    if not world.named or world.bank.targets is not None:
         return own
     if tasks.heads == "one" or tasks.outputs == "all":
         return torch.full_like(own, len(world.bank.classes)).where(own > 0, 0)

@@ -31,13 +31,14 @@ from shoal.settings.groups import Settings
 
 if TYPE_CHECKING:
     from shoal.learners.batches import Pool
+    from shoal.letters.mail import Expected
     from shoal.sharing.contract import Sharing
 
 T = TypeVar("T")
 PAYS = 2  # lanes for which a thread pays, where the kernel takes the steps
 PICKED = 256  # pieces of a world that are kept
 # What a piece knows of the fleet because the whole does.
-SHARED = "places", "edges", "receivers", "agents", "begins", "begun", "far_ends", "instant", "even"
+SHARED = "places", "edges", "receivers", "agents", "begins", "begun", "far_ends", "instant", "even", "named"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,11 @@ class World:
         return {}
 
     @cached_property
+    def looks(self) -> "dict[tuple[str, int, int], tuple[Mapping[str, Expected], Any, Settings]]":
+        """What `Post.look` has been told, by the kind of mail, the mode and the settings of who sends it."""
+        return {}
+
+    @cached_property
     def taught(self) -> "dict[tuple[int, int], Pool]":
         """What `shoal.learners.batches.trained` has found, by the first and the last task."""
         return {}
@@ -96,6 +102,11 @@ class World:
     def even(self) -> bool:
         """Have all tasks of all lanes the same number of training images, by the settings alone?"""
         return even(self.settings.tasks)
+
+    @cached_property
+    def named(self) -> bool:
+        """Do the outputs of heads stand for the classes of the data, whatever the task?"""
+        return by_name(self.settings.tasks)
 
     @cached_property
     def ends(self) -> Tensor:
@@ -154,21 +165,19 @@ class World:
         """Which outputs of each task's head have a class, bool [L, T, K]; where they stand for all classes of the
         data, those of the task."""
         _, outputs = sizes(self.settings, self.bank)
-        named = by_name(self.settings.tasks)
         found = torch.zeros(len(self.lanes), self.settings.tasks.count, outputs, dtype=torch.bool)
         for row, stream in enumerate(self.streams):
             for at, task in enumerate(stream):
-                known = np.unique(task.labels(self.bank, task.train)) if named else np.arange(len(task.classes))
+                known = np.unique(task.labels(self.bank, task.train)) if self.named else np.arange(len(task.classes))
                 found[row, at, torch.from_numpy(known)] = True
         return found.to(self.device)
 
     def opened(self, task: int) -> Usage:
         """Which outputs count by the time of a task; nothing, where all do."""
         tasks = self.settings.tasks
-        named = by_name(tasks)
-        if self.bank.targets is not None or (self.even and not named):
+        if self.bank.targets is not None or (self.even and not self.named):
             return {}
-        if not named:
+        if not self.named:
             return {OPEN: self.open}
         if tasks.heads == "one" or tasks.outputs == "all":
             return {}

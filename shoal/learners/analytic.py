@@ -11,7 +11,6 @@ from torch import Tensor
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.agents.worlds import judged, units
-from shoal.data.scenarios import by_name
 from shoal.data.tasks import JOINT
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
@@ -136,8 +135,7 @@ def columns(world: World) -> int:
 
 def placed(world: World) -> bool:
     """Do outputs stand for places in a task, whatever class is there?"""
-    tasks = world.settings.tasks
-    return tasks.heads == "one" and not by_name(tasks)
+    return world.settings.tasks.heads == "one" and not world.named
 
 
 def stands(world: World, row: int, task: int) -> list[int]:

@@ -15,7 +15,6 @@ from shoal.agents.evaluate import accuracy
 from shoal.agents.stack import MEAN, MODEL, PARAMS, STEPS, VAR, Stack
 from shoal.agents.state import State
 from shoal.agents.world import World
-from shoal.data.scenarios import by_name
 from shoal.errors import SettingsError
 from shoal.learners.modular import Growth
 from shoal.models.contract import Usage
@@ -171,7 +170,7 @@ def adopt_all(world: World, stack: Stack, rows: np.ndarray, parts: Mapping[str, 
     if all(name in parts for name in model.heads):
         theirs = parts["classes"].cpu().long().numpy()
         own = np.array([world.row[stack.lanes[row]] for row in rows.tolist()])
-        named = by_name(world.settings.tasks)  # there all outputs stand for the same classes everywhere
+        named = world.named  # there all outputs stand for the same classes everywhere
         local = theirs if named else world.outputs[own[:, None], task, theirs]
         for name in model.heads:
             stack.params[name][at, task] = 0

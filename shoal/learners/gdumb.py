@@ -9,7 +9,6 @@ from torch import Tensor
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.data.scenarios import by_name
 from shoal.learners import reservoir
 from shoal.learners.anew import anew
 from shoal.learners.batches import Images, Pool, generators, trained
@@ -57,13 +56,13 @@ class GDumb(Learner):
 
     def collect(self, world: World, stack: Stack, new: Pool) -> None:
         """Let new images into the memory; where it is full, in the place of one of the class that has most."""
-        state, tasks = stack.of(self.owner), world.settings.tasks
+        state = stack.of(self.owner)
         room = state["y"].shape[1]
         for row, rng in enumerate(generators(stack, self.method, "collect", stack.task)):
 
             def named(held: Mapping[str, Tensor] | Pool, row: int = row) -> np.ndarray:
                 y, task = (held.y, held.task) if isinstance(held, Pool) else (held["y"], held["task"])
-                own = task[row] if not by_name(tasks) else torch.zeros_like(task[row])
+                own = task[row] if not world.named else torch.zeros_like(task[row])
                 found: np.ndarray = (own * world.open.shape[2] + y[row]).cpu().numpy()
                 return found
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.data.scenarios import by_name
 from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.contract import Learner
 from shoal.learners.plain import plain_only, with_classes
@@ -42,7 +41,7 @@ class LwF(Learner):
 
     def end(self, world: World, stack: Stack) -> None:
         """Keep the net as it is now and, of a head that has all classes, which it knows."""
-        if by_name(world.settings.tasks):
+        if world.named:
             stack.of(self.owner)[KNOWN] = world.open[:, : stack.task + 1].any(1)
         for name, tensor in stack.params.items():
             stack.of(self.owner)[name] = tensor.clone()

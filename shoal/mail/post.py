@@ -272,18 +272,14 @@ class Post:
         with self.running("quote"):
             return {one.kind: one for one in self.mode.quote(self.world, Room())}
 
-    @cached_property
-    def looks(self) -> dict[tuple[str, int], Mapping[str, Expected]]:
-        """What `look` has been told."""
-        return {}
-
     def look(self, kind: str, sender: Lane) -> Mapping[str, Expected]:
         """What mail of some kind from a sender must look like, which is the same from all of its kind."""
-        name = kind, id(self.world.of(sender))
-        if name not in self.looks:
+        looks, whose = self.world.looks, self.world.of(sender)
+        name = kind, id(self.mode), id(whose)
+        if name not in looks:
             with self.running("expects"):
-                self.looks[name] = self.mode.expects(self.world, kind, sender)
-        return self.looks[name]
+                looks[name] = self.mode.expects(self.world, kind, sender), self.mode, whose  # alive, so that ids stay
+        return looks[name][0]
 
     def known(self, kind: str) -> bool:
         """Has the mode mail of some kind, at this time?"""

@@ -16,7 +16,6 @@ import polars as pl
 from shoal.agents.world import World
 from shoal.agents.worlds import worlds
 from shoal.data import Bank
-from shoal.data.scenarios import by_name
 from shoal.runs.files import read_whole
 from shoal.runs.paired import Gain
 from shoal.settings.groups import Settings
@@ -112,7 +111,7 @@ def yardsticks(world: World) -> tuple[float | None, float | None]:
     """What two linear models reach on the validation rows (%), the mean over agents and tasks: one of each task's
     training rows, and one of all rows of its classes that agents of its seed train on. Nothing, where an agent has to
     tell its task too, which these models are told."""
-    if by_name(world.settings.tasks):
+    if world.named:
         return None, None
     inputs = world.inputs.flatten(1).double().cpu().numpy()
     numeric = world.bank.targets is not None
@@ -143,7 +142,7 @@ def note(fleet: Sequence[World], folder: Path) -> str:
     the first seed, which it had no time to forget, a linear model of the task's own rows is clearly better. Nothing,
     where the two cannot be compared, or to look would take longer than a moment."""
     world = fleet[0]
-    if len(fleet) > 1 or by_name(world.settings.tasks):
+    if len(fleet) > 1 or world.named:
         return ""
     lanes = [(row, lane) for row, lane in enumerate(world.lanes) if lane.seed == world.lanes[0].seed]
     last = {row: int(world.ends[row]) - 1 for row, _ in lanes}
