@@ -1,6 +1,6 @@
 """Mail: what agents send each other, what it costs, and what its receiver expects of it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import inf
@@ -127,14 +127,6 @@ def unpack(envelope: Envelope, content: bytes) -> Mail:
 def identify(sender: Lane, receiver: Lane, mode: str, kind: str, task: int, epoch: int) -> str:
     """The id of the first mail of some kind on an edge at one moment."""
     return f"{sender.seed}/{sender.agent}-{receiver.agent}/{mode}/{kind}/{task}.{epoch}"
-
-
-def by_receiver(mails: Iterable[Mail]) -> dict[Lane, list[Mail]]:
-    """Everybody's mail, in the order of posting."""
-    boxes: dict[Lane, list[Mail]] = {}
-    for mail in mails:
-        boxes.setdefault(mail.receiver, []).append(mail)
-    return boxes
 
 
 @cache

@@ -39,8 +39,6 @@ from shoal.mail.privacy import released
 if TYPE_CHECKING:
     from shoal.mail.post import Post
 
-Payloads = dict[int, Mapping[str, Tensor]]
-
 
 def send(post: "Post", mails: Sequence[Mail]) -> Posted:
     """Let letters leave, if they may: all at once, but for several over one edge, which go one after the other."""
