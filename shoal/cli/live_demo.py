@@ -69,7 +69,7 @@ neighbours on a ring send each other modules and images, over TLS with a certifi
 """
 KILLED, ENDS, STRANGER = 3, (1, 2), 9  # who is killed, whose link is cut, and who the stranger says that it is
 SLOW = 0.28  # seconds of rest after an epoch, so that there is something to see
-LIMIT = 300.0  # seconds after which it is given up
+LIMIT = 900.0  # seconds after which it is given up, on however busy a host
 
 
 class Event(NamedTuple):

@@ -8,6 +8,7 @@ certificate that is no neighbour reaches nothing, and a neighbour its own line a
 import json
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from shoal.live.transport import LATER, Deliver
 
 PATIENCE = 10.0  # seconds for an acknowledgement
 CONNECT = 5.0  # seconds between tries to connect, at most
+PENDING, SESSIONS = 32, 64  # who may be on the way in, and in, at the same time; more, where there are many neighbours
 
 
 def line(run: str, sender: int, receiver: int) -> str:
@@ -71,7 +73,12 @@ def configuration(
         },
         "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
         "transport": {
-            "unicast": {"open_timeout": 10000, "accept_timeout": 10000, "accept_pending": 32, "max_sessions": 64},
+            "unicast": {
+                "open_timeout": 10000,
+                "accept_timeout": 10000,
+                "accept_pending": PENDING,
+                "max_sessions": max(SESSIONS, 2 * len(neighbours)),
+            },
             "link": {"protocols": ["tls"], "tls": tls, "rx": {"max_message_size": longest + 4096}},
         },
         "access_control": access if rules else {**access, "rules": None, "subjects": None, "policies": None},
@@ -82,6 +89,16 @@ def flows(theirs: bool) -> list[tuple[str, list[str]]]:
     """What goes in and out over a line: of theirs to us queries come in, and replies go out."""
     asking, telling = ["query"], ["reply", "declare_queryable"]
     return [("ingress", asking), ("egress", telling)] if theirs else [("egress", asking), ("ingress", telling)]
+
+
+def files_allowed() -> None:
+    """Let this process have as many files and connections as the system allows it, often 1,024 unless it asks: who only
+    connects has one of them for ten seconds or more, and the agent must still write its own."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Zenoh:
@@ -98,6 +115,7 @@ class Zenoh:
     def open(self, deliver: Deliver) -> None:
         import zenoh
 
+        files_allowed()
         config = zenoh.Config.from_json5(json.dumps(self.settings))
         try:
             self.session = zenoh.open(config)

@@ -3,9 +3,11 @@
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from shoal.contracts.fleets import difference
 from shoal.contracts.mode_case import rows
 from shoal.errors import UserError
-from shoal.live import authority, fleets
+from shoal.live import authority, fleets, serving
 from shoal.live.fleets import Home, agents_of, fleet_of, lines_of, make
 from shoal.live.gathered import gather
 from shoal.live.life import awake
@@ -79,16 +81,22 @@ def test_over_tls_every_mode_is_the_same_as_simulated(tmp_path: Path, mode: str)
     assert any(row[10] == "accepted" for row in rows(want[0]))
 
 
-def stranger(home: Home, folder: Path, sender: int, patience: float = 1.5) -> bytes | None:
-    """What an agent answers to somebody with the certificate in a folder who says that it is some sender."""
+def entered(home: Home, folder: Path, sender: int) -> Zenoh:
+    """The line to an agent of somebody with the certificate in a folder who says that it is some sender."""
     said = configuration(
         *(folder.resolve(), home.run, sender, "127.0.0.1:0", [], [home.agent]),
         *({home.agent: home.address}, 65536),
     )
     line = Zenoh(home.run, sender, [], [home.agent], said)
+    line.open(lambda peer, frame: b"")
+    time.sleep(0.5)
+    return line
+
+
+def stranger(home: Home, folder: Path, sender: int, patience: float = 1.5) -> bytes | None:
+    """What an agent answers to somebody with the certificate in a folder who says that it is some sender."""
+    line = entered(home, folder, sender)
     try:
-        line.open(lambda peer, frame: b"")
-        time.sleep(0.5)
         return line.send(home.agent, b"let me in", patience)
     finally:
         line.close()
@@ -120,6 +128,43 @@ def test_nobody_comes_in_without_a_certificate_of_a_neighbour(tmp_path: Path) ->
     finally:
         life.office.close()
         life.store.close()
+
+
+@pytest.mark.slow
+def test_a_flood_of_connections_costs_little_and_cuts_nobody_off(tmp_path: Path) -> None:
+    """A thousand who connect and say nothing, and fifty who shake hands without a certificate of the fleet: links that
+    are there stay, and a neighbour that comes new gets in."""
+    out = made(tmp_path)
+    home, *_ = agents_of(out)
+    life = awake(home, safe=False)
+    life.office.open()
+    strangers: list[socket.socket] = []
+    before = serving.resident()
+    old = entered(home, out / "agent-1", 1)
+    try:
+        assert old.send(0, b"?", 10) == b"refused:no letter"
+        host, port = home.address.split(":")
+        strangers = [socket.create_connection((host, int(port)), 10) for _ in range(1000)]
+        bare = ssl.create_default_context(cafile=str(out / "agent-0" / "authority.pem"))
+        bare.check_hostname = False
+        for one in strangers[:50]:
+            one.settimeout(0.2)
+            with suppress(OSError):
+                strangers.append(bare.wrap_socket(one))
+        for _ in range(20):
+            assert old.send(0, b"?", 10) == b"refused:no letter"
+        assert serving.resident() - before < 150 * 2**20
+        new, until, said = entered(home, out / "agent-2", 2), time.monotonic() + 200, None
+        while said is None and time.monotonic() < until:
+            said = new.send(0, b"?", 2)
+        new.close()
+        assert said == b"refused:no letter"
+    finally:
+        old.close()
+        life.office.close()
+        life.store.close()
+        for one in strangers:
+            one.close()
 
 
 def test_who_is_dropped_is_heard_no_more_and_who_is_added_is(tmp_path: Path) -> None:
