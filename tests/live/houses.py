@@ -101,7 +101,7 @@ def lived(
     homes: Sequence[Home],
     lines: Lines | None = None,
     crash: Callable[[Life], bool] = lambda life: False,
-    seconds: float = 60,
+    seconds: float = 200,
     transport: Callable[[Home, Any], Any] | None = None,
     lost: float = 5,
     stay: Callable[[], bool] = lambda: False,
