@@ -355,6 +355,7 @@ def by_adapter(rows: list[Row]) -> list[str]:
     """What trains of a frozen net, and what is shared of it: accuracy and bytes."""
     lines = [
         [
+            row["net"],
             row["case"],
             f"{row['numbers']:,}",
             f"{row['rate']:g}",
@@ -363,7 +364,23 @@ def by_adapter(rows: list[Row]) -> list[str]:
         ]
         for row in rows
     ]
-    return table(["trains, shares", "numbers that train", "rate", "final, %", "kB per link and task"], lines)
+    return table(["net", "trains, shares", "numbers that train", "rate", "final, %", "kB per link and task"], lines)
+
+
+def by_anchor(rows: list[Row]) -> list[str]:
+    """Scores of modules: what they gain over agents alone, and cost in bytes and time."""
+    lines = [
+        [
+            row["score"],
+            f"{row['final']:.1f} ± {row['final_se']:.1f}",
+            f"{row['gain']:+.1f} ± {row['gain_se']:.1f}" if row["us_per_edge"] else "",
+            f"{row['bytes_per_link_task'] / 1e3:.2f}",
+            f"{row['us_per_edge']:,}" if row["us_per_edge"] else "",
+        ]
+        for row in rows
+    ]
+    head = ["score", "final, %", "over agents alone", "kB per link and task", "µs of CPU per edge and exchange"]
+    return table(head, lines)
 
 
 def by_learner(rows: list[Row]) -> list[str]:
@@ -497,6 +514,7 @@ TABLES = {
     "backbone": Table(by_backbone, "backbone"),
     "closed": Table(by_sums, "closed"),
     "adapters": Table(by_adapter, "adapters"),
+    "anchors": Table(by_anchor, "anchors"),
     "parts-lost": Table(by_loss("what it adds to the two others", OTHERS), "parts"),
     "parts-zero": Table(by_loss("received", {"all three parts, over a zero head": "zero head"}), "parts"),
     heads.NAME: Table(by_head, heads.NAME),
