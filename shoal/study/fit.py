@@ -172,10 +172,12 @@ def note(fleet: Sequence[World], folder: Path) -> str:
     doubt = 200 * float(np.sqrt(0.25 / rows))  # twice the standard error of a share, at most
     if linear < alone + max(CLEAR, doubt):
         return ""
+    net = world.settings.net
+    plain = "net.dropout=0, " * bool(net.dropout) + "a smaller net.depth, " * (net.depth > SHALLOW)
     return (
         f"agents look underfitted: they know {alone:.1f} % of the validation rows of the task that they learned last, "
-        f"and a regularised linear model of its own rows knows {linear:.1f} %; try net.dropout=0, a smaller net.depth, "
-        "more learner.epochs or another learner.rate before you compare what agents share (`shoal advise` does)"
+        f"and a regularised linear model of its own rows knows {linear:.1f} %; try {plain}more learner.epochs or "
+        "another learner.rate before you compare what agents share (`shoal advise` does)"
     )
 
 
