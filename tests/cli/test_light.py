@@ -44,6 +44,25 @@ def test_what_a_run_will_be_is_said_without_tables() -> None:
     assert done.stdout.splitlines()[-1] == "False 0", done.stderr
 
 
+TOLD = """
+import sys
+
+sys.addaudithook(lambda event, found: event == "import" and found[0] == "torch" and print("torch comes"))
+from shoal.cli import main
+main()
+"""
+
+
+def test_what_data_means_is_said_before_torch_comes(tmp_path: Path) -> None:
+    rows = [f"{at % 7},{at % 5},{('up', 'down')[at % 2]},{('north', 'south')[at // 2 % 2]}" for at in range(160)]
+    (tmp_path / "table.csv").write_text("\n".join(["heat,load,state,site", *rows]))
+    asked = f"{tmp_path}/table.csv?label=state&agent=site"
+    line = [sys.executable, "-c", TOLD, "check", asked, "sharing=simp"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    said = [done.stdout.index(words) for words in ("to predict", "north", "torch comes", "of memory", "simp")]
+    assert said == sorted(said), done.stdout  # and so whoever waits for torch reads in the meantime
+
+
 def test_what_is_read_in_a_source_is_what_the_class_says() -> None:
     for table in (MODES, LEARNERS):
         for name in table.built_in:
