@@ -9,7 +9,7 @@ from page_house import WORDS
 
 SHOAL = Path(__file__).parents[1] / "shoal"
 UNSAID = "..."
-MARKS = re.compile(r"([\\`*_{}\[\]<>#$|])")  # what Markdown would take for its own
+MARKS = re.compile(r"(`[^`]+`)|([\\`*_{}\[\]<>#$|])")  # code, and what Markdown would take for its own
 ABOUT = """\
 What can shoal say when something is wrong? One sentence: what is wrong, the value found, what is allowed, what to do
 next. These are all of them, by the room of the code that says them ([design](/design.md#rooms)); what stands in capital
@@ -23,8 +23,13 @@ def messages() -> str:
         about = f": {WORDS[room]}" if room in WORDS else ""
         out.append(f"## `{room}`{about}")
         for file, said in files.items():
-            out += [f"**`{file}`**", "\n".join("- " + MARKS.sub(r"\\\1", sentence) for sentence in said)]
+            out += [f"**`{file}`**", "\n".join(f"- {MARKS.sub(as_read, sentence)}" for sentence in said)]
     return "\n\n".join(out) + "\n"
+
+
+def as_read(found: re.Match[str]) -> str:
+    """Code as it is, and a mark for itself."""
+    return found[1] or f"\\{found[2]}"
 
 
 def rooms() -> dict[str, dict[str, list[str]]]:
