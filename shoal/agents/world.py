@@ -161,6 +161,17 @@ class World:
         return found
 
     @cached_property
+    def padded_classes(self) -> np.ndarray:
+        """The classes of each task of each lane, int32 [L, T, most]; a task with fewer says its last one again."""
+        most, count = self.settings.tasks.classes, self.settings.tasks.count
+        found = np.full((len(self.lanes), count, most), -1, np.int32)
+        for row, stream in enumerate(self.streams):
+            for at, task in enumerate(stream):
+                known = task.classes or (-1,)
+                found[row, at] = [*known, *[known[-1]] * (most - len(known))]
+        return found
+
+    @cached_property
     def open(self) -> Tensor:
         """Which outputs of each task's head have a class, bool [L, T, K]; where they stand for all classes of the
         data, those of the task."""

@@ -56,7 +56,7 @@ def packed(
     """What lanes in some rows can send of their modules, each for a task and with a score. Whoever it is sent to, bytes
     are rounded by the same random numbers of an `owner`."""
     model, row, at = modular(world), torch.from_numpy(rows), torch.from_numpy(tasks)
-    slots = torch.tensor([model.slot(u) for u in tasks.tolist()])
+    slots = at + model.slot(0)
 
     def taken(name: str, place: Tensor) -> Tensor:
         tensor = stack.params[name]
@@ -66,15 +66,13 @@ def packed(
     if compress != "none":
         who = [(*world.lanes[one], owner, u) for one, u in zip(rows.tolist(), tasks.tolist(), strict=True)]
         found = in_bytes(found, who)
-    said = [world.streams[one][u].classes for one, u in zip(rows.tolist(), tasks.tolist(), strict=True)]
-    most = world.settings.tasks.classes  # a task with fewer says its last one again
     structure = taken(STRUCTURE, at)
     own_slot = structure[torch.arange(len(at)), slots]
     return found | {
         **{name: taken(name, at) for name in model.heads},
         "sources": at.int(),
         "scores": torch.tensor(scores, dtype=torch.float32),
-        "classes": torch.from_numpy(np.array([[*own, *[own[-1]] * (most - len(own))] for own in said], np.int32)),
+        "classes": torch.from_numpy(world.padded_classes[rows, tasks]),
         STRUCTURE: torch.cat([structure[:, : model.basis], own_slot[:, None]], 1),
     }
 
