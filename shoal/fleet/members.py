@@ -17,11 +17,10 @@ from shoal.agents.stack import Stack, joined
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import StaffError, UserError
-from shoal.fleet.delivery import deliver
+from shoal.fleet import delivery
 from shoal.fleet.here import Here
 from shoal.fleet.standing import Standing
 from shoal.letters.ledger import Ledger
-from shoal.mail.post import Observe
 
 if TYPE_CHECKING:
     from shoal.fleet.workers import Workers
@@ -100,10 +99,7 @@ class Crew:
             member.tell(verb, *arguments)
         return [member.told() for member in self.members]
 
-    def deliver(self, here: World, sent: Sequence[Any], observe: Observe | None) -> dict[int, float]:
-        """Carry what members have sent to its receivers. Returns how many seconds that takes in each seed, where all
-        wait for it."""
-        return deliver(self, here, sent, observe)
+    deliver = delivery.deliver
 
     @property
     def standing(self) -> Standing:
