@@ -32,6 +32,7 @@ from shoal.settings.groups import Settings
 if TYPE_CHECKING:
     from shoal.learners.batches import Pool
     from shoal.letters.mail import Expected
+    from shoal.letters.quote import Quote
     from shoal.sharing.contract import Sharing
 
 T = TypeVar("T")
@@ -83,7 +84,13 @@ class World:
 
     @cached_property
     def looks(self) -> "dict[tuple[str, int, int], tuple[Mapping[str, Expected], Any, Settings]]":
-        """What `Post.look` has been told, by the kind of mail, the mode and the settings of who sends it."""
+        """What `Post.look` has been told, by the kind of mail, the mode and the settings of who sends it. These stay
+        alive, so that no others can have their ids."""
+        return {}
+
+    @cached_property
+    def quotes(self) -> "dict[int, tuple[dict[str, Quote], Any]]":
+        """What `Post.quotes` has been told, by the mode."""
         return {}
 
     @cached_property

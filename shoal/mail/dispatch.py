@@ -41,7 +41,12 @@ if TYPE_CHECKING:
 
 
 def send(post: "Post", mails: Sequence[Mail]) -> Posted:
-    """Let letters leave, if they may: all at once, but for several over one edge, which go one after the other."""
+    """Let mails of lanes that are here leave, if they may: all at once, but for several over one edge, which go one
+    after the other. They are paid for, whatever becomes of them.
+
+    Each comes back as it is under way, with a verdict: ACCEPTED, as far as its sender can know, or why it is not under
+    way. What is under way is a copy, one for all that hold the same payload: nobody can change it any more.
+    """
     if not len(mails):
         return Posted(Table.none(post.world.peers), words([]))
     sealed_ = sealed(post, mails) if isinstance(mails, Table) else None

@@ -23,11 +23,10 @@ from shoal.data.tasks import Lane
 from shoal.letters.ledger import Settled
 from shoal.letters.links import Links
 from shoal.letters.mail import ACCEPTED, UNDER_WAY, Expected, Mail, identify
-from shoal.letters.posted import Posted
 from shoal.letters.quote import Quote, Room
 from shoal.letters.table import Table, Words, words
+from shoal.mail import dispatch
 from shoal.mail.arrival import are_there, taken
-from shoal.mail.dispatch import send
 from shoal.mail.filters import Ways, left, room, usual
 from shoal.mail.judgement import seen, seen_late
 from shoal.mail.policy import permitted
@@ -269,8 +268,11 @@ class Post:
     @cached_property
     def quotes(self) -> dict[str, Quote]:
         """The largest mail of each kind that the mode sends over an edge without limits."""
-        with self.running("quote"):
-            return {one.kind: one for one in self.mode.quote(self.world, Room())}
+        known, name = self.world.quotes, id(self.mode)
+        if name not in known:
+            with self.running("quote"):
+                known[name] = {one.kind: one for one in self.mode.quote(self.world, Room())}, self.mode
+        return known[name][0]
 
     def look(self, kind: str, sender: Lane) -> Mapping[str, Expected]:
         """What mail of some kind from a sender must look like, which is the same from all of its kind."""
@@ -278,7 +280,7 @@ class Post:
         name = kind, id(self.mode), id(whose)
         if name not in looks:
             with self.running("expects"):
-                looks[name] = self.mode.expects(self.world, kind, sender), self.mode, whose  # alive, so that ids stay
+                looks[name] = self.mode.expects(self.world, kind, sender), self.mode, whose
         return looks[name][0]
 
     def known(self, kind: str) -> bool:
@@ -322,13 +324,7 @@ class Post:
             return np.ones(len(classes), bool)
         return permitted(self, lane, others, kind, classes)
 
-    def send(self, mails: Sequence[Mail]) -> Posted:
-        """Let mails of lanes that are here leave, if they may: they are paid for, whatever becomes of them.
-
-        Each comes back as it is under way, with a verdict: ACCEPTED, as far as its sender can know, or why it is not
-        under way. What is under way is a copy, one for all that hold the same payload: nobody can change it any more.
-        """
-        return send(self, mails)
+    send = dispatch.send
 
     # For receivers
 
