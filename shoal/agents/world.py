@@ -31,8 +31,6 @@ from shoal.settings.groups import Settings
 
 if TYPE_CHECKING:
     from shoal.learners.batches import Pool
-    from shoal.letters.mail import Expected
-    from shoal.letters.quote import Quote
     from shoal.sharing.contract import Sharing
 
 T = TypeVar("T")
@@ -83,17 +81,6 @@ class World:
         return {}
 
     @cached_property
-    def looks(self) -> "dict[tuple[str, int, int], tuple[Mapping[str, Expected], Any, Settings]]":
-        """What `Post.look` has been told, by the kind of mail, the mode and the settings of who sends it. These stay
-        alive, so that no others can have their ids."""
-        return {}
-
-    @cached_property
-    def quotes(self) -> "dict[int, tuple[dict[str, Quote], Any]]":
-        """What `Post.quotes` has been told, by the mode."""
-        return {}
-
-    @cached_property
     def taught(self) -> "dict[tuple[int, int], Pool]":
         """What `shoal.learners.batches.trained` has found, by the first and the last task."""
         return {}
@@ -122,15 +109,13 @@ class World:
 
     @cached_property
     def far_ends(self) -> dict[Lane, int]:
-        """How many tasks every lane of the fleet has, here or elsewhere."""
-        here = dict(zip(self.lanes, self.ends.tolist(), strict=True))
-        away = [] if self.even else [lane for lane in self.peers if lane not in here and self.has_rows(lane)]
+        """How many tasks every lane of the fleet has, here or elsewhere, as far as its rows are here: on a host of its
+        own, an agent has those of no other."""
+        here, sources = dict(zip(self.lanes, self.ends.tolist(), strict=True)), np.unique(self.bank.source).tolist()
+        others = [lane for lane in self.peers if lane not in here and not self.even]
+        away = [lane for lane in others if source_of(self.bank, lane) in sources]
         there = zip(away, streams(self.bank, self.fleet, away), strict=True)
         return dict.fromkeys(self.peers, self.settings.tasks.count) | here | {lane: one.end for lane, one in there}
-
-    def has_rows(self, lane: Lane) -> bool:
-        """Are the rows of a lane here? On a host of its own, an agent has those of no other."""
-        return bool((self.bank.source == source_of(self.bank, lane)).any())
 
     @cached_property
     def arrivals(self) -> np.ndarray:
@@ -165,17 +150,6 @@ class World:
         for row, stream in enumerate(self.streams):
             for at, task in enumerate(stream):
                 found[row, at, list(task.classes)] = [task.outputs.index(one) for one in task.classes]
-        return found
-
-    @cached_property
-    def padded_classes(self) -> np.ndarray:
-        """The classes of each task of each lane, int32 [L, T, most]; a task with fewer says its last one again."""
-        most, count = self.settings.tasks.classes, self.settings.tasks.count
-        found = np.full((len(self.lanes), count, most), -1, np.int32)
-        for row, stream in enumerate(self.streams):
-            for at, task in enumerate(stream):
-                known = task.classes or (-1,)
-                found[row, at] = [*known, *[known[-1]] * (most - len(known))]
         return found
 
     @cached_property
@@ -339,11 +313,6 @@ class World:
         place = self.places
         found = np.array([(place[a], place[b]) for a, b in pairs], np.int64).reshape(-1, 2)
         return Links(self.peers, *found.T.copy())
-
-    @cached_property
-    def every_link(self) -> Links:
-        """The edges between all lanes of the fleet, as arrays."""
-        return self.arrays(self.edges)
 
     def terms(self, sender: Lane, receiver: Lane) -> Terms | None:
         """What may leave over an edge; None: anything."""

@@ -268,20 +268,29 @@ class Post:
     @cached_property
     def quotes(self) -> dict[str, Quote]:
         """The largest mail of each kind that the mode sends over an edge without limits."""
-        known, name = self.world.quotes, id(self.mode)
-        if name not in known:
+
+        def find() -> dict[str, Quote]:
             with self.running("quote"):
-                known[name] = {one.kind: one for one in self.mode.quote(self.world, Room())}, self.mode
-        return known[name][0]
+                return {one.kind: one for one in self.mode.quote(self.world, Room())}
+
+        return self.world.once(("quotes", self.mode), find)
+
+    @cached_property
+    def looks(self) -> dict[tuple[str, int], Mapping[str, Expected]]:
+        """What `look` has been told."""
+        return {}
 
     def look(self, kind: str, sender: Lane) -> Mapping[str, Expected]:
         """What mail of some kind from a sender must look like, which is the same from all of its kind."""
-        looks, whose = self.world.looks, self.world.of(sender)
-        name = kind, id(self.mode), id(whose)
-        if name not in looks:
+
+        def find() -> Mapping[str, Expected]:
             with self.running("expects"):
-                looks[name] = self.mode.expects(self.world, kind, sender), self.mode, whose
-        return looks[name][0]
+                return self.mode.expects(self.world, kind, sender)
+
+        name = kind, id(self.world.of(sender))
+        if name not in self.looks:
+            self.looks[name] = self.world.once(("look", self.mode, *name), find)
+        return self.looks[name]
 
     def known(self, kind: str) -> bool:
         """Has the mode mail of some kind, at this time?"""

@@ -72,9 +72,24 @@ def packed(
         **{name: taken(name, at) for name in model.heads},
         "sources": at.int(),
         "scores": torch.tensor(scores, dtype=torch.float32),
-        "classes": torch.from_numpy(world.padded_classes[rows, tasks]),
+        "classes": torch.from_numpy(padded(world)[rows, tasks]),
         STRUCTURE: torch.cat([structure[:, : model.basis], own_slot[:, None]], 1),
     }
+
+
+def padded(world: World) -> np.ndarray:
+    """The classes of each task of each lane, int32 [L, T, most]; a task with fewer says its last one again."""
+
+    def find() -> np.ndarray:
+        most, count = world.settings.tasks.classes, world.settings.tasks.count
+        found = np.full((len(world.lanes), count, most), -1, np.int32)
+        for row, stream in enumerate(world.streams):
+            for at, task in enumerate(stream):
+                known = task.classes or (-1,)
+                found[row, at] = [*known, *[known[-1]] * (most - len(known))]
+        return found
+
+    return world.once(("classes",), find)
 
 
 def whole(world: World, content: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
