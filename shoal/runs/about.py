@@ -16,6 +16,7 @@ import torch
 import shoal
 from shoal.runs.files import FORMAT as FORMAT
 
+CODE = tuple(f":(top)*.{end}" for end in ("py", "c", "h", "toml"))  # what of a tree can change a result
 PACKAGES = ("torch", "numpy", "networkx", "pydantic", "safetensors", "polars")
 
 
@@ -61,17 +62,25 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 @cache
 def commit() -> str | None:
-    """The commit of shoal's own source tree, marked if it has changes; None if it is installed without one. It is asked
-    for once: what is committed later is not what this process runs."""
-    here = Path(__file__).parent
-    try:
+    """The commit of shoal's own source tree, marked if its code has changes; None if it is installed without one. It is
+    asked for once: what is committed later is not what this process runs."""
+    return commit_of(Path(__file__))
+
+
+def commit_of(file: Path) -> str | None:
+    """The commit of the tree that a tracked file is in. Code has changed if a program or a settings file has; a table
+    of results that the last command has written is none."""
+
+    def git(*words: str) -> tuple[int, str]:
         done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=here, capture_output=True, text=True, timeout=10, check=False,
+            ["git", *words], cwd=file.parent, capture_output=True, text=True, timeout=10, check=False
         )  # fmt: skip
-        tracked = subprocess.run(
-            ["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=10, check=False
-        )
+        return done.returncode, done.stdout.strip()
+
+    try:
+        here, name = git("describe", "--always", "--abbrev=12", "--exclude=*")
+        tracked, _ = git("ls-files", "--error-unmatch", str(file))
+        changed, _ = git("diff", "--quiet", "HEAD", "--", *CODE)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 and tracked.returncode == 0 else None
+    return name + "-dirty" * (changed != 0) if here == tracked == 0 else None

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -350,3 +351,24 @@ def test_a_directory_in_use_is_left_to_its_process(tmp_path: Path) -> None:
         pass
     with second.alone():
         pass
+
+
+def test_tables_of_results_are_no_change_of_the_code(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=one", "-c", "user.email=one@example.org")
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    program, results = tmp_path / "code.py", tmp_path / "results.csv"
+    program.write_text("1\n", encoding="utf-8")
+    results.write_text("a\n", encoding="utf-8")
+    assert made_by.commit_of(program) is None
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "one")
+    clean = made_by.commit_of(program)
+    assert clean is not None
+    assert re.fullmatch(r"[0-9a-f]{12}", clean)
+    results.write_text("b\n", encoding="utf-8")
+    assert made_by.commit_of(program) == clean
+    program.write_text("2\n", encoding="utf-8")
+    assert made_by.commit_of(program) == f"{clean}-dirty"
