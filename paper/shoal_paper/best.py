@@ -28,8 +28,8 @@ def rank(row: Row) -> tuple[int, bool]:
 
 
 def printed(rows: dict[Key, Row]) -> list[Row]:
-    """The rows that the paper has."""
-    return [row for (_, _, model, method), row in rows.items() if (model, method) in PAPER]
+    """The rows that the paper has; one seed says nothing of its own spread, and is not counted among them."""
+    return [row for (_, _, model, method), row in rows.items() if (model, method) in PAPER and row["seeds"] > 1]
 
 
 def by_cell(best: dict[Key, Row], seeds: Iterable[Row]) -> dict[Key, Scores]:

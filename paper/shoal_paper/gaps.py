@@ -22,6 +22,8 @@ def conclude(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     ]
     names = ("protocol", "draw", "seeds", "dataset")
     for group, rows in grouped(kept, names).items():
+        if len(rows) < 2:  # one row is no distance from another
+            continue
         theirs = [table1.PAPER[one["model"], one["method"]][one["dataset"]] for one in rows]
         found.append(
             {

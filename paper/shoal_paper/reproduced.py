@@ -240,10 +240,11 @@ def missed(rows: dict[Key, Row]) -> list[str]:
             if gap is not None and far(row, name):
                 again = LATER.get((dataset, model, method))
                 later = f"; a later run of this row in the authors' notebooks has {again[name]:.2f}" if again else ""
+                spread = f"{errors(row, name)} standard errors, {row['seeds']} seeds"
                 lines.append(
                     f"- {model} {method} on {dataset}: {words} {row[name]:.2f}, the paper has "
-                    f"{row[f'paper_{name}']:.2f}; {gap:+.2f}, {errors(row, name)} standard errors, {row['seeds']} seeds"
-                    f"{later}"
+                    f"{row[f'paper_{name}']:.2f}; {gap:+.2f}, "
+                    f"{spread if row['seeds'] > 1 else 'one seed, which is not counted above'}{later}"
                 )
     ran = {key[1:] for key in rows}
     for dataset in FIVE:
