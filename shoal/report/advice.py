@@ -25,9 +25,13 @@ def chart(rows: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
     ran.sort(key=lambda one: -one["accuracy"])
     over = [{"label": label(row), "text": "over the budget"} for row in rows if row["over_budget"]]
     across = alt.X("accuracy:Q", title="accuracy on validation rows, %", scale=alt.Scale(zero=False, nice=False))
+    names = [one["label"] for one in [*ran, *over]]
+    room = int(0.62 * LETTER * max(map(len, names), default=0))  # letters may be wider where it is seen
     down = alt.Y(
-        "label:N", title=None, sort=[one["label"] for one in [*ran, *over]],
-        axis=alt.Axis(labelLimit=260, labelFontSize=LETTER, ticks=False, domain=False, grid=False),
+        "label:N", title=None, sort=names,
+        axis=alt.Axis(
+            labelLimit=room, minExtent=room, labelFontSize=LETTER, ticks=False, domain=False, grid=False
+        ),
     )  # fmt: skip
     raced = alt.Chart(alt.InlineData(values=ran))
     layers: list[alt.Chart] = [

@@ -52,19 +52,17 @@ def told(advice: dict[str, Any]) -> dict[str, str]:
         pick = advice["pick"]
         rows = {row["candidate"]: row for row in advice["candidates"]}
         if pick is None:
-            return {"Share": "nothing", "Cost": "nothing"}
+            best = next((row for row in rows.values() if row["price"] and row["test_gain"] is not None), None)
+            doubt = (
+                {} if best is None else {"How sure": f"the best, {escape(best['candidate'])}, brings {brought(best)}"}
+            )
+            return {"Share": "nothing", "Cost": "nothing", **doubt}
         row = rows[pick]
-        gain, low, high = (row[name] for name in ("test_gain", "test_low", "test_high"))
-        between = (
-            ""
-            if low is None or low == high
-            else f", between {number(low, True)} and {number(high, True)} with 95 % confidence"
-        )
         sure = escape(chance(row["test_p"]))
         sure = f"p {sure}" if sure.startswith("&lt;") else f"p = {sure}" if sure else ""
         return {
             "Share": escape(str(pick)),
-            "Gain": f"{number(gain, True)} points of accuracy over sharing nothing{between}",
+            "Gain": brought(row),
             "Cost": f"{shown(row['sent'])} per link and task",
             "How sure": f"{sure}, over {row['test_seeds']} seeds that did not choose it"
             if sure
@@ -72,6 +70,13 @@ def told(advice: dict[str, Any]) -> dict[str, str]:
         }
     except (KeyError, TypeError, ValueError, AttributeError):
         return {}
+
+
+def brought(row: dict[str, Any]) -> str:
+    """What a candidate brings on test rows, and how sure that is."""
+    gain, low, high = (row[name] for name in ("test_gain", "test_low", "test_high"))
+    ends = "" if low is None or low == high else f"{number(low, True)} and {number(high, True)} with 95 % confidence"
+    return f"{number(gain, True)} points of accuracy over sharing nothing{', between ' * bool(ends)}{ends}"
 
 
 def picture(advice: dict[str, Any]) -> str:
