@@ -303,7 +303,7 @@ def test_a_mistake_of_ours_is_one_sentence_with_a_traceback_to_report(monkeypatc
         raise RuntimeError("a mistake of ours\nin two lines")
 
     monkeypatch.setattr("shoal.own_code.is_theirs", lambda frame: False)  # as if it stood in shoal
-    monkeypatch.setattr("shoal.configure.reading.read", broken)
+    monkeypatch.setattr("shoal.configure.reading.said", broken)
     monkeypatch.delenv("SHOAL_TRACEBACK", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(Path.cwd()))
     done = call("check", "digits")
