@@ -533,3 +533,21 @@ def test_the_user_wins_over_what_data_says() -> None:
     assert (said.agents, said.tasks.scenario) == (3, "dirichlet")
     prepare(said)
     assert Settings(dataset=found, tasks={"classes": 3}).tasks.count == 2  # other rows of the same classes
+
+
+def test_nets_for_tables_are_small_where_nobody_says() -> None:
+    rows, label = np.arange(240.0).reshape(60, 4) % 7, np.arange(60) % 3
+    table, pictures = shoal.Data.from_arrays(rows, label), shoal.Data.from_arrays(rows.reshape(60, 2, 2), label)
+    found = [Settings(dataset=one).net for one in (table, pictures)]
+    assert [(net.depth, net.dropout) for net in found] == [(2, 0.0), (4, 0.5)]
+    said = Settings(dataset=table, net={"depth": 3}, model="mlp").net
+    assert (said.depth, said.dropout) == (3, 0.0)
+    assert (Settings(dataset="digits").net.depth, Settings(dataset="digits").net.dropout) == (4, 0.5)
+
+
+def test_tables_without_rows_and_words_for_numbers_are_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "names.csv").write_text("heat,state\n")
+    with pytest.raises(DataError, match="there are no rows in `names`, only names of columns"):
+        read(f"csv:{tmp_path}/names.csv?label=state")
+    with pytest.raises(DataError, match="y has words, such as 'up', and predict=\"numbers\" needs numbers"):
+        shoal.Data.from_arrays([[1.0], [2.0]], ["up", "down"], predict="numbers")
