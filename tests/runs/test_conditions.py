@@ -13,6 +13,7 @@ from shoal.data.tasks import Lane
 from shoal.errors import UserError
 from shoal.letters.ledger import Ledger, Settled
 from shoal.letters.mail import ACCEPTED, DOWN, LOST, UNDER_WAY, Mail
+from shoal.runs.checkpoints import DamagedError
 from shoal.runs.conditions import consensus, links
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.record import create, reopen
@@ -126,7 +127,7 @@ def flying(folder: Path) -> int:
     """How many mails are under way in a checkpoint; none, where it is just being written."""
     try:
         stacks = last_saved(reopen(folder))
-    except (UserError, OSError, RuntimeError):  # of safetensors, if the file has just been moved
+    except (UserError, OSError, RuntimeError, DamagedError):  # of safetensors, if the file has just been moved
         return 0
     return sum(len(stack.inbox) for stack in stacks or ())
 
