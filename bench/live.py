@@ -31,16 +31,17 @@ sharing = ["recv"]
 network = "ring"
 tasks = {{ count = 6, classes = 2, initial = 1, common = false, train = 16, validation = 8 }}
 learner = {{ epochs = 200, batch = 16 }}
-clock = {{ pace = "asynchronous", speed = 100, patience = 2 }}
+clock = {{ {clock} }}
 [live]
 base = "127.0.0.1:{port}"
 """
+FREE = 'pace = "asynchronous", speed = 100, patience = 2'
 SECONDS = 5.0
 
 
-def made(place: Path, port: int) -> list[Home]:
+def made(place: Path, port: int, clock: str = "") -> list[Home]:
     """The folders of two agents."""
-    (place / "fleet.toml").write_text(FLEET.format(port=port))
+    (place / "fleet.toml").write_text(FLEET.format(port=port, clock=clock))
     make(place / "fleet.toml", place / "fleet")
     return agents_of(place / "fleet")
 
@@ -122,7 +123,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "a").mkdir()
         (Path(place) / "b").mkdir()
-        footprint(made(Path(place) / "a", 7650))
+        footprint(made(Path(place) / "a", 7650, FREE))
         letters(made(Path(place) / "b", 7660))
 
 

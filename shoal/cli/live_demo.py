@@ -23,7 +23,7 @@ from shoal.errors import UserError
 from shoal.live import authority
 from shoal.live.fleets import Home, agents_of, make
 from shoal.live.gathered import gather
-from shoal.live.over_zenoh import Zenoh, configuration
+from shoal.live.over_zenoh import caller
 from shoal.live.places import LOCAL
 from shoal.live.relay import Relay
 from shoal.live.replaying import replay
@@ -160,11 +160,7 @@ def knock(home: Home, place: Path) -> str:
     peer = home.senders[0]
     authority.found(place / "authority", home.run)
     authority.certify(place / "authority", place / "agent", home.run, peer, LOCAL)
-    said = configuration(
-        *((place / "agent").resolve(), home.run, peer, f"{LOCAL}:0", [], [home.agent]),
-        *({home.agent: home.address}, 65536),
-    )
-    stranger = Zenoh(home.run, peer, [], [home.agent], said)
+    stranger = caller(place / "agent", home.run, peer, home.agent, home.address)
     try:
         stranger.open(lambda peer, frame: b"")
         answer = stranger.send(home.agent, b"let me in", 5)
@@ -198,10 +194,7 @@ def follow(
                     f"agent {failed[0] if failed else min(agents)} did not come to its end; "
                     f"{homes[failed[0] if failed else 0].folder / 'log.txt'} says why"
                 )
-            last = [
-                new if new["there"] or not old else {**old, **gone(agents[new["agent"]].poll() == 0, old)}
-                for new, old in paired(statuses(homes), last)
-            ]
+            last = list(map(seen, statuses(homes), last or [{} for _ in homes]))
             if begun is None and all(one["there"] for one in last):
                 begun = time.monotonic()
             passed = time.monotonic() - begun if begun else 0.0
@@ -211,16 +204,21 @@ def follow(
                 threading.Thread(target=happen, args=(event,), daemon=True).start()
             live.update(view(), refresh=True)
             time.sleep(0.5)
+        last = list(map(seen, statuses(homes), last))
         live.update(view(), refresh=True)
 
 
-def gone(well: bool, before: dict[str, Any]) -> dict[str, Any]:
-    """What is shown of an agent that does not answer any more: that it is done, if it has ended well."""
-    return {"there": well and "task" in before, "finished": well}
-
-
-def paired(new: list[dict[str, Any]], old: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    return list(zip(new, old or [{} for _ in new], strict=True))
+def seen(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """How an agent is; of one that has ended, how it was last."""
+    if new["there"] or not old:
+        return new
+    return {
+        **old,
+        "there": new["ended"] and "task" in old,
+        "ended": new["ended"],
+        "finished": new["ended"],
+        "waits": "",
+    }
 
 
 def end(agents: "dict[int, subprocess.Popen[bytes]]") -> None:

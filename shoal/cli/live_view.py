@@ -40,7 +40,8 @@ def asleep(home: Home) -> dict[str, Any]:
             links.append({"peer": peer, "sent": sent, "come": come, "waiting": 0, "age": None, "reached": False})
         refused = store.refusals()
         store.close()
-    return {"agent": home.agent, "name": home.name, "there": False, "links": links, "refused": refused}
+    ended = (home.record / "summary.json").exists()
+    return {"agent": home.agent, "name": home.name, "there": False, "ended": ended, "links": links, "refused": refused}
 
 
 def table(found: Iterable[Mapping[str, Any]]) -> Table:
@@ -53,7 +54,8 @@ def table(found: Iterable[Mapping[str, Any]]) -> Table:
         out, into = sum(link["sent"] for link in links), sum(link["come"] for link in links)
         refused = sum(count for _, _, count in one["refused"])
         if not one["there"]:
-            shape.add_row(one["name"], "[red]not there[/]", "", "", f"{out} / {into}", "", str(refused), "")
+            state = "has ended" if one["ended"] else "[red]not there[/]"
+            shape.add_row(one["name"], state, "", "", f"{out} / {into}", "", str(refused), "")
             continue
         state = f"{one['task']} of {one['tasks']}" + (" done" if one["finished"] else "")
         accuracy = "" if one["accuracy"] is None else f"{100 * one['accuracy']:.1f} %"
@@ -72,6 +74,8 @@ def linked(link: Mapping[str, Any]) -> str:
     peer, age = link["peer"], link["age"]
     if age is None:
         return f"[yellow]{peer} never[/]"
+    if link["done"] and not link["reached"]:
+        return f"[green]{peer} has ended[/]"
     if not link["reached"]:
         return f"[red]{peer} cut {age:.0f} s[/]"
     return f"[yellow]{peer} {age:.0f} s[/]" if age > SILENT else f"[green]{peer}[/]"

@@ -14,6 +14,7 @@ from typing import Any
 
 from shoal.errors import UserError
 from shoal.live.authority import AUTHORITY, CERTIFICATE, KEY, common_name
+from shoal.live.places import LOCAL
 from shoal.live.transport import LATER, Deliver
 
 PATIENCE = 10.0  # seconds for an acknowledgement
@@ -163,3 +164,9 @@ class Zenoh:
         session, self.session = self.session, None
         if session is not None:
             session.close()
+
+
+def caller(folder: Path, run: str, sender: int, receiver: int, address: str) -> Zenoh:
+    """The line to one agent of somebody with the certificate in a folder who says that it is some sender."""
+    said = configuration(folder.resolve(), run, sender, f"{LOCAL}:0", [], [receiver], {receiver: address}, 65536)
+    return Zenoh(run, sender, [], [receiver], said)

@@ -20,7 +20,7 @@ from shoal.live import authority, fleets, serving
 from shoal.live.fleets import Home, agents_of, fleet_of, lines_of, make
 from shoal.live.gathered import gather
 from shoal.live.life import awake
-from shoal.live.over_zenoh import Zenoh, configuration
+from shoal.live.over_zenoh import Zenoh, caller
 from shoal.live.replaying import replay
 from shoal.live.serving import Running
 from shoal.sharing.modes import MODES
@@ -83,11 +83,7 @@ def test_over_tls_every_mode_is_the_same_as_simulated(tmp_path: Path, mode: str)
 
 def entered(home: Home, folder: Path, sender: int) -> Zenoh:
     """The line to an agent of somebody with the certificate in a folder who says that it is some sender."""
-    said = configuration(
-        *(folder.resolve(), home.run, sender, "127.0.0.1:0", [], [home.agent]),
-        *({home.agent: home.address}, 65536),
-    )
-    line = Zenoh(home.run, sender, [], [home.agent], said)
+    line = caller(folder, home.run, sender, home.agent, home.address)
     line.open(lambda peer, frame: b"")
     time.sleep(0.5)
     return line
