@@ -1,10 +1,12 @@
 """Nets of one's own and the paper's CNNs, beside what somebody would write by hand, or torch would do.
 
 Own nets: whole runs of eight agents, batches of 32, beside a plain loop on one core that trains one agent after the
-other with the same net, batches and fused Adam. What shoal spends beside steps (starting, testing, recording) counts
-against it; the loop only trains. A step of ResNet-18 takes so long that an epoch of two steps stands for a run, without
-what is beside them. The paper's CNNs: epochs in the middle of the CIFAR-100 row, by the compiled kernel
-beside the same by torch; GFLOP/s are of the convolutions as they are written, what the kernel leaves out included.
+other with the same net, batches and fused Adam, and beside JAX on all cores, where it is installed and the net is
+written in it (`bench/nets_in_jax.py`). What shoal spends beside steps (starting, testing, recording) counts against it;
+the others only train, and JAX has compiled before. A step of ResNet-18 takes so long that an epoch of two steps stands
+for a run, without what is beside them. The paper's CNNs: epochs in the middle of the CIFAR-100 row, by the compiled
+kernel beside the same by torch; GFLOP/s are of the convolutions as they are written, what the kernel leaves out
+included.
 """
 
 import argparse
@@ -22,8 +24,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import shoal
-from bench import cases, results
+from bench import cases, in_jax, nets_in_jax, results
+from bench.problem import Weights
 from bench.race import CLOCKS, Contender, race
+from bench.speed import pool
 from shoal.agents.engine import keep_memory
 from shoal.agents.stack import start
 from shoal.fleet.lessons import learn_epoch
@@ -116,15 +120,20 @@ def rows(case: Case) -> tuple[np.ndarray, np.ndarray]:
     return bank.images, bank.labels
 
 
-def ours(case: Case) -> cases.Work:
-    """Whole runs of all agents, or epochs of their first task."""
+def fleet_of(case: Case) -> shoal.Fleet:
+    """Agents with a net each."""
     x, y = rows(case)
     data = shoal.Data.from_arrays(x, y, agent=np.arange(len(x)) // (TASKS * CLASSES) % AGENTS)
     tasks = {"scenario": "split", "count": TASKS, "classes": CLASSES, "train": case.train, "validation": 4}
     learner = {"method": "none", "epochs": case.epochs, "batch": BATCH, "rate": RATE}
-    fleet = shoal.Fleet(
+    return shoal.Fleet(
         data, model=case.make, learner=learner, tasks={**tasks, "replacement": False}, net={"dropout": 0.0}
     )
+
+
+def ours(case: Case) -> cases.Work:
+    """Whole runs of all agents, or epochs of their first task."""
+    fleet = fleet_of(case)
 
     def run() -> int:
         fleet.run(progress=False)
@@ -144,12 +153,16 @@ def ours(case: Case) -> cases.Work:
     return learn
 
 
+def read(case: Case) -> tuple[Tensor, Tensor]:
+    """Images as nets read them, and their labels."""
+    images, labels = rows(case)
+    x = torch.from_numpy(images).float() / 255
+    return x if case.colour else x[:, None], torch.from_numpy(labels)
+
+
 def loop(case: Case) -> cases.Work:
     """One agent after the other, each with its net, a head for each task and a fused Adam; one of them at a time."""
-    images, labels = rows(case)
-    x, y = torch.from_numpy(images).float() / 255, torch.from_numpy(labels)
-    x = x if case.colour else x[:, None]
-
+    x, y = read(case)
     first = case.make()
 
     def work() -> int:
@@ -169,6 +182,39 @@ def loop(case: Case) -> cases.Work:
     return work
 
 
+def in_jax_of(name: str, way: str, pieces: int) -> Callable[[], cases.Work]:
+    """All agents in JAX, in so many pieces side by side: fresh nets at the start, for each task a head and an Adam."""
+    case = NETS[name]
+    x, y = read(case)
+    count, each = case.train * CLASSES, AGENTS // pieces
+    ours = [(y // CLASSES == task).nonzero().squeeze(1)[: AGENTS * count].view(AGENTS, count) for task in range(TASKS)]
+    tasks = [[(x[at], y[at] % CLASSES) for at in mine.split(each)] for mine in ours]
+    parts = [nets_in_jax.Mapped(name, *data, BATCH, RATE, way) for data in tasks[0]]
+    width = case.make()(x[:2]).shape[1]
+
+    def learn(part: nets_in_jax.Mapped) -> None:
+        for _ in range(case.epochs):
+            part.epoch()
+
+    def work() -> int:
+        fresh = [stacked([case.make() for _ in range(each)]) for _ in parts]
+        for data in tasks:
+            for part, body, own in zip(parts, fresh, data, strict=True):
+                head = stacked([nn.Linear(width, CLASSES) for _ in range(each)])
+                part.begin(body | {f"head.{one}": tensor for one, tensor in head.items()}, own)
+            list(pool(pieces).map(learn, parts))
+            fresh = [part.weights() for part in parts]
+        return AGENTS * case.steps
+
+    return lambda: work
+
+
+def stacked(modules: Sequence[nn.Module]) -> Weights:
+    """The weights of modules that are alike, [L, ...]."""
+    each = [dict(one.named_parameters()) for one in modules]
+    return {name: torch.stack([one[name].detach() for one in each]) for name in each[0]}
+
+
 def papers(model: str, kernel: str) -> tuple[Callable[[], cases.Work], float]:
     """Epochs of two agents of the paper's row, and the operations of the convolutions of a step."""
     bank = cases.noise("cifar100", (3, 32, 32), 100, 50_000, 1_000)
@@ -183,28 +229,42 @@ def papers(model: str, kernel: str) -> tuple[Callable[[], cases.Work], float]:
     return partial(cases.epochs, fleet, stack), 2 * fleet.settings.learner.batch * statistics.mean(done)
 
 
-def contenders(name: str) -> tuple[list[Contender], float]:
-    """Ours first, then what it is measured by; and the operations of a step, if they are counted."""
+def contenders(name: str, clock: str) -> tuple[list[Contender], float]:
+    """Ours first, then what it is measured by; and the operations of a step, if they are counted. Of the ways of JAX,
+    which is compiled here, the one whose first run is the fastest."""
     cores = len(os.sched_getaffinity(0))
     if name in PAPER:
         made = {kernel: papers(name.removeprefix("paper "), kernel) for kernel in ("auto", "torch")}
         return [Contender(kernel, one, cores) for kernel, (one, _) in made.items()], made["auto"][1]
     case = NETS[name]
-    return [Contender("shoal", partial(ours, case), cores), Contender("loop", partial(loop, case), 1)], 0.0
+    found = [Contender("shoal", partial(ours, case), cores), Contender("loop", partial(loop, case), 1)]
+    if name in nets_in_jax.NETS and in_jax.there():
+        ways = [(way, pieces) for way in nets_in_jax.WAYS for pieces in sorted({1, min(cores, 2)})]
+        all_ = [Contender(f"JAX {way}/{pieces}", in_jax_of(name, way, pieces), 1) for way, pieces in ways]
+        first = race(all_, 0.0, 1, lambda: None, clock)
+        found.append(max(all_, key=lambda one: first[one.name]))
+    return found, 0.0
 
 
-def measure(name: str, turns: int, seconds: float, clock: str) -> dict[str, Any]:
-    """Agent-steps per second of both in turn, and how many times as fast ours is."""
-    racing, operations = contenders(name)
+def measure(name: str, turns: int, seconds: float, clock: str) -> list[dict[str, Any]]:
+    """Agent-steps per second of all in turn, and how many times as fast ours is."""
+    racing, operations = contenders(name, clock)
     rates = race(racing, seconds, turns, lambda: None, clock)
-    mine, theirs = (rates[one.name] for one in racing)
+    mine = rates[racing[0].name]
+    return [beside(name, other.name, mine, rates[other.name], operations, clock) for other in racing[1:]]
+
+
+def beside(
+    name: str, other: str, mine: Sequence[float], theirs: Sequence[float], operations: float, clock: str
+) -> dict[str, Any]:
+    """A row of docs/results/nets.csv."""
     ratios = [one / other for one, other in zip(mine, theirs, strict=True)]
     counted = [round(statistics.median(some) * operations / 1e9, 1) if operations else "" for some in (mine, theirs)]
     return {
-        "net": name, "cores": len(os.sched_getaffinity(0)), "clock": clock, "by_hand": racing[1].name,
+        "net": name, "cores": len(os.sched_getaffinity(0)), "clock": clock, "by_hand": other,
         "rate": statistics.median(mine), "by_hand_rate": statistics.median(theirs), "ratio": statistics.median(ratios),
         "ratio_low": min(ratios), "ratio_high": max(ratios), "gflops": counted[0], "by_hand_gflops": counted[1],
-        "turns": turns,
+        "turns": len(ratios),
     }  # fmt: skip
 
 
@@ -236,11 +296,13 @@ def main() -> None:
     given = parser.parse_args()
     keep_memory()
     for name in given.nets:
-        row = measure(name, given.turns, given.seconds, given.clock)
-        print(json.dumps(row), flush=True)
+        made = measure(name, given.turns, given.seconds, given.clock)
+        for row in made:
+            print(json.dumps(row), flush=True)
         if given.csv:
-            kept = [one for one in results.read(given.csv) if (one["net"], int(one["cores"])) != (name, row["cores"])]
-            results.write(given.csv, [*kept, row | results.stamp()])
+            cores = made[0]["cores"]
+            kept = [one for one in results.read(given.csv) if (one["net"], int(one["cores"])) != (name, cores)]
+            results.write(given.csv, [*kept, *(row | results.stamp() for row in made)])
 
 
 if __name__ == "__main__":

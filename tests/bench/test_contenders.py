@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench import by_hand, cases, in_jax, tight
+import shoal
+from bench import by_hand, cases, in_jax, nets, nets_in_jax, tight
 from bench.problem import Learns, Masks, Problem, problem
-from shoal.agents.stack import Stack
+from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
 from shoal.fleet.lessons import learn_epoch
-from shoal.learners.batches import generators
+from shoal.learners.batches import generators, pool
 from shoal.models import dropout
 
 TASK, LANES, EPOCHS = cases.TASK, 3, 2
@@ -81,3 +82,33 @@ def test_a_contender_drops_about_half_and_learns_as_fast(name: str) -> None:
     for key in ("module.weight", "head.weight"):
         ours, theirs = ((one[key] - what.weights[key]).square().mean().sqrt() for one in (wanted, found))
         assert 0.8 < float(theirs / ours) < 1.25
+
+
+@pytest.mark.parametrize("way", nets_in_jax.WAYS)
+@pytest.mark.parametrize("name", nets_in_jax.NETS)
+def test_jax_learns_what_shoal_learns_with_nets_of_ones_own(name: str, way: str) -> None:
+    if not in_jax.there():
+        pytest.skip("jax is not installed")
+    (world,) = shoal.prepare(nets.fleet_of(nets.NETS[name]._replace(train=32, epochs=EPOCHS)).settings)
+    stack = start(world)
+    held = pool(world, stack, 0, past=False)
+
+    def weights() -> dict[str, Tensor]:
+        """As torch names them; of the heads, that of the task."""
+        named = {key.removeprefix("net."): tensor.squeeze(1) for key, tensor in stack.params.items()}
+        return {key: (one[:, 0] if key.startswith("head.") else one).clone() for key, one in named.items()}
+
+    before, (lanes, images) = weights(), held.y.shape
+    contender = nets_in_jax.Mapped(name, held.x.float() / 255, held.y, nets.BATCH, nets.RATE, way)
+    contender.begin(before)
+    for epoch in range(EPOCHS):
+        drawn = generators(stack, "batches", "initial", 0, epoch)
+        contender.epoch(torch.stack([torch.from_numpy(rng.permutation(images)) for rng in drawn]))
+        learn_epoch([(world, stack)], epoch)
+    wanted, found = weights(), contender.weights()
+    assert wanted.keys() == found.keys()
+    for key, tensor in wanted.items():
+        assert not torch.equal(tensor, before[key]), f"{key} has not been trained"
+        assert found[key].shape == tensor.shape == (lanes, *tensor.shape[1:])
+        # Adam makes a whole step of the rounding of a gradient near zero: torch comes as far from itself in double.
+        assert (found[key] - tensor).norm() < 5e-3 * (tensor - before[key]).norm(), key
