@@ -36,7 +36,8 @@ T = TypeVar("T")
 
 # With four of ten classes in a task, agents have classes in common.
 TASKS: dict[str, Any] = {"count": 3, "classes": 4, "initial": 1, "train": 6, "validation": 4, "common": False}
-NET: dict[str, Any] = {"width": 8, "depth": 3}
+# Heads begin at random: behind a head of zeros first gradients vanish, and Adam makes whole steps of how they round.
+NET: dict[str, Any] = {"width": 8, "depth": 3, "head": "random"}
 LEARNER: dict[str, Any] = {"epochs": 4, "batch": 16, "memory": 4, "rate": 3e-3}
 # Up to rounding: a gradient that is nothing but rounding becomes a step of full size in Adam, so a few may differ.
 ROUNDING, FEW = 1e-5, 0.002

@@ -74,7 +74,9 @@ def program(agent: "Agent", task: int | None) -> torch.export.ExportedProgram:
     x = torch.zeros(ROWS, *agent.source.shape)
     try:
         with quiet(), torch.no_grad():
-            return torch.export.export(Plain(agent, at).eval(), (x,), dynamic_shapes=({0: torch.export.Dim("rows")},))
+            net = Plain(agent, at).eval()
+            net(x)  # what nets keep from their first use on must not be kept from an export, whose numbers are none
+            return torch.export.export(net, (x,), dynamic_shapes=({0: torch.export.Dim("rows")},))
     except UserError:
         raise
     except Exception as error:  # a net of somebody else can fail in any way

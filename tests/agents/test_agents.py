@@ -17,6 +17,7 @@ from torch import nn
 import shoal
 from shoal.agents.evaluate import nets
 from shoal.errors import UserError
+from shoal.models import frozen, mlp
 from shoal.models.table import BUILT_IN
 from shoal.runs.execute import prepare
 from shoal.runs.record import reopen
@@ -128,6 +129,9 @@ LIGHT = [0, NAMES.index("modular-mlp task"), NAMES.index("Small task"), NAMES.in
 def exported(case: Any, tmp_path: Path) -> None:
     run = result(*case)
     agent = run.agents[1]
+    for kept in (mlp.projection, frozen.backbone):  # as where an agent was read from a file, and is exported first
+        kept.cache_clear()
+    agent.module()
     raw = prepare(run.settings)[0].bank.images[:9]
     wanted = agent.logits(raw).float()
     scale = max(1.0, float(wanted.abs().max()))
