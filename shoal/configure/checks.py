@@ -62,6 +62,8 @@ def known(raw: dict[str, Any], model: type[Part] = Settings, path: str = "") -> 
 
 
 def suggest(path: str, name: str, model: type[Part]) -> str:
+    if (path, name) == ("", "live"):
+        return "; it says where agents are, for `shoal live init`: keep it in a file of its own"
     if name.lower() in SYNONYMS:
         return f"; did you mean `{SYNONYMS[name.lower()]}`?"
     here = {f"{path}{field}": field for field in model.model_fields}

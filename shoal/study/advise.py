@@ -184,7 +184,7 @@ def advise(
     who = gainers(ended, racers, folder, field.sites)
     said = sentence(field, ended, limit, crossed, effect, who.said())
     if found is not None and found.good and ended is not None and ended.pick is None:
-        said = f"Learning alone is good here, and sharing nothing is best. {said}"
+        said = f"Learning alone is good here, so that sharing nothing is enough. {said}"
     advice = Advice(
         said if found is None else f"{found.said()} {said}",
         ended.pick if ended else None,

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +58,15 @@ def free_ports(count: int) -> int:
 
 @contextmanager
 def held(first: int, count: int) -> Iterator[bool]:
-    servers = []
-    try:
-        servers = [socket.create_server(("127.0.0.1", port)) for port in range(first, first + count)]
+    """Are so many ports in a row free? Those that are stay taken meanwhile."""
+    with ExitStack() as taken:
+        try:
+            for port in range(first, first + count):
+                taken.enter_context(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            yield False
+            return
         yield True
-    except OSError:
-        yield False
-    finally:
-        for one in servers:
-            one.close()
 
 
 def certified(settings: Settings, place: Path) -> list[Home]:

@@ -225,6 +225,11 @@ def test_a_key_like_no_other_gets_the_list() -> None:
     )
 
 
+def test_a_file_for_live_agents_is_told_apart() -> None:
+    message = refusal({"live": {"base": "127.0.0.1:7500"}})
+    assert message.startswith("unknown setting `live`; it says where agents are, for `shoal live init`")
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
