@@ -119,6 +119,8 @@ def parsed(file: Path) -> dict[str, Any]:
         names = list(experiments())
         close = difflib.get_close_matches(file.stem, names, n=1)
         hint = f"did you mean `{close[0]}`? " if close else ""
+        if str(file).startswith(("data=", "dataset=")):  # as it is said behind --from
+            hint = "leave out `data=`, or say an experiment before it; "
         raise SettingsError(f"no settings file {file}; {hint}those that come with shoal: {', '.join(names)}") from None
     except SettingsError:
         raise

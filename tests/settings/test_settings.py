@@ -473,6 +473,8 @@ def test_a_file_wins_over_the_experiment_of_its_name(tmp_path: Path, monkeypatch
         Path(place).parent.mkdir(exist_ok=True)
         Path(place).write_text("seeds = 7\n")
         assert read(Path(place)).seeds == 7
+    with pytest.raises(SettingsError, match=r"no settings file data=csv:a.csv; leave out `data=`, or say an exp"):
+        read(Path("data=csv:a.csv"))
     with pytest.raises(SettingsError, match=r"no settings file digts; did you mean `digits`\?"):
         read(Path("digts"))
     with pytest.raises(SettingsError, match=r"no settings file elsewhere/mnist.toml; did you mean `mnist`\?"):
