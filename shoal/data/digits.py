@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from shoal.data.bank import Bank
 from shoal.data.dataset import Content, DataError, Dataset
 
 PLACE = Path(__file__).with_name("digits.npz")
+ALONE = Lock()  # numpy reads headers by `ast`, which Python 3.11 now and then fails at in two threads at once
 
 
 def read(name: str, contents: Mapping[str, Content]) -> Bank:
@@ -18,7 +20,7 @@ def read(name: str, contents: Mapping[str, Content]) -> Bank:
     test on. A writer's images lie next to each other, so both halves know every writer: easier than a test on new ones.
     """
     try:
-        with np.load(PLACE) as arrays:
+        with ALONE, np.load(PLACE) as arrays:
             images, labels = arrays["images"], arrays["labels"].astype(np.int64)
     except (OSError, KeyError, ValueError) as error:
         raise DataError(f"{PLACE} is missing or damaged ({error}); it is part of shoal: install shoal again") from error
