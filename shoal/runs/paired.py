@@ -116,6 +116,8 @@ def interaction(scores: npt.ArrayLike) -> float:
     """
     found = np.asarray(scores, dtype=np.float64)
     left = found - found.mean(1, keepdims=True) - found.mean(2, keepdims=True) + found.mean((1, 2), keepdims=True)
+    if np.abs(left).max() <= 1e-12 * np.abs(found).max():  # nothing is left but what rounding leaves
+        return 1.0
     others = list(itertools.product((1.0, -1.0), repeat=len(left) - 1))  # all signs turned round is the same size
     signs = np.hstack([np.ones((len(others), 1)), np.array(others)])
     sizes = np.square(signs @ left.reshape(len(left), -1)).sum(1)

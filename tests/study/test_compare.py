@@ -43,6 +43,7 @@ def test_an_interaction_is_found_where_one_thing_depends_on_the_other_and_only_t
     cross = np.zeros((1, 4, 3))
     cross[0, 0, 0] = 5.0
     assert interaction(sums + cross + rng.normal(size=(8, 4, 3))) == 1 / 128, "the least that 8 seeds can give"
+    assert interaction(sums) == 1.0, "an exact tie shows nothing"
     chances = [interaction(sums + rng.normal(size=(8, 4, 3))) for _ in range(400)]
     # Without one, p is spread evenly: a share of 0.05 is below 0.05, give or take.
     assert 0.02 < np.mean(np.array(chances) < 0.05) < 0.08
