@@ -19,8 +19,7 @@ import numpy as np
 
 from shoal.errors import UserError
 from shoal.files import save
-from shoal.runs import metrics
-from shoal.runs.paired import Gain, chance, holm, interaction
+from shoal.runs.paired import Gain, chance, holm, interaction, paired
 from shoal.sharing.combine import BUILT_IN as RULES
 from shoal.study.cells import Row, read_csv
 from shoal_paper import (
@@ -37,6 +36,7 @@ from shoal_paper import (
     results,
 )
 from shoal_paper.best import fullest
+from shoal_paper.overview import signed
 from shoal_paper.results import lines_of as table
 from shoal_paper.table1 import MLP
 
@@ -274,7 +274,7 @@ def by_sharing(rows: list[Row]) -> list[str]:
 
 def by_order(rows: list[Row]) -> list[str]:
     """Of every learner what images have more than averaged models, seed by seed; of every dataset one test of whether
-    what a way of sharing brings depends on the learner."""
+    what a way of sharing brings depends on the learner, corrected for the number of datasets."""
     wanted = (grid.ALONE, "data", "fedavg")
     found = {(row["dataset"], row["learner"], row["method"], row["seed"]): row["final_accuracy"] for row in rows}
     gains, depends = {}, {}
@@ -284,14 +284,17 @@ def by_order(rows: list[Row]) -> list[str]:
             [[[found[dataset, learner, name, seed] for name in wanted] for learner in grid.LEARNERS] for seed in seeds]
         )
         depends[dataset] = interaction(each)
-        for at, learner in enumerate(grid.LEARNERS):
-            more = each[:, at, 1] - each[:, at, 2]
-            gains[dataset, learner] = Gain(float(more.mean()), float(metrics.error(more)), len(seeds))
-    chances = dict(zip(gains, holm([one.p or 0.0 for one in gains.values()]), strict=True))
+        for learner in grid.LEARNERS:
+            images, averaging = (
+                {seed: {"final_accuracy": found[dataset, learner, name, seed]} for seed in seeds} for name in wanted[1:]
+            )
+            if more := paired(images, averaging, "final_accuracy"):
+                gains[dataset, learner] = more
+    chances = dict(zip(gains, holm([1.0 if one.p is None else one.p for one in gains.values()]), strict=True))
     lines = []
-    for dataset, p in depends.items():
+    for dataset, p in zip(depends, holm(list(depends.values())), strict=True):
         each_gain = [(gains[dataset, learner], chances[dataset, learner]) for learner in grid.LEARNERS]
-        cells = [f"{one.mean:+.2f} ± {one.error or 0.0:.2f} (p {chance(by)})" for one, by in each_gain]
+        cells = [f"{signed(one)} (p {chance(by)})" for one, by in each_gain]
         lines.append([dataset, *cells, f"p {chance(p)}"])
     return table(["images - averaging", *grid.LEARNERS, "learner x sharing"], lines)
 
