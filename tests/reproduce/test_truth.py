@@ -37,9 +37,15 @@ def test_agreement_is_led_by_gains_and_stands_beside_a_guess() -> None:
     same = [row(name, "authors", 90.0 + more, **theirs[name]) for name, more in zip(names, gains, strict=True)]
     found = agreement.agreement(same)
     assert found is not None
-    assert found == pytest.approx((6, 1.0, 0.0, 1.5, 1.0))  # levels do not matter
+    assert found == pytest.approx((6, 1.0, 0.0, 1.5, 1.5, 1.0))  # levels do not matter
     turned = [row(name, "authors", 90.0 - more, **theirs[name]) for name, more in zip(names, gains, strict=True)]
-    assert agreement.agreement(turned) == pytest.approx((6, -1.0, 3.0, 1.5, -1.0))
+    assert agreement.agreement(turned) == pytest.approx((6, -1.0, 3.0, 1.5, 1.5, -1.0))
+    there = {"dataset": "kmnist", "paper_final_accuracy": 94.0, "paper_auc": 94.0}
+    more = [row("vanilla", "authors", 90.0, dataset="kmnist"), row("data", "authors", 92.0, **there)]
+    two = agreement.agreement([*same, *more, row("fedavg", "authors", 89.0, dataset="kmnist")])
+    # Of images the other dataset has what this one has; of averaging -0.5 and 0; of the hybrid nothing, and 3.
+    assert two is not None
+    assert two.elsewhere == pytest.approx((2 * 0.0 + 2 * 0.5 + 3.0) / 5)
     assert agreement.guessed(same) == 4  # of 93, 94, 92.5, 96, whose mean is 93.875: two, and in both metrics
     assert "numbers of" not in agreement.sentence(same)
     above = [row(name, "authors", 99.0 + more, **theirs[name]) for name, more in zip(names, gains, strict=True)]
