@@ -187,7 +187,8 @@ def told(post: "Post", mail: Mail, fault: Fault) -> Payload:
 
 def heard(post: "Post", mail: Mail) -> tuple[Payload, int]:
     """The weights in a mail as the receiver has them, and after it each honest agent that it hears and whose net is
-    alike; and how many liars it hears."""
+    alike; and how many liars it hears. The receiver counts as an honest one, so that there is a spread if it hears one.
+    """
     world, body = post.world, post.world.model.body
     senders = [sender for sender, receiver in world.edges if receiver == mail.receiver]
     lying = [one for one in senders if one.agent in world.fleet.faults]
