@@ -196,8 +196,8 @@ def gap(ours: float, spread: float, seeds: int, published: float, error: float |
     return Gap(ours - published, max(hypot(here, there), 1e-9), max(1, freedom))
 
 
-def gaps(row: Row) -> list[Gap]:
-    """How far a row is from each number that was published for it."""
+def gaps(row: Row, printed: Mapping[str, Three] = ERRORS) -> list[Gap]:
+    """How far a row is from each number that was published for it, of 2019 with these errors."""
     if row["seeds"] < 2:
         return []
     known: list[tuple[float | None, float | None]]
@@ -205,18 +205,32 @@ def gaps(row: Row) -> list[Gap]:
         known = [(row["published_class_il"], None)]
         ours, what = (row["class_il"], row["class_il_sd"]), SEQUENTIAL
     else:
-        errors = ERRORS.get(row["method"])
-        printed = errors and errors[list(HEADS).index(row["scenario"])]
-        known = [(row["published_2019"], printed), (row["published_2022"], None)]
+        errors = printed.get(row["method"])
+        error = errors and errors[list(HEADS).index(row["scenario"])]
+        known = [(row["published_2019"], error), (row["published_2022"], None)]
         ours, what = (row["accuracy"], row["accuracy_sd"]), SCENARIOS
     return [gap(*ours, row["seeds"], number, error, REPEATED[what]) for number, error in known if number is not None]
 
 
-def verdict(row: Row) -> str:
+def verdict(row: Row, printed: Mapping[str, Three] = ERRORS) -> str:
     """Is a row close to a number that was published for it? The better word, where there are two numbers; nothing, if
     there is none or one seed."""
-    words = [one.word for one in gaps(row)]
+    words = [one.word for one in gaps(row, printed)]
     return next((word for word in ("close", "open", "far") if word in words), "")
+
+
+def hanging(rows: Sequence[Row]) -> str:
+    """Which verdicts hang on the errors of 2019: they would be others if those runs were scattered as ours are."""
+    found = [
+        f"{row['method']} {row['scenario']}-incremental ({now}, would be {then})"
+        for row in rows
+        for now, then in [(verdict(row), verdict(row, {}))]
+        if now != then
+    ]
+    return (
+        "The errors of 2019 are as remembered but for EWC's; with ours in their place "
+        f"{'other verdicts: ' + ', '.join(found) if found else 'all verdicts are the same'}."
+    )
 
 
 def latest(rows: Sequence[Row]) -> list[Row]:

@@ -404,7 +404,8 @@ def by_learner(rows: list[Row]) -> list[str]:
 
 def by_scenario(rows: list[Row]) -> list[str]:
     """Learners in three scenarios beside what was published; of several runs of a row, that with most seeds."""
-    found = {(row["method"], row["scenario"]): row for row in benchmarks.latest(rows)}
+    last = benchmarks.latest(rows)
+    found = {(row["method"], row["scenario"]): row for row in last}
     lines = []
     for method in dict.fromkeys(row["method"] for row in rows):
         cells = []
@@ -417,7 +418,7 @@ def by_scenario(rows: list[Row]) -> list[str]:
             cells += [f"{spread(row, 'accuracy', end='_sd')} ({benchmarks.verdict(row)})", published]
         lines.append([method, *cells])
     head = [word for scenario in benchmarks.HEADS for word in (f"{scenario}-incremental", "published 2019 / 2022")]
-    return table(["learner", *head], lines)
+    return [*table(["learner", *head], lines), "", benchmarks.hanging(last)]
 
 
 def by_weather(rows: list[Row]) -> list[str]:
