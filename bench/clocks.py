@@ -36,7 +36,7 @@ FLEET: dict[str, Any] = {
     "dataset": "mnist",
     "model": "modular-mlp",
     "agents": 8,
-    "seeds": 2,
+    "seeds": 8,
     "tasks": {"count": 7, "initial": INITIAL},
     "net": {"dropout": 0.2},
     "learner": {"epochs": 20, "batch": 16, "rate": 3e-3},
@@ -108,6 +108,20 @@ def staggered(out: Path, data: Path | None) -> None:
         column=alt.Column("agents:N", title=None),
     )
     chart.properties(width=260, height=240).save(DOCS / "figures" / "staggered.svg")
+
+
+def staggered_table(rows: Sequence[results.Row]) -> str:
+    """The rows of docs/results/staggered.csv as a markdown table: means over seeds, with the lowest and highest."""
+    found: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for row in rows:
+        own = found.setdefault((row["agents"], row["sharing"]), {})
+        own.setdefault(int(row["epoch"]), []).append(float(row["accuracy"]))
+    epochs = sorted({epoch for own in found.values() for epoch in own})
+    lines = [
+        [f"{who}, {sharing}", *(f"{np.mean(own[at]):.1f} ({min(own[at]):.1f} to {max(own[at]):.1f})" for at in epochs)]
+        for (who, sharing), own in sorted(found.items(), key=lambda one: one[0][0])
+    ]
+    return results.markdown(["who, what is shared", *(f"after {at} epochs" for at in epochs)], lines)
 
 
 def known(record: Record) -> Iterator[tuple[int, int, np.ndarray]]:

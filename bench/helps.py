@@ -20,7 +20,7 @@ from bench import results
 from shoal.letters.mail import ACCEPTED
 
 FILE = results.ROOT / "docs" / "results" / "helps.csv"
-AGENTS, HONEST, SEEDS = 8, 6, 3
+AGENTS, HONEST, SEEDS = 8, 6, 8
 LIES = {"recv": ("mlp", "label-flip"), "modmod": ("modular-mlp", "poison")}
 NAMES = ("mode", "accept", "liars")
 
@@ -77,17 +77,25 @@ def measured(trial: Trial, quick: bool = False) -> dict[str, object]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Accuracy of the honest agents, without and with liars, of each way of accepting."""
+    """Accuracy of the honest agents, without and with liars, of each way of accepting, and what that is more than
+    without sharing, paired over seeds."""
     found = {Trial(str(row["mode"]), str(row["accept"]), int(row["liars"])): row for row in rows}
     lines = []
     for mode in LIES:
+        alone = found.get(Trial(mode, "", 0))
         for accept in ("", "all", "helps"):
-            cells = []
-            for liars in (0, 2):
-                row = found.get(Trial(mode, accept, liars))
-                cells.append("" if row is None else f"{float(row['accuracy']):.1f} ({row['seeds']})")
+            own = [found.get(Trial(mode, accept, liars)) for liars in (0, 2)]
+            cells = ["" if row is None else f"{float(row['accuracy']):.2f}{more(row, alone)}" for row in own]
             lines.append([mode, accept or "nothing is shared", *cells])
     return results.markdown(["mode", "accept", "nobody lies", "2 liars of 8"], lines)
+
+
+def more(row: dict[str, Any], alone: dict[str, Any] | None) -> str:
+    """What a run has more than agents alone, with its standard error over seeds; nothing of these themselves."""
+    if alone is None or row is alone:
+        return ""
+    gaps = np.subtract(*([float(one) for one in str(run["seeds"]).split()] for run in (row, alone)))
+    return f" ({gaps.mean():+.2f} ± {gaps.std(ddof=1) / len(gaps) ** 0.5:.2f})"
 
 
 def main() -> None:

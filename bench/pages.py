@@ -40,6 +40,7 @@ TABLES = {
     "peers": Table("results/peers", lambda rows: peers.table([dict(row) for row in rows])),
     "robots": Table("results/robots", clocks.robots_table),
     "speed": Table("results/speed", speed.table),
+    "staggered": Table("results/staggered", clocks.staggered_table),
 }
 
 
