@@ -1,7 +1,6 @@
 """Going on: a finished run learns tasks that have come since, from its weights, memories, modules, ledger and clocks.
 
-To learn two weeks at once as two tasks, and to learn one, save it, and go on with the next, come to the same bits where
-the compiled kernel takes the steps, and else to the same numbers up to rounding.
+To learn two weeks at once as two tasks, and to learn one, save it, and go on with the next, come to the same bits.
 """
 
 from collections.abc import Sequence

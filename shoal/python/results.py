@@ -166,8 +166,7 @@ class Result:
         self, data: Any, out: str | Path | None = None, progress: "bool | Callable[[Moment], None] | None" = None
     ) -> "Result":
         """Let the whole fleet go on with rows that have come since, as further tasks: from its weights, memories,
-        modules and ledger. It comes to what one run over all tasks would have come to: to the same bits where the
-        compiled kernel takes the steps, and else to the same numbers up to rounding.
+        modules and ledger. It comes to what one run over all tasks would have come to, bit for bit.
 
         The data that was learned from names its tasks (`task=...`); `data` has the same columns, and tasks of its own,
         or is one task. What cannot go on says why.
