@@ -1,5 +1,6 @@
 """Going on: two weeks at once come to what one week, saved, and the next come to."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from shoal.models.table import BUILT_IN
 from shoal.runs.record import Record
 from shoal.sharing.modes import MODES
 from tests.agents.test_agents import Small
+from tests.command import call
 from tests.fleets import last_saved
 
 TASKS, ROWS = 4, 48  # tasks, and rows of each
@@ -128,6 +130,29 @@ def test_heads_that_tasks_share_go_on(heads: str) -> None:
 
 def test_numbers_go_on() -> None:
     law(numeric=True)
+
+
+def test_what_was_stopped_while_it_went_on_is_ended_by_the_same_call_or_by_resume(tmp_path: Path) -> None:
+    every = rows()
+    last = every["task"] == TASKS - 1
+    said: dict[str, Any] = {"model": "mlp", "net": {"width": 8, "depth": 2}, "learner": {"epochs": 4, "memory": 4}}
+    before = shoal.Fleet(some(every, ~last), **said).run(out=tmp_path / "before")
+    whole = before.continue_with(some(every, last))
+
+    def stop(moment: Any) -> None:
+        if (moment.task, moment.epoch) == (TASKS - 1, 2):
+            raise RuntimeError("the power is gone")
+
+    for name in ("call", "resume"):
+        out = tmp_path / name
+        with pytest.raises(RuntimeError, match="the power is gone"):
+            before.continue_with(some(every, last), out=out, progress=stop)
+        assert not (out / "summary.json").exists()
+        if name == "call":
+            before.continue_with(some(every, last), out=out)
+        else:
+            assert call("resume", out).code == 0
+        same(whole, shoal.Result.read(out))
 
 
 def week(**changes: Any) -> shoal.Data:
