@@ -131,7 +131,7 @@ def run(
 
     folder = out or Path("runs") / f"{stem_of(file)}-{settings.model}-{settings.identity()}"
     if (folder / "summary.json").exists():
-        from shoal.python.fleets import held
+        from shoal.runs.held import held
         from shoal.study.cells import shown_summary
 
         held(folder, settings)  # another run in this folder is an error

@@ -1,5 +1,6 @@
 """Commands for agents that one keeps: out of a run into a file, and from rows to predictions."""
 
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,18 +59,27 @@ def export(
 def go_on(folder: Path, rows: str, words: Sequence[str], out: Path | None) -> dict[str, Any]:
     """Let the fleet of a finished run go on with the rows that a name says, and return the summary."""
     from shoal.errors import UserError
-    from shoal.progress import bar
     from shoal.python.results import Result
     from shoal.study.cells import shown_summary
 
     if words:
         raise UserError(f"a run that goes on keeps its settings, so `{words[0]}` means nothing; leave it out")
     before = Result.read(folder)
-    place = out or folder.with_name(f"{folder.name}-on")
-    say(f"run directory {place}")
-    with bar(before.settings) as show:
-        before.continue_with(rows.removeprefix("data="), place, show)
+    place = out or after(folder)
+    if (place / "summary.json").exists():
+        say(f"{place} was finished already")
+    else:
+        say(f"run directory {place}")
+    before.continue_with(rows.removeprefix("data="), place, progress=True)
     return shown_summary(place)
+
+
+def after(folder: Path) -> Path:
+    """Where a run that goes on from the one in a folder is kept: RUN-on, RUN-on-2, and so on."""
+    found = re.fullmatch(r"(.+)-on(?:-(\d+))?", folder.name)
+    if not found:
+        return folder.with_name(f"{folder.name}-on")
+    return folder.with_name(f"{found[1]}-on-{int(found[2] or 1) + 1}")
 
 
 def predict(

@@ -161,7 +161,7 @@ def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> N
 
 
 def show_advice(advice: "Advice") -> None:
-    """Candidates, the best first, and what to share."""
+    """Candidates, the best on validation rows first, the answer marked, and what to share."""
     from shoal.runs.paired import chance
     from shoal.units import shown
 
@@ -171,9 +171,11 @@ def show_advice(advice: "Advice") -> None:
     for row in advice.rows:
         if row["over_budget"]:
             continue
-        reach = "" if row["gain_high"] is None else f" ± {row['gain_high'] - row['gain']:.2f}"
-        gain = f"{row['gain']:+.2f}{reach}" if row["p"] is not None else ""
-        mark, cost = "*" * (row["candidate"] == advice.pick), shown(row["sent"]) if row["sent"] else ""
+        reach = None if row["gain_high"] is None else row["gain_high"] - row["gain"]
+        wide = "" if reach is None else f" ± {reach:.2f}" if reach < 100 else " ± over 100"
+        gain = f"{row['gain']:+.2f}{wide}" if row["p"] is not None else ""
+        mark = "*" * (row["candidate"] == (advice.pick or "none"))
+        cost = shown(row["sent"]) if row["sent"] else ""
         final = "" if row["validation_accuracy"] is None else f"{row['validation_accuracy']:.2f}"
         table.add_row(mark, escape(row["candidate"]), final, gain, chance(row["p"]), str(row["seeds"]), cost)
     console.print(table)

@@ -24,7 +24,7 @@ WHOLE = 0.2  # unless all of it takes no more seconds than so
 TWICE = 2  # after modules are adapted, and at the end
 ENDED = 2000  # rows of a task, at most, at whose end a learner is timed
 # Seconds of a run, an agent, a task, an epoch, an exchange, a link and a byte of a checkpoint beside what is timed.
-RUN, AGENT, TASK, EPOCH, MEETING, EDGE, BYTE = 0.3, 2e-3, 0.05, 1e-3, 5e-3, 3e-5, 3e-9
+RUN, AGENT, TASK, EPOCH, MEETING, EDGE, BYTE = 0.3, 2e-3, 0.03, 5e-4, 5e-3, 3e-5, 3e-9
 
 
 def pace(fleet: Sequence[World]) -> float:

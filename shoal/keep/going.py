@@ -1,7 +1,6 @@
 """Going on: a finished run learns tasks that have come since, from its weights, memories, modules, ledger and clocks.
 
-To learn two weeks at once as two tasks, and to learn one, save it, and go on with the next, come to the same bits where
-the compiled kernel takes the steps, and else to the same numbers up to rounding.
+To learn two weeks at once as two tasks, and to learn one, save it, and go on with the next, come to the same bits.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,9 @@ from shoal.data.sources.arrays import named
 from shoal.data.tasks import NAMED
 from shoal.errors import UserError
 from shoal.models.table import MODELS
+from shoal.runs import rows
 from shoal.runs.execute import carry_out, prepare
+from shoal.runs.held import held
 from shoal.runs.record import Record, create
 from shoal.settings.groups import Settings, Tasks
 
@@ -45,8 +46,8 @@ def brought(given: Any) -> Data:
     return given
 
 
-def settings_for(settings: Settings, new: Bank) -> tuple[Settings, Data]:
-    """The settings of a run that goes on with the rows of a new bank, and all its data."""
+def settings_for(settings: Settings, new: Bank) -> Settings:
+    """The settings of a run that goes on with the rows of a new bank, whose data has all rows."""
     tasks = settings.tasks
     if tasks.scenario != NAMED:
         raise UserError(
@@ -59,8 +60,7 @@ def settings_for(settings: Settings, new: Bank) -> tuple[Settings, Data]:
     in_step(old, new, tasks)
     assert both.bank.task is not None
     most = int(both.bank.task.max()) + 1
-    grown = settings.model_copy(update={"dataset": bring(both), "tasks": tasks.model_copy(update={"count": most})})
-    return grown, both
+    return settings.model_copy(update={"dataset": bring(both), "tasks": tasks.model_copy(update={"count": most})})
 
 
 def refused(settings: Settings) -> None:
@@ -161,13 +161,19 @@ def placed(name: str, old: Tensor, room: Tensor) -> Tensor:
     return found
 
 
-def go_on(folder: Path, settings: Settings, new: Data, out: Path, show: "Watch") -> Settings:
-    """Let the run in a folder go on with new rows, as a run of its own in `out`."""
-    grown, _ = settings_for(settings, new.bank)
+def go_on(folder: Path, settings: Settings, grown: Settings, out: Path, show: "Watch", kept: bool) -> None:
+    """Let the run in a folder go on with the rows of grown settings, as a run of its own in `out`, where all rows are
+    `kept`, so that it can go on once more. If that was begun before, it is ended; if it is finished, it stays."""
+    record = held(out, grown)
+    if record is not None and record.finished:
+        return
     stacks = Record(folder, settings).load(prepare(settings))
     if stacks is None:
         raise UserError(f"{folder} has no checkpoint to go on from; make the run again")
     worlds = prepare(grown)
     begun = widened(worlds, stacks)
-    carry_out(worlds, create(out, grown), show, begun=begun)
-    return grown
+    if record is None:
+        record = create(out, grown)
+    if kept and not (out / rows.NAME).exists():
+        rows.keep(record, data.load(grown.dataset))
+    carry_out(worlds, record, show, begun=begun)

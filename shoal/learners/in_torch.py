@@ -22,12 +22,14 @@ from shoal.learners.step import (
     Step,
     Tensors,
     Term,
+    begun,
     count_steps,
     read,
     read_parts,
     together,
     unwritten,
     used,
+    view,
 )
 from shoal.models import dropout, heads
 from shoal.models.contract import Model, Usage
@@ -98,7 +100,7 @@ def moved(by: Backend, step: Step) -> None:
 def gradients(by: Backend, step: Step) -> Tensors:
     """Every lane's gradients of its objective: of the loss as the backend finds them, and of what the terms of the step
     add to it as they write it down, or by autograd."""
-    world, stack, batch = by.world, by.stack, step.images
+    world, stack, batch, whole = by.world, by.stack, step.images, step.parts
     found = by.losses(step)
     if found is not None:
         for term in step.terms:
@@ -107,10 +109,39 @@ def gradients(by: Backend, step: Step) -> Tensors:
         step = step._replace(terms=tuple(term for term in step.terms if term.pull is None))
         if not step.terms:
             return found
+    step = step._replace(parts=reached(world, stack, step.parts), cuts=read_by_now(world, stack, step.cuts))
     function = partial(objective, world.model, step, world.engine == "loop", found is None)
     arguments = batch, dropout.drawn(step.usage), [term.state for term in step.terms]
     more = autograd(world, stack, function, arguments, step.parts, step.cuts)
-    return more if found is None else {name: found[name].add_(more[name]) for name in step.parts}
+    if found is None:
+        return {name: widened(one, view(stack.params[name], whole[name])) for name, one in more.items()}
+    for name, one in more.items():
+        found[name][:, : one.shape[1]] += one
+    return found
+
+
+def reached(world: World, stack: Stack, parts: Mapping[str, Part]) -> dict[str, Part]:
+    """Parts of the parameters without heads that are not computed."""
+    last, found = begun(world, stack), dict(parts)
+    for name in found.keys() & set(world.model.heads):
+        units, *inner = found[name]
+        found[name] = (slice(units.start, min(units.stop, last)), *inner)
+    return found
+
+
+def read_by_now(world: World, stack: Stack, cuts: Mapping[str, Part]) -> dict[str, Part]:
+    """What is read of each tensor, without heads that are not computed."""
+    heads_ = {name: (slice(0, begun(world, stack)), *cuts.get(name, ())[1:]) for name in world.model.heads}
+    return {**cuts, **heads_}
+
+
+def widened(gradient: Tensor, part: Tensor) -> Tensor:
+    """The gradient of a part of a parameter, [L, units, ...], whose last units have none."""
+    if gradient.shape == part.shape:
+        return gradient
+    found = torch.zeros_like(part)
+    found[:, : gradient.shape[1]] = gradient
+    return found
 
 
 def add_pull(

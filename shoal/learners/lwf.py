@@ -55,7 +55,12 @@ class LwF(Learner):
     def penalty(self, frame: Frame) -> Tensor:
         """One agent's sum over earlier tasks of CE(softmax(z_before / T), softmax(z / T)), the mean over images."""
         model, batch = frame.model, frame.batch
-        before = {name: one for name, one in frame.state.items() if name != KNOWN}
+        names = set(model.heads)
+        before = {  # of heads those that the step has
+            name: one[: len(heads.whole(frame.params[name]))] if name in names else one
+            for name, one in frame.state.items()
+            if name != KNOWN
+        }
         known, usage = frame.known, frame.usage
         quiet = {name: one for name, one in usage.items() if name != "masks"}  # a teacher has no dropout
         old = heads.every(before, model.features(before, batch.x, batch.task, **quiet))

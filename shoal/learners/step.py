@@ -9,6 +9,7 @@ from torch import Tensor
 
 from shoal.agents.stack import MODEL, RECORD, STEPS, Stack
 from shoal.agents.world import World
+from shoal.data.tasks import NAMED
 from shoal.learners.batches import Batch, Pick
 from shoal.models.contract import Model, Usage
 from shoal.models.contract import Part as Part
@@ -22,7 +23,7 @@ class Frame(NamedTuple):
     """One agent in the middle of a step: all that an addition to its loss may read."""
 
     model: Model
-    params: Params  # all parameters
+    params: Params  # all parameters; where more tasks may come, of heads those of tasks that have begun
     free: Tensors  # those that train
     usage: Usage
     batch: Batch
@@ -66,6 +67,13 @@ class Step(NamedTuple):
         """The same step, in which some more units [L, units of the part] stand still."""
         active = dict(self.active or {})
         return self._replace(active=active | {name: ~one & active.get(name, ~one) for name, one in still.items()})
+
+
+def begun(world: World, stack: Stack) -> int:
+    """Of how many tasks heads are computed. Where more tasks may come, of those that have begun: how a product is
+    summed depends on its size, and what an agent learns must not depend on how many tasks there will be."""
+    tasks = world.settings.tasks
+    return max(stack.task + 1, tasks.initial) if tasks.scenario == NAMED else tasks.count
 
 
 def used(world: World, stack: Stack, step: Step) -> Tensor:

@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from shoal.errors import CodeError, SettingsError, Stopped
 from shoal.python.said import KEYWORDS, Said, begun, joined, unknown
 from shoal.settings.groups import Settings
-from shoal.settings.part import flatten
 
 if TYPE_CHECKING:
     from shoal.fleet.run import Moment
     from shoal.python.costs import Costs
     from shoal.python.results import Result
-    from shoal.runs.record import Record
 
 
 class Fleet:
@@ -153,6 +150,7 @@ class Fleet:
         from shoal.python.progress import shown
         from shoal.python.results import Result
         from shoal.runs.execute import carry_out, prepare
+        from shoal.runs.held import held
         from shoal.runs.record import create
         from shoal.settings.staff import staffed
         from shoal.study.fit import note
@@ -201,31 +199,3 @@ class Fleet:
             f"Fleet of {own.agents} agent{'s' * (own.agents > 1)}: {own.dataset}, {count} task{'s' * (count > 1)}, "
             f"{models}, {shares}"
         )
-
-
-def held(folder: Path, settings: Settings) -> "Record | None":
-    """The run of these settings that a folder holds; None, if it holds none yet. Another run is an error."""
-    from shoal.configure.reading import parsed
-    from shoal.runs.files import RecordError
-    from shoal.runs.record import Record, reopen
-    from shoal.settings.writing import toml
-
-    file = folder / "settings.toml"
-    if not file.exists():
-        return None
-    here, there = (dict(flatten(raw)) for raw in (tomllib.loads(toml(settings)), parsed(file)))
-    names = [name for name in {**here, **there} if not name.startswith("machine.")]
-    differs = [name for name in names if here.get(name) != there.get(name)]
-    try:
-        same = reopen(folder, own=settings).settings.identity() == settings.identity()
-    except RecordError:
-        if not differs:
-            raise
-        same = False  # what it names may not be in this program
-    if not same:
-        name = differs[0]
-        raise RecordError(
-            f"{folder} holds another run: there, {name} is {there.get(name, 'not said')}, here it is "
-            f"{here.get(name, 'not said')}; choose another folder as `out`, or remove that one"
-        )
-    return Record(folder, settings)

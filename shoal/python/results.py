@@ -166,11 +166,11 @@ class Result:
         self, data: Any, out: str | Path | None = None, progress: "bool | Callable[[Moment], None] | None" = None
     ) -> "Result":
         """Let the whole fleet go on with rows that have come since, as further tasks: from its weights, memories,
-        modules and ledger. It comes to what one run over all tasks would have come to: to the same bits where the
-        compiled kernel takes the steps, and else to the same numbers up to rounding.
+        modules and ledger. It comes to what one run over all tasks would have come to, bit for bit.
 
         The data that was learned from names its tasks (`task=...`); `data` has the same columns, and tasks of its own,
-        or is one task. What cannot go on says why.
+        or is one task. What cannot go on says why. With a folder as `out` it is kept there with all its rows, so that
+        it can go on once more, also by command; the same call again ends what was stopped, or reads what is finished.
 
         >>> import numpy as np, shoal
         >>> x, site = np.random.default_rng(0).normal(size=(80, 3)), ["north", "south"] * 40
@@ -180,18 +180,19 @@ class Result:
         >>> len(after.agent("north").tasks)
         2
         """
-        from shoal.keep.going import brought, go_on
+        from shoal.keep.going import brought, go_on, settings_for
         from shoal.python.progress import shown
 
+        grown = settings_for(self.settings, brought(data).bank)
         folder = Path(tempfile.mkdtemp(prefix="shoal-")) if out is None else Path(out).expanduser()
         try:
-            with shown(self.settings, progress) as show:
-                settings = go_on(self.folder, self.settings, brought(data), folder, show)
+            with shown(grown, progress) as show:
+                go_on(self.folder, self.settings, grown, folder, show, out is not None)
         except BaseException:
             if out is None:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-        return Result(folder, settings, temporary=out is None)
+        return Result(folder, grown, temporary=out is None)
 
     def _named(self, table: pl.DataFrame, **columns: str) -> pl.DataFrame:
         """A table with the names of sites beside the numbers of agents, where sites have names."""

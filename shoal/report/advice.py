@@ -19,8 +19,8 @@ REACH = 8  # points of accuracy that the chart shows beyond the lowest and the h
 
 def chart(rows: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
     """A line for each candidate with its bytes per link and task, the best first: its accuracy on validation rows (of
-    no sharing, and the gain over it, with its 95 % interval). What is over the budget stands below in grey, and what no
-    sharing comes to is a line from top to bottom."""
+    no sharing, and the gain over it, with its interval, corrected for all that were looked at). What is over the budget
+    stands below in grey, and what no sharing comes to is a line from top to bottom."""
     ran = within([point(row) for row in rows if row["validation_accuracy"] is not None])
     ran.sort(key=lambda one: -one["accuracy"])
     over = [{"label": label(row), "text": "over the budget"} for row in rows if row["over_budget"]]

@@ -37,7 +37,7 @@ def advice_of(places: Sequence[Path]) -> dict[str, Any] | None:
 
 def first(advice: dict[str, Any]) -> str:
     """The answer, the cost, how sure, and one chart, as a section of the page; what cannot be read is left out."""
-    sentences = advice["sentence"].partition(" (Chosen among")
+    sentences = advice["sentence"].partition(" (Chosen as")
     facts = "".join(f"<li><strong>{name}:</strong> {value}</li>" for name, value in told(advice).items())
     return (
         '<section class="answer" aria-labelledby="answer"><h2 id="answer">The answer</h2>'

@@ -3,6 +3,7 @@
 settings.toml             all settings, resolved; `shoal run` accepts it as it is
 about.json                shoal's version and commit, versions of what it runs on, when
 data.json                 what agents learn from: its digest, rows, classes, how each agent scales it, what they share
+rows.safetensors          all rows of a run that went on with others, which no name can say (only of such a run)
 source.json               what rows are like: shape, columns, units, names of classes and sites
 agents.parquet            a row per agent: its site, classes and scaling, so that it can be taken out of the checkpoint
 checkpoint.safetensors    the stacks, at most `machine.checkpoint` seconds or one epoch old
@@ -58,7 +59,7 @@ from shoal.files import beside, put, settle
 from shoal.fleet.health import unfit
 from shoal.models.table import vet
 from shoal.network.graphs import is_file
-from shoal.runs import checkpoints, files
+from shoal.runs import checkpoints, files, rows
 from shoal.runs.about import about, difference, sessions_of
 from shoal.runs.examined import examined
 from shoal.runs.files import FORMAT, RecordError, content, of_today, raw_settings, reason, text
@@ -378,6 +379,7 @@ def reopen(folder: str | Path, trust: bool = False, own: Settings | None = None)
         allow(raw, folder / "settings.toml", words, trust)
         if own is None:
             vet(raw)
+        rows.bring(folder, str(raw.get("dataset")))
         settings = resolve(raw)
     except UntrustedError:
         raise

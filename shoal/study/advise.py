@@ -313,15 +313,16 @@ def gainers(ended: Race | None, racers: Mapping[str, Candidate], folder: Path, s
 
 
 def rows_of(field: Field, ended: Race | None, sent: Mapping[str, float]) -> list[Row]:
-    """A row per candidate: those that raced and no sharing, the best first, then those over the budget. Gains and
-    p-values are those by which it was chosen, on validation rows; what begins with `test_` was measured afterwards."""
+    """A row per candidate: those that raced and no sharing, the best first, then those over the budget. Gains, their
+    intervals and p-values are those by which it was chosen, on validation rows, corrected for the number of candidates
+    and of looks; what begins with `test_` was measured afterwards, of one."""
     known = ended.scores if ended else {}
     gains = ended.verdict.gains if ended else {}
     base = level(known)
     rows: list[Row] = []
     for one in [field.base, *field.within, *field.over]:
         gain = Gain(0.0, None, len(known.get(NONE, ()))) if one.name == NONE and ended else gains.get(one.name)
-        inside = gain.interval if gain else None
+        inside, p = gain.among(ended.verdict.count) if gain and ended else (None, None)
         test = ended.measured if ended and one.name == ended.verdict.best else None
         final = ended.level if ended and one.name == NONE else None
         rows.append(
@@ -336,7 +337,7 @@ def rows_of(field: Field, ended: Race | None, sent: Mapping[str, float]) -> list
                 "gain": gain.mean if gain else None,
                 "gain_low": inside[0] if inside else None,
                 "gain_high": inside[1] if inside else None,
-                "p": ended.verdict.chances.get(one.name) if ended else None,
+                "p": p,
                 "p_against_best": ended.verdict.doubts.get(one.name) if ended else None,
                 SCORE: ended.level + test.mean if test and ended and ended.level is not None else final,
                 "test_gain": test.mean if test else None,

@@ -61,8 +61,9 @@ def sentence(
         parts.append(f"Once in a task (every = {every}, the epochs of a task), not as rarely as usual: {some(raced)}.")
     chose = len(ended.scores[NONE]) - gain.seeds
     parts.append(
-        f"(Chosen among {plural(count, 'candidate')} by the validation rows of {plural(chose, 'seed')}; ± is the 95 % "
-        f"interval, and p of a paired t-test, on the test rows of {plural(gain.seeds, 'other seed')}.)"
+        f"(Chosen as the highest of {plural(count, 'candidate')} on the validation rows of {plural(chose, 'seed')}, of "
+        f"which the table's ± and p are, corrected for {plural(verdict.count, 'look')}; the ± of this answer is the "
+        f"95 % interval, and its p of a paired t-test, on the test rows of {plural(gain.seeds, 'other seed')}.)"
     )
     return " ".join(parts)
 

@@ -26,12 +26,18 @@ Measure = Callable[[Sequence[str], int], Mapping[str, Scores]]  # of some candid
 class Verdict(NamedTuple):
     """What the seeds show."""
 
-    pick: str | None  # the best of those that are shown to help
-    best: str | None  # the pick, or else the best so far
+    best: str | None  # the highest
     gains: dict[str, Gain]  # over no sharing, the best first
-    chances: dict[str, float]  # their p-values, corrected
+    count: int  # for how many looks at a gain their intervals and p-values are corrected
     leads: dict[str, Gain]  # of the best over each other one
     doubts: dict[str, float]  # the p-values of the leads, corrected for all pairs
+
+    @property
+    def helps(self) -> bool:
+        """Is the best shown to beat no sharing?"""
+        gain = None if self.best is None else self.gains[self.best]
+        p = None if gain is None else gain.among(self.count)[1]
+        return gain is not None and gain.mean > 0 and p is not None and p < SURE
 
 
 class Race(NamedTuple):
@@ -86,7 +92,7 @@ def race(names: Sequence[str], seeds: int, measure: Measure) -> Race:
             if at:
                 racing = list(judge(known, len(marks)).gains)[:places]
         verdict = judge(known, len(marks))
-        if verdict.pick and all(verdict.doubts[name] < SURE for name in racing if name != verdict.pick):
+        if verdict.helps and all(verdict.doubts[name] < SURE for name in racing if name != verdict.best):
             break
     return Race(known, verdict, len(marks), racing)
 
@@ -97,9 +103,7 @@ def judge(known: Mapping[str, Scores], looks: int) -> Verdict:
     found = {name: paired(own, known[NONE], CHOICE) for name, own in known.items() if name != NONE}
     ordered = sorted(((name, gain) for name, gain in found.items() if gain), key=lambda one: -one[1].mean)
     gains = dict(ordered)
-    chances = corrected(gains, looks)
-    helps = [name for name, gain in gains.items() if gain.mean > 0 and chances[name] < SURE]
-    best = helps[0] if helps else next(iter(gains), None)
+    best = next(iter(gains), None)
     # The scores say who is best, so that any two could have been compared: all pairs are corrected for.
     couples = {frozenset(two): paired(known[two[0]], known[two[1]], CHOICE) for two in combinations(gains, 2)}
     sure = corrected({two: gap for two, gap in couples.items() if gap}, looks)
@@ -108,9 +112,9 @@ def judge(known: Mapping[str, Scores], looks: int) -> Verdict:
     for name in gains:
         if best is not None and name != best and (lead := paired(known[best], known[name], CHOICE)):
             p = sure[frozenset((best, name))]
-            # A lead below zero is none: the other one has not been shown to help, and may yet be.
+            # Who was left behind has fewer seeds: where it is ahead in these, nothing tells the two apart.
             leads[name], doubts[name] = lead, p if lead.mean > 0 else max(p, SURE)
-    return Verdict(helps[0] if helps else None, best, gains, chances, leads, doubts)
+    return Verdict(best, gains, max(1, looks * len(gains)), leads, doubts)
 
 
 def corrected(gains: Mapping[K, Gain], looks: int) -> dict[K, float]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.data.sites import site_of
-from shoal.runs.paired import SURE, Gain, Scores, holm, paired
+from shoal.runs.paired import SURE, Gain, Scores, paired
 from shoal.study.cells import measured, values_of
 from shoal.study.race import SCORE
 from shoal.units import plural
@@ -18,17 +18,24 @@ class Site(NamedTuple):
 
     name: str
     gain: Gain
-    p: float  # corrected for the number of sites
+    count: int  # of sites, for which its interval and p are corrected
 
     @property
     def sign(self) -> int:
         """1 if it is shown to gain, -1 if to lose, else 0."""
-        return 0 if not self.p < SURE else 1 if self.gain.mean > 0 else -1
+        p = self.gain.among(self.count)[1]
+        return 0 if p is None or not p < SURE else 1 if self.gain.mean > 0 else -1
 
     def row(self) -> dict[str, float | str | None]:
         """It as a row of a table."""
-        low, high = self.gain.interval or (None, None)
-        return {"site": self.name, "gain": self.gain.mean, "gain_low": low, "gain_high": high, "p": self.p}
+        inside, p = self.gain.among(self.count)
+        low, high = inside or (None, None)
+        return {"site": self.name, "gain": self.gain.mean, "gain_low": low, "gain_high": high, "p": p}
+
+    def said(self) -> str:
+        """How far its interval goes to either side."""
+        inside = self.gain.among(self.count)[0]
+        return "" if inside is None else f" ± {inside[1] - self.gain.mean:.1f}"
 
 
 class Winners(NamedTuple):
@@ -45,11 +52,11 @@ class Winners(NamedTuple):
         parts = []
         for sign, word in ((1, "gains"), (-1, "loses")):
             own = [one for one in self.sites if one.sign == sign]
-            told = [f"{one.name} {word} {abs(one.gain.mean):.1f}{reach(one.gain)}" for one in own]
+            told = [f"{one.name} {word} {abs(one.gain.mean):.1f}{one.said()}" for one in own]
             parts += [some(told)] if told else []
-        if open_ := [f"{one.name} ({one.gain.mean:+.1f}{reach(one.gain)})" for one in self.sites if not one.sign]:
+        if open_ := [f"{one.name} ({one.gain.mean:+.1f}{one.said()})" for one in self.sites if not one.sign]:
             parts.append(f"not shown to gain or to lose: {some(open_)}")
-        return f"By site: {'; '.join(parts)}."
+        return f"By site, each ± corrected for all {len(self.sites)}: {'; '.join(parts)}."
 
 
 def winners(
@@ -63,8 +70,7 @@ def winners(
         own = [lane for lane in both if site_of(sites, lane[1]) == name]
         if found := paired(means(ours, own), means(theirs, own), SCORE):
             gains[name] = found
-    chances = holm([1.0 if one.p is None else one.p for one in gains.values()])
-    told = [Site(name, gain, p) for (name, gain), p in zip(gains.items(), chances, strict=True)]
+    told = [Site(name, gain, len(gains)) for name, gain in gains.items()]
     told.sort(key=lambda one: -one.gain.mean)
     return Winners(tuple(told), tuple(ours[lane] - theirs[lane] for lane in both))
 
@@ -85,11 +91,6 @@ def means(values: Mapping[tuple[int, int], float], own: Sequence[tuple[int, int]
     for lane in own:
         seeds.setdefault(lane[0], []).append(values[lane])
     return {seed: {SCORE: sum(one) / len(one)} for seed, one in seeds.items()}
-
-
-def reach(gain: Gain) -> str:
-    """How far its interval goes to either side."""
-    return "" if gain.interval is None else f" ± {gain.interval[1] - gain.mean:.1f}"
 
 
 def some(words: Sequence[str]) -> str:

@@ -14,7 +14,6 @@ from shoal.agents.stack import RECORD
 from shoal.errors import SettingsError, UserError
 from shoal.learners.table import LEARNERS
 from shoal.models.table import BUILT_IN
-from shoal.runs.execute import prepare
 from tests.agents.test_agents import Small, data, table
 from tests.agents.test_going import METHODS, TASKS, rows, some
 from tests.command import call
@@ -42,12 +41,11 @@ def law(numeric: bool = False, **said: Any) -> None:
     assert agent.tasks == after.tasks
     assert agent.told.tasks == after.told.tasks
     assert agent.state.keys() == after.state.keys()
-    exact = prepare(before.settings)[0].compiled
     for name, tensor in agent.state.items():
         ours, theirs = (one.double().nan_to_num(-7) for one in (tensor, after.state[name]))
         # Which rows of what data it remembers, and how it does on test rows of earlier tasks, only the fleet can say.
         if name != "memory/rows" and not name.startswith(RECORD):
-            assert torch.equal(ours, theirs) if exact else torch.allclose(ours, theirs, atol=1e-4), name
+            assert torch.equal(ours, theirs), name
 
 
 @pytest.mark.parametrize(

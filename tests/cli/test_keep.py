@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import shoal
 from tests.agents.test_agents import LEARNER, table
@@ -40,6 +41,44 @@ def test_a_run_goes_on_with_a_file_that_has_come(tmp_path: Path, monkeypatch: py
     assert done.code == 0, done.err
     assert [len(task.classes) for task in shoal.Result.read("mine-on").agent("north").tasks] == [2, 2, 4]
     assert "keeps its settings" in call("run", "data=csv:next.csv", "agents=3", "--from", "mine").err
+
+
+def test_a_run_goes_on_by_command_as_often_as_rows_come_and_needs_no_file_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = table(rows=200).with_columns(week=pl.Series(np.arange(200) // 40))
+    rows = rows.with_columns(state=pl.Series(np.where(rows["load"] > 0, "busy", "idle")))
+    rows.filter(pl.col("week") < 2).write_csv("week1.csv")
+    for week in (2, 3, 4):
+        rows.filter(pl.col("week") == week).drop("week").write_csv(f"week{week}.csv")
+    said = {"model": "mlp", "net": {"width": 6, "depth": 2}, "learner": LEARNER, "network": "ring"}
+    said |= {"sharing": [{"mode": "simp", "every": 1}], "tasks": {"initial": 1}}
+    shoal.Fleet("csv:week1.csv?label=state&agent=site&task=week&onehot=roof", **said).run(out="mine")
+    for week, last in enumerate(("mine", "mine-on", "mine-on-2"), 2):
+        monkeypatch.setattr("shoal.data.sources.names.BROUGHT", {})  # as in another program,
+        monkeypatch.setattr("shoal.data.sources.names.LATER", {})
+        if week > 2:
+            Path(f"week{week - 2}.csv").unlink()  # where what was learned before is gone
+        words = ("run", f"data=csv:week{week}.csv?label=state&agent=site&onehot=roof", "--from", last)
+        done = call(*words)
+        assert done.code == 0, done.err
+        assert "finished already" in call(*words).err
+    parts = shoal.Result.read("mine-on-3")
+    whole = shoal.Fleet(shoal.Data.from_table(rows, "state", agent="site", task="week", onehot=["roof"]), **said).run()
+    assert len(parts.agent("north").tasks) == 5
+    assert parts.accuracy.equals(whole.accuracy)
+    assert parts.ledger.equals(whole.ledger)
+    for ours, theirs in zip(parts.agents, whole.agents, strict=True):
+        pairs = [(ours.state[name], one) for name, one in theirs.state.items() if name != "record/training"]
+        assert all(torch.equal(*(one.nan_to_num(-7) for one in pair)) for pair in pairs)
+    content = bytearray(Path("mine-on-3/rows.safetensors").read_bytes())
+    content[-1] ^= 1
+    Path("mine-on-3/rows.safetensors").write_bytes(content)
+    monkeypatch.setattr("shoal.data.sources.names.BROUGHT", {})
+    done = call("run", "data=csv:week4.csv?label=state&agent=site&onehot=roof", "--from", "mine-on-3")
+    assert done.code == 2
+    assert "rows.safetensors: its SHA-256 is not the one in manifest.json; restore it" in done.err
 
 
 def test_an_agent_leaves_a_run_whose_data_was_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,28 @@ def test_test_rows_choose_nothing() -> None:
     assert set(ended.scores["b"]) < set(ended.scores["a"])
 
 
+def test_the_answer_is_the_highest_and_its_interval_and_p_in_the_table_say_the_same() -> None:
+    rng = np.random.default_rng(2)
+    noise = {"steady": 0.02, "high": 4.0, **{f"mode{at}": 1.0 for at in range(6)}}
+    means = {"steady": 1.0, "high": 3.0}
+    for _ in range(20):
+        known: dict[str, Scores] = {NONE: {at: {CHOICE: 80.0, SCORE: 80.0} for at in range(8)}}
+        for name, spread in noise.items():
+            own = 80 + means.get(name, 0.0) + spread * rng.normal(size=8)
+            known[name] = {at: {CHOICE: float(one), SCORE: float(one)} for at, one in enumerate(own)}
+
+        def measure(names: Sequence[str], count: int, known: dict[str, Scores] = known) -> dict[str, Scores]:
+            return {name: dict([*known[name].items()][:count]) for name in names}
+
+        ended = answered([*noise], 8, measure)
+        rows = advise.rows_of(field(*noise), ended, {})
+        assert ended.verdict.best == next(row["candidate"] for row in rows if row["candidate"] != NONE)
+        for row in rows:
+            if row["p"] is not None:
+                apart = row["gain_low"] > 0 or row["gain_high"] < 0
+                assert apart == (row["p"] < 0.05)
+
+
 def test_the_better_half_goes_on_and_who_was_left_behind_comes_back() -> None:
     # Of four, two go on; c looks best with two seeds and falls behind d with four.
     table = {"none": [0, 0, 0, 0], "a": [-9, -8, 0, 0], "b": [3, 4, 3, 5], "c": [9, 8, -9, -9], "d": [2, 1, 2, 3]}
@@ -174,11 +196,12 @@ def test_the_sentence_says_what_the_seeds_show() -> None:
     words = sentence(field("simp", "recv", over=[("fedavg", 24_700.0)]), ended, 20_000, {"simp": 5040.0})
     assert words.startswith("Within 20 kB per link and task: simp, 85.7 % (+5.1 ± 0.1 over no sharing, p = ")
     assert (
-        ", 5.04 kB). Validation rows do not tell it from recv. Over budget: fedavg 24.7 kB. (Chosen among 2 " in words
+        ", 5.04 kB). Validation rows do not tell it from recv. Over budget: fedavg 24.7 kB. (Chosen as the highest of "
+        in words
     )
     assert words.endswith(
-        "candidates by the validation rows of 4 seeds; ± is the 95 % interval, and p of a paired t-test, on the test "
-        "rows of 4 other seeds.)"
+        "2 candidates on the validation rows of 4 seeds, of which the table's ± and p are, corrected for 4 looks; the "
+        "± of this answer is the 95 % interval, and its p of a paired t-test, on the test rows of 4 other seeds.)"
     )
 
 
@@ -363,9 +386,10 @@ def test_candidates_with_settings_are_tables_in_python() -> None:
 
 def test_who_gains_and_who_loses_is_said_by_site() -> None:
     gains = {"north": Gain(3.0, 0.1, 4), "south": Gain(0.2, 1.0, 4), "east": Gain(-2.0, 0.1, 4)}
-    told = Winners(tuple(Site(name, one, one.p or 0.0) for name, one in gains.items()), ())
+    told = Winners(tuple(Site(name, one, len(gains)) for name, one in gains.items()), ())
     assert told.said() == (
-        "By site: north gains 3.0 ± 0.3; east loses 2.0 ± 0.3; not shown to gain or to lose: south (+0.2 ± 3.2)."
+        "By site, each ± corrected for all 3: north gains 3.0 ± 0.5; east loses 2.0 ± 0.5; not shown to gain or to "
+        "lose: south (+0.2 ± 4.9)."
     )
     assert Winners((), (1.0, 0.5, -1.0, 0.0)).said() == "Of 4 agents, 2 gain and 1 lose."
     assert Winners((), ()).said() == ""

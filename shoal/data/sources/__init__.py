@@ -5,7 +5,7 @@ read files; `names` reads what settings call data by; `advice` says what data sa
 what a kind of file needs where one is read.
 """
 
-from shoal.data.sources.names import BROUGHT, SCHEMES, beside, bring, is_source, placed, read
+from shoal.data.sources.names import BROUGHT, SCHEMES, beside, bring, bring_later, is_source, placed, read
 from shoal.data.sources.own import MEMORY, Data
 
-__all__ = ["BROUGHT", "MEMORY", "SCHEMES", "Data", "beside", "bring", "is_source", "placed", "read"]
+__all__ = ["BROUGHT", "MEMORY", "SCHEMES", "Data", "beside", "bring", "bring_later", "is_source", "placed", "read"]

@@ -16,6 +16,7 @@ from shoal.errors import UserError
 SAFE = "/{}*, ()[]:;@."  # letters that stay readable in a name
 FOLDERS = ("folder", "hf")  # schemes whose path is one
 BROUGHT: dict[str, Data] = {}  # by name, what this program has brought
+LATER: dict[str, Callable[[], Bank]] = {}  # and what it brings once somebody asks
 READ: dict[str, tuple[tuple[int, int], Data]] = {}  # by name, what was read, and its `stamp_of`
 # How each scheme reads a path with what stands behind the question mark, and which keys may stand there.
 SCHEMES: dict[str, tuple[Callable[..., Bank], tuple[str, ...]]] = {
@@ -38,9 +39,19 @@ def bring(data: Data) -> str:
     return data.name
 
 
+def bring_later(name: str, bank: Callable[[], Bank]) -> None:
+    """Let this program find data by its name, which is read when somebody asks for it."""
+    LATER[name] = bank
+
+
 def read(name: str) -> Data:
     """The data that a name says; a file is read once, until it changes."""
     name = placed(name)
+    if name not in BROUGHT and name in LATER:
+        found = Data(LATER[name]())
+        if found.name != name:
+            raise DataError(f"the rows are those of `{found.name}`, and not of `{name}`; restore them from a copy")
+        BROUGHT[name] = found
     if name in BROUGHT:
         return BROUGHT[name]
     scheme, path, options = parts(name)
