@@ -9,11 +9,11 @@ seed; nets learn at shoal's default rate.
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,13 +25,16 @@ from shoal.backbones import bank_of
 from shoal.data import Bank
 from shoal.learners.gram import solved, squared, summed, total
 
+T = TypeVar("T", int, float)
+
 ROOT = Path(__file__).parents[1]
 FILE, FIGURE = ROOT / "docs" / "results" / "closed.csv", ROOT / "docs" / "figures" / "closed.svg"
 AGENTS, TASKS, TESTED = 8, 10, 40
 COLUMNS = ("case", "family", "chosen", "epochs", "seeds", "final", "final_se", "worst", "bytes_per_link", "gap", *STAMP)
 NET: dict[str, Any] = {"depth": 1, "width": 256, "dropout": 0.0}
 STEPS: dict[str, Any] = {"batch": 64, "memory": 100}
-RIDGES, RATES, EPOCHS = (1e-3, 1e-2, 1e-1, 1.0), (3e-4, 1e-3, 3e-3, 1e-2), (10, 5, 20)
+RIDGES, RATES, EPOCHS = (1e-3, 1e-2, 1e-1, 1.0), (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2), (2, 5, 10, 20)
+RATE, TIMES = 3e-4, 10  # with which nets begin
 
 
 class Case(NamedTuple):
@@ -123,7 +126,7 @@ def ran(made: shoal.Fleet, split: str = "test") -> tuple[np.ndarray, float]:
 
 
 def tuned(case: Case, data: shoal.Data, seed: int) -> tuple[Case, float]:
-    """A net's case with its number of epochs, and its rate: what ends highest on validation rows, in two steps."""
+    """A net's case with its number of epochs, and its rate, by validation rows alone."""
 
     @cache
     def ends(rate: float, epochs: int) -> float:
@@ -131,8 +134,17 @@ def tuned(case: Case, data: shoal.Data, seed: int) -> tuple[Case, float]:
         print(f"  rate {rate} in {epochs} epochs: {found.mean():.2f} of validation rows", flush=True)
         return float(found.mean())
 
-    rate = max(RATES, key=lambda one: ends(one, EPOCHS[0]))
-    return case._replace(epochs=max(EPOCHS, key=lambda one: ends(rate, one))), rate
+    rate = climbed(RATES, RATE, lambda one: ends(one, TIMES))
+    return case._replace(epochs=climbed(EPOCHS, TIMES, lambda one: ends(rate, one))), rate
+
+
+def climbed(values: Sequence[T], first: T, score: Callable[[T], float]) -> T:
+    """The best of some values in order, as far as it is reached from the `first` without going down."""
+    at = values.index(first)
+    for step in (-1, 1):
+        while 0 <= at + step < len(values) and score(values[at + step]) > score(values[at]):
+            at += step
+    return values[at]
 
 
 class Solved(NamedTuple):
