@@ -9,10 +9,11 @@ seed; nets learn at shoal's default rate.
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -24,13 +25,16 @@ from shoal.backbones import bank_of
 from shoal.data import Bank
 from shoal.learners.gram import solved, squared, summed, total
 
+T = TypeVar("T", int, float)
+
 ROOT = Path(__file__).parents[1]
 FILE, FIGURE = ROOT / "docs" / "results" / "closed.csv", ROOT / "docs" / "figures" / "closed.svg"
 AGENTS, TASKS, TESTED = 8, 10, 40
-COLUMNS = ("case", "family", "chosen", "seeds", "final", "final_se", "worst", "bytes_per_link", "gap", *STAMP)
+COLUMNS = ("case", "family", "chosen", "epochs", "seeds", "final", "final_se", "worst", "bytes_per_link", "gap", *STAMP)
 NET: dict[str, Any] = {"depth": 1, "width": 256, "dropout": 0.0}
-STEPS: dict[str, Any] = {"epochs": 10, "batch": 64, "memory": 100}
-RIDGES, RATE = (1e-3, 1e-2, 1e-1, 1.0), 1e-3
+STEPS: dict[str, Any] = {"batch": 64, "memory": 100}
+RIDGES, RATES, EPOCHS = (1e-3, 1e-2, 1e-1, 1.0), (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2), (2, 5, 10, 20)
+RATE, TIMES = 3e-4, 10  # with which nets begin
 
 
 class Case(NamedTuple):
@@ -102,9 +106,9 @@ def dealt(bank: Bank, seed: int) -> shoal.Data:
 
 
 def fleet(case: Case, data: shoal.Data, choice: float, seed: int) -> shoal.Fleet:
-    said: dict[str, Any] = {"method": case.learner, "ridge": choice, "epochs": case.epochs}
-    if case.learner != "analytic":
-        said = {**STEPS, "method": case.learner, "rate": choice}
+    """Eight agents; the `choice` is of a ridge, or of a net's rate."""
+    own = {"ridge": choice} if case.learner == "analytic" else {**STEPS, "rate": choice}
+    said: dict[str, Any] = {"method": case.learner, "epochs": case.epochs, **own}
     tasks = {"heads": "one", "initial": 1, "common": False}
     return shoal.Fleet(
         data, model=case.model, net=dict(case.net), learner=said, sharing=[dict(one) for one in case.sharing],
@@ -112,13 +116,35 @@ def fleet(case: Case, data: shoal.Data, choice: float, seed: int) -> shoal.Fleet
     )  # fmt: skip
 
 
-def ran(made: shoal.Fleet) -> tuple[np.ndarray, float]:
-    """Final accuracy of every agent in %, over all its tasks, and bytes per directed link."""
+def ran(made: shoal.Fleet, split: str = "test") -> tuple[np.ndarray, float]:
+    """Final accuracy of every agent on rows of a split in %, over all its tasks, and bytes per directed link."""
     (world,) = shoal.prepare(made.settings, yes=True)
     stack = shoal.simulate(world)
-    found = accuracy(world, stack, "test", range(TASKS)).mean(1)
+    found = accuracy(world, stack, split, range(TASKS)).mean(1)
     sent = float(stack.ledger.column("bytes").sum()) if len(stack.ledger) else 0.0
     return 100 * found.double().numpy(), sent / max(1, len(world.edges))
+
+
+def tuned(case: Case, data: shoal.Data, seed: int) -> tuple[Case, float]:
+    """A net's case with its number of epochs, and its rate, by validation rows alone."""
+
+    @cache
+    def ends(rate: float, epochs: int) -> float:
+        found, _ = ran(fleet(case._replace(epochs=epochs), data, rate, seed), "validation")
+        print(f"  rate {rate} in {epochs} epochs: {found.mean():.2f} of validation rows", flush=True)
+        return float(found.mean())
+
+    rate = climbed(RATES, RATE, lambda one: ends(one, TIMES))
+    return case._replace(epochs=climbed(EPOCHS, TIMES, lambda one: ends(rate, one))), rate
+
+
+def climbed(values: Sequence[T], first: T, score: Callable[[T], float]) -> T:
+    """The best of some values in order, as far as it is reached from the `first` without going down."""
+    at = values.index(first)
+    for step in (-1, 1):
+        while 0 <= at + step < len(values) and score(values[at + step]) > score(values[at]):
+            at += step
+    return values[at]
 
 
 class Solved(NamedTuple):
@@ -162,8 +188,10 @@ def measured(names: list[str], bank: Bank, seeds: int) -> Iterator[dict[str, Any
     every = [dealt(bank, seed) for seed in range(seeds)]
     known: dict[str, list[Solved]] = {}
     for name in names:
-        case, choice, gap = CASES[name], RATE, ""
-        if case.learner == "analytic":
+        case, gap = CASES[name], ""
+        if case.learner != "analytic":
+            case, choice = tuned(case, every[0], 0)
+        else:
             key = str(case.net)
             if key not in known:
                 first = solutions(every[0], case.net, 0)
@@ -174,7 +202,7 @@ def measured(names: list[str], bank: Bank, seeds: int) -> Iterator[dict[str, Any
         means = np.array([one.mean() for one, _ in found])
         if case.learner == "analytic":
             gap = f"{(means - np.array([one.best for one in known[key]])).mean():.3f}"
-        row = [name, case.family, choice, seeds, f"{means.mean():.3f}", f"{error(means):.3f}"]
+        row = [name, case.family, choice, case.epochs, seeds, f"{means.mean():.3f}", f"{error(means):.3f}"]
         row += [f"{min(one.min() for one, _ in found):.3f}", round(np.mean([sent for _, sent in found])), gap]
         print(*row, sep=",", flush=True)
         yield dict(zip(COLUMNS, [*map(str, row), *stamp().values()], strict=True))

@@ -250,9 +250,10 @@ def affordable(settings: Settings, bank: Bank) -> None:
     short = there is not None and wanted.bytes - wanted.parts["dataset"] > there
     if not short and wanted.seconds < PATIENCE:
         return
+    sized = {f"net.{name}": one for name, one in settings.net.shape.items() if isinstance(one, int)}
     said = {
         "agents": settings.agents, "seeds": settings.seeds, "tasks.count": settings.tasks.count,
-        "net.width": settings.net.width, "learner.epochs": settings.learner.epochs,
+        "numbers in a row": int(np.prod(bank.images.shape[1:])), **sized, "learner.epochs": settings.learner.epochs,
     }  # fmt: skip
     counts = ", ".join(f"{name} = {f'{one:,}' if one < MOST else 'beyond all'}" for name, one in said.items())
     have = f", and {shown(there)} are free here" if there is not None else ""

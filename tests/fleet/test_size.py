@@ -33,8 +33,8 @@ HUGE = [
     ("tasks.count=1000000", "tasks.count = 1,000,000"),
     ("learner.epochs=1000000000", "learner.epochs = 1,000,000,000"),
     ("net.width=100000", "net.width = 100,000"),
-    ("net.depth=1000000000", "needs about"),
-    ("net.basis=1000000000", "needs about"),
+    ("net.depth=1000000000", "net.depth = 1,000,000,000"),
+    ("net.basis=1000000000", "net.basis = 1,000,000,000"),
 ]
 
 

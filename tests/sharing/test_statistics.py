@@ -239,5 +239,10 @@ def test_what_does_not_go_together_is_said_in_a_sentence() -> None:
 
 
 def test_a_matrix_that_does_not_fit_memory_is_said_before() -> None:
-    with pytest.raises(UserError, match=r"this run needs about \d+ TB of memory \(.*nets .*GB are free here"):
+    said = r"this run needs about \d+ TB of memory \(.*nets .*GB are free here; lower .*net.projections = 200,000"
+    with pytest.raises(UserError, match=said):
         fleet("ring", net={"projections": 200_000}).run()
+    rng, place = np.random.default_rng(0), np.arange(60)
+    wide = shoal.Data.from_arrays(rng.random((60, 120_000), np.float32), place % 2, agent=place % 3)
+    with pytest.raises(UserError, match=r"[TG]B of memory .*; lower what is large \(.*numbers in a row = 120,000"):
+        shoal.Fleet(wide, model="ridge", tasks={"classes": 2}).run()
