@@ -8,7 +8,7 @@ from rich.table import Table
 
 from shoal.cli.terminal import named, spans
 from shoal.console import console, plainly
-from shoal.units import plural, shown
+from shoal.units import listed, plural, shown
 
 if TYPE_CHECKING:
     from shoal.agents.world import World
@@ -138,8 +138,7 @@ def show_deals(fleet: Sequence["World"]) -> None:
 
 def ranges(numbers: Sequence[int]) -> str:
     """Numbers in few words; of many ranges, the first."""
-    words = spans(numbers).split(", ")
-    return ", ".join(words[:6]) + f" and {len(words) - 6} more" * (len(words) > 6)
+    return listed(spans(numbers).split(", "), 6)
 
 
 def said(world: "World") -> list[str]:

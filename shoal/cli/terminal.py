@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from shoal.console import console, plainly
-from shoal.units import carried, shown
+from shoal.units import carried, listed, shown
 
 if TYPE_CHECKING:
     from shoal.network.facts import Facts
@@ -64,12 +64,11 @@ def show_summary(summary: dict[str, Any]) -> None:
             f"{summary['fleet_joules']:,.4g} joules of all agents"
         )
     if "epsilon" in summary:
-        spent = ", ".join(
+        spent = (
             f"{sites[int(agent)] if sites else f'agent {agent}'} {value:.4g}"
-            for agent, value in list(summary["epsilon"].items())[:16]
+            for agent, value in summary["epsilon"].items()
         )
-        more = f" and {len(summary['epsilon']) - 16} more" * (len(summary["epsilon"]) > 16)
-        plainly(f"epsilon spent on models that left, at delta {summary['delta']:g}: {spent}{more}")
+        plainly(f"epsilon spent on models that left, at delta {summary['delta']:g}: {listed(spent, 16)}")
     plainly(*summary.get("warnings", ()))
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
     plainly(", ".join(f"{name} {summary[name]}" for name in head))
@@ -257,8 +256,7 @@ def named(agents: Sequence[int], sites: Sequence[str]) -> str:
     """Some agents by the names of their sites, or by their numbers where these have none; of many names, the first."""
     if not sites:
         return spans(agents)
-    more = f" and {len(agents) - NAMED} more" * (len(agents) > NAMED)
-    return ", ".join(sites[agent] for agent in agents[:NAMED]) + more
+    return listed((sites[agent] for agent in agents), NAMED)
 
 
 def otherwise(summary: dict[str, Any]) -> str:

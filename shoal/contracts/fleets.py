@@ -29,6 +29,7 @@ from shoal.learners.table import LEARNERS
 from shoal.letters.mail import ACCEPTED, Mail
 from shoal.models.contract import Usage
 from shoal.models.table import MODELS
+from shoal.runs.examined import difference as difference
 from shoal.runs.record import Record
 from shoal.settings.groups import Settings
 
@@ -178,29 +179,6 @@ def saved(fleet: Sequence[World], stacks: Sequence[Stack]) -> tuple[Stack, ...]:
         found = record.load(fleet)
     law(found is not None, "what was saved as a checkpoint can be loaded")
     return found or ()
-
-
-def difference(one: Stack, other: Stack, skip: Callable[[str], bool] = lambda name: False) -> str:
-    """The first tensor, as `owner/name`, in which two stacks differ in any bit; empty: there is none. What one of them
-    has no name for counts as zero there."""
-    for name in sorted(one.tensors.keys() | other.tensors.keys()):
-        if skip(name):
-            continue
-        first, second = one.tensors.get(name), other.tensors.get(name)
-        if first is None or second is None:
-            there = second if first is None else first
-            if there is not None and there.any():
-                return name
-        elif first.shape != second.shape or not torch.equal(bits(first), bits(second)):
-            return name
-    return ""
-
-
-def bits(tensor: Tensor) -> Tensor:
-    """Numbers that can be compared bit by bit; what is no number equals itself."""
-    found = tensor.detach().cpu().contiguous()
-    whole = {torch.float32: torch.int32, torch.float64: torch.int64}.get(found.dtype)
-    return found if whole is None else found.view(whole)
 
 
 def shared_only(owners: Sequence[str]) -> Callable[[str], bool]:

@@ -8,7 +8,7 @@ from shoal.data.sites import site_of
 from shoal.runs.paired import SURE, Gain, Scores, holm, paired
 from shoal.study.cells import measured, values_of
 from shoal.study.race import SCORE
-from shoal.units import plural
+from shoal.units import plural, some
 
 NAMED = 6  # sites that a sentence names before it counts the rest
 
@@ -46,9 +46,9 @@ class Winners(NamedTuple):
         for sign, word in ((1, "gains"), (-1, "loses")):
             own = [one for one in self.sites if one.sign == sign]
             told = [f"{one.name} {word} {abs(one.gain.mean):.1f}{reach(one.gain)}" for one in own]
-            parts += [some(told)] if told else []
+            parts += [some(told, NAMED)] if told else []
         if open_ := [f"{one.name} ({one.gain.mean:+.1f}{reach(one.gain)})" for one in self.sites if not one.sign]:
-            parts.append(f"not shown to gain or to lose: {some(open_)}")
+            parts.append(f"not shown to gain or to lose: {some(open_, NAMED)}")
         return f"By site: {'; '.join(parts)}."
 
 
@@ -90,9 +90,3 @@ def means(values: Mapping[tuple[int, int], float], own: Sequence[tuple[int, int]
 def reach(gain: Gain) -> str:
     """How far its interval goes to either side."""
     return "" if gain.interval is None else f" ± {gain.interval[1] - gain.mean:.1f}"
-
-
-def some(words: Sequence[str]) -> str:
-    """Words in a row; of many, the first."""
-    rest = len(words) - NAMED
-    return ", ".join(words) if rest <= 1 else f"{', '.join(words[:NAMED])} and {rest} others"
