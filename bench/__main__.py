@@ -26,7 +26,8 @@ from shoal.agents.engine import ENGINES, THREADS, keep_memory
 from shoal.agents.evaluate import accuracy
 from shoal.agents.world import World
 from shoal.data import Bank
-from shoal.models.families import is_modular
+from shoal.models.families import family
+from shoal.models.table import GROWTH
 from shoal.runs.about import about
 from shoal.sharing.modes import MODES
 
@@ -120,7 +121,7 @@ def measure_mlp(model: str, options: Options, tick: Tick) -> Found:
     bank, contenders, operations = cases.mnist(options.quick), [], {}
     for lanes in options.lanes:
         fleet, engines = stacks(options, model, bank, lanes)
-        groups = (floor.modular if is_modular(fleet.settings) else floor.monolithic)(fleet.settings, lanes)
+        groups = (floor.modular if family(fleet.settings) == GROWTH else floor.monolithic)(fleet.settings, lanes)
         operations[lanes] = floor.operations(groups) / (len(groups) * lanes)
         bare = floor.run(groups, len(groups) * lanes)
         contenders += [*engines, *either(f"products {lanes}", partial(same, bare), options.threads)]

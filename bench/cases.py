@@ -16,7 +16,8 @@ from shoal.agents.worlds import world
 from shoal.configure.reading import EXPERIMENTS, read
 from shoal.data import Bank
 from shoal.fleet.lessons import learn_epoch
-from shoal.models.families import is_modular
+from shoal.models.families import family
+from shoal.models.table import GROWTH
 from shoal.settings.groups import Settings
 from tests import twin
 
@@ -86,8 +87,8 @@ def steps(settings: Settings) -> int:
     """Adam steps that one agent takes in an epoch of TASK: each batch once, or with and without the candidate."""
     tasks, learner = settings.tasks, settings.learner
     assert isinstance(tasks.train, int)
-    images = tasks.train * tasks.classes + (0 if is_modular(settings) else TASK * learner.memory)
-    return -(-images // learner.batch) * (2 if is_modular(settings) else 1)
+    images = tasks.train * tasks.classes + (0 if family(settings) == GROWTH else TASK * learner.memory)
+    return -(-images // learner.batch) * (2 if family(settings) == GROWTH else 1)
 
 
 def epochs(fleet: World, stack: Stack) -> Work:

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bench.cases import TASK, Work
-from shoal.models.families import is_modular
+from shoal.models.families import family
+from shoal.models.table import GROWTH
 from shoal.settings.groups import Settings
 
 KERNEL = 3
@@ -131,7 +132,7 @@ def convolutions(settings: Settings, channels: int, side: int) -> Work:
     net: Any = settings.net
     slots = net.basis + TASK - settings.tasks.initial + 1
     # (modules that run side by side, modules whose kernels get a gradient)
-    kinds = [(slots, 1), (slots - 1, 0)] if is_modular(settings) else [(1, 1)]
+    kinds = [(slots, 1), (slots - 1, 0)] if family(settings) == GROWTH else [(1, 1)]
     calls = [call for kind in kinds for call in passes(settings, channels, side, *kind)]
 
     def work() -> int:

@@ -17,8 +17,9 @@ from bench.cases import TASK
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners.batches import pool
-from shoal.models.families import is_modular
+from shoal.models.families import family
 from shoal.models.modular import Modular
+from shoal.models.table import GROWTH
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
@@ -89,7 +90,7 @@ class Learns(Protocol):
 def problem(world: World, stack: Stack) -> Problem:
     """The problem of a stack that `cases.midway` has made."""
     settings, model = world.settings, world.model
-    held = pool(world, stack, TASK, past=not is_modular(settings))
+    held = pool(world, stack, TASK, past=family(settings) != GROWTH)
     weights = {name: tensor.clone() for name, tensor in stack.params.items()}
     modules, heads = None, slice(0, TASK + 1)
     if isinstance(model, Modular):

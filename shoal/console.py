@@ -51,3 +51,9 @@ err: Console = Plain(stderr=True)
 def say(text: str, head: str = "") -> None:
     """A line on stderr exactly as it is: brackets in a path are no markup, and a command to copy is never wrapped."""
     err.print(Text.assemble((head, "bold red"), visible(text).replace("\n", "\\n")), soft_wrap=True)
+
+
+def plainly(*lines: str, where: Console = console) -> None:
+    """Lines on stdout, or elsewhere, exactly as they are."""
+    for line in lines:
+        where.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -5,7 +5,6 @@ in the table's group; and `package.module:Name` names whatever can be imported.
 """
 
 import ast
-import difflib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from shoal.errors import SettingsError
+from shoal.errors import SettingsError, nearly
 from shoal.own_code import brought
 
 T = TypeVar("T")
@@ -146,8 +145,7 @@ class Table(Mapping[str, T], Generic[T]):
     def unknown(self, name: str) -> str:
         """The sentence about a name that is not in the table."""
         allowed = [*self, *self.also]
-        close = difflib.get_close_matches(name.lower(), [word for word in allowed if word != name], n=1)
-        hint = f"did you mean `{close[0]}`? " if close else ""
+        hint = nearly(name.lower(), (word for word in allowed if word != name))
         words = ", ".join(allowed)
         return f"there is no {self.noun} `{name}`; {hint}allowed: {words}, or one of yours as package.module:Name"
 

@@ -1,6 +1,7 @@
 """Errors that a user can mend."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 
 
 class UserError(ValueError):
@@ -41,3 +42,9 @@ def arrived(sentence: str, trace: str, advice: str) -> CodeError:
     if trace:
         error.add_note(trace)
     return error
+
+
+def nearly(said: str, words: Iterable[str], mark: str = "`") -> str:
+    """What somebody may have meant who said something else, as the beginning of a hint; empty: nobody knows."""
+    close = get_close_matches(said, list(words), n=1)
+    return f"did you mean {mark}{close[0]}{mark}? " if close else ""

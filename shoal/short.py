@@ -16,12 +16,12 @@ from shoal.agents.world import World
 from shoal.errors import SettingsError
 from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only
 from shoal.learners.step import Frame, Part
 from shoal.learners.usual import usual_epoch
 from shoal.letters.letter import Letter
 from shoal.letters.mail import Expected
 from shoal.models.contract import body_shapes
+from shoal.models.table import REPLAY
 from shoal.own_code import for_whom, running
 from shoal.settings.groups import Settings
 from shoal.settings.policies import contents
@@ -195,11 +195,9 @@ def known_contents(words: Sequence[str]) -> tuple[str, ...]:
 class Held(Learner):
     """What every learner in the short form has in common: the new task alone, or with replay, and a penalty."""
 
+    teaches: ClassVar[str] = REPLAY
     functions: ClassVar[Mapping[str, Callable[..., Any]]] = {}  # keeps, penalty
     replays: ClassVar[bool] = False
-
-    def suits(self, settings: Settings) -> None:
-        plain_only(self, settings)
 
     def epoch(self, world: World, stack: Stack, epoch: int) -> None:
         usual_epoch(world, stack, epoch, past=self.replays)

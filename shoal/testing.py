@@ -45,18 +45,8 @@ __all__ = [
     "check_score",
 ]
 
-# What can be checked, and where its laws are.
-KINDS = {
-    "mode": "modes",
-    "learner": "learners",
-    "model": "models",
-    "graph": "graphs",
-    "score": "scores",
-    "rule": "rules",
-    "scenario": "scenarios",
-    "metric": "metrics",
-    "dataset": "datasets",
-}
+# What can be checked; the laws of each are in `shoal.contracts`, in the file of its plural.
+KINDS = ("mode", "learner", "model", "graph", "score", "rule", "scenario", "metric", "dataset")
 
 
 def check(thing: Any, kind: str = "", model: str | None = None, tell: Callable[[str], None] = print) -> None:
@@ -89,13 +79,24 @@ def check(thing: Any, kind: str = "", model: str | None = None, tell: Callable[[
         raise AssertionError(f"the {kind} {name} breaks {len(broken)} of {count} laws:\n" + "\n".join(broken))
 
 
+def laws(kind: str, *given: Any) -> "AbstractContextManager[list[Law]]":
+    """The laws of something of a kind."""
+    found: AbstractContextManager[list[Law]] = import_module(f"shoal.contracts.{kind}s").laws(*given)
+    return found
+
+
+def keeps(kind: str, *given: Any) -> None:
+    """Raise at the first law that something breaks."""
+    with laws(kind, *given) as found:
+        for law in found:
+            law.holds()
+
+
 def verdicts(kind: str, thing: Any, model: str | None) -> Iterator[tuple[str, str]]:
     """Every law of something, in words, and what is broken; empty: nothing."""
-    laws = import_module(f"shoal.contracts.{KINDS[kind]}").laws
     given = ((thing,) if kind == "mode" else thing, *([model] if kind in ("mode", "learner") else []))
-    entered: AbstractContextManager[list[Law]] = laws(*given)
     begun = False
-    with told() as refused, entered as found:
+    with told() as refused, laws(kind, *given) as found:
         for law in found:
             begun = True
             with told() as fault:
@@ -176,9 +177,7 @@ def check_mode(*modes: "str | type[Sharing] | Sharing", model: str | None = None
     budgets in bytes and per task, which hold; bad mail is refused and is as if it had never come; `loop` and `vmap`
     agree.
     """
-    from shoal.contracts.modes import check
-
-    check(modes, model)
+    keeps("mode", modes, model)
 
 
 def check_learner(learner: "str | type[Learner] | Learner", model: str | None = None) -> None:
@@ -187,9 +186,7 @@ def check_learner(learner: "str | type[Learner] | Learner", model: str | None = 
     It learns something; the same seed is the same run; a lane does not depend on its neighbours, nor on the number of
     threads; stopped, saved and resumed it ends the same; `loop` and `vmap` agree; it learns with what others send.
     """
-    from shoal.contracts.learners import check
-
-    check(learner, model)
+    keeps("learner", learner, model)
 
 
 def check_model(model: Any, bank: "Bank | None" = None) -> None:
@@ -200,33 +197,25 @@ def check_model(model: Any, bank: "Bank | None" = None) -> None:
     image's own, and a trimmed or composed net agrees; `loop` and `vmap` agree, or it says why not; it learns alone,
     from others' images and with others' weights.
     """
-    from shoal.contracts.models import check
-
-    check(model, bank)
+    keeps("model", model, bank)
 
 
 def check_graph(graph: "str | Draw") -> None:
     """Check a topology: an undirected graph of all agents, the same from the same generator; mail goes over its edges
     and nowhere else, and who has none learns as alone."""
-    from shoal.contracts.graphs import check
-
-    check(graph)
+    keeps("graph", graph)
 
 
 def check_score(metric: "str | Metric") -> None:
     """Check a score of modules: a finite number of what a question holds and nothing else, larger for a task that is
     alike, whatever the order of images; agents can choose modules by it."""
-    from shoal.contracts.scores import check
-
-    check(metric)
+    keeps("score", metric)
 
 
 def check_rule(rule: "str | Rule") -> None:
     """Check a rule that makes one model of several: of equal models that model, whatever the order of agents; with as
     many liars as it says to bear, it ends near honest models; agents can average by it."""
-    from shoal.contracts.rules import check
-
-    check(rule)
+    keeps("rule", rule)
 
 
 def check_scenario(scenario: "str | Scenario", bank: "Bank | None" = None) -> None:
@@ -235,22 +224,16 @@ def check_scenario(scenario: "str | Scenario", bank: "Bank | None" = None) -> No
     The same settings are the same streams, whoever else is there; streams have the right length; training, validation
     and test rows are apart, and of the classes of their task; a fleet learns on them.
     """
-    from shoal.contracts.scenarios import check
-
-    check(scenario, bank)
+    keeps("scenario", scenario, bank)
 
 
 def check_metric(metric: "str | Measure") -> None:
     """Check a metric: one finite number per lane, or NaN, whatever the other lanes are and however long their streams;
     it does not change what it reads, and is in every summary."""
-    from shoal.contracts.metrics import check
-
-    check(metric)
+    keeps("metric", metric)
 
 
 def check_dataset(dataset: "str | Dataset | Bank | Data") -> None:
     """Check data: it is the same when it is read again, every class has training and test rows, every source has rows,
     and a fleet learns from it."""
-    from shoal.contracts.datasets import check
-
-    check(dataset)
+    keeps("dataset", dataset)

@@ -20,6 +20,7 @@ from typing import Any
 from shoal.doors import is_door
 from shoal.errors import SettingsError, UserError
 from shoal.files import save
+from shoal.units import listed
 
 NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # a door, wherever it stands in a word
 PLACES = ("machine.data",)  # settings that are paths
@@ -132,10 +133,8 @@ def allow(
         return
     before = remembered(as_read)
     if before is None:
-        listed = [*strange.values()]
-        more = f" and {len(listed) - SHOWN} more" * (len(listed) > SHOWN)
         raise UntrustedError(
-            f"{file} would {', '.join(listed[:SHOWN])}{more}, and nobody here has allowed that; look at it, and say "
+            f"{file} would {listed(strange.values(), SHOWN)}, and nobody here has allowed that; look at it, and say "
             "--trust (in Python, trust=True) if you trust whoever wrote it"
         )
     if doors and COMMAND.get():

@@ -1,6 +1,7 @@
 """Amounts as people write them: `20 kB` is 20,000 bytes, `20 kB/task` what a link carries in a task."""
 
 import re
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache
 from math import inf
@@ -33,6 +34,18 @@ BUDGETS = (
 def plural(number: int, word: str) -> str:
     """So many of something: `1 link`, `64 links`."""
     return f"{number:,} {word}{'s' * (number != 1)}"
+
+
+def listed(names: Iterable[object], most: int = 8) -> str:
+    """Some names in a sentence; of many, the first, and how many more there are."""
+    words = [str(name) for name in names]
+    return ", ".join(words[:most]) + f" and {len(words) - most} more" * (len(words) > most)
+
+
+def some(words: Sequence[str], most: int) -> str:
+    """Words in a sentence; of many, the first. One is not left out for the sake of saying so."""
+    rest = len(words) - most
+    return ", ".join(words) if rest <= 1 else f"{', '.join(words[:most])} and {rest} others"
 
 
 def size(said: str) -> int:

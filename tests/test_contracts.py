@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from shoal.contracts.mode_case import made_of, suited
 from shoal.errors import SettingsError
 from shoal.learners.table import LEARNERS
-from shoal.models.table import MODELS
-from shoal.models.wrapped import wrapped
+from shoal.models.table import MODELS, wrapped
 from shoal.network.graphs import GRAPHS
 from shoal.sharing.combine import RULES, Array, Heard, Rule, mean, total
 from shoal.sharing.fedavg import FedAvg

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.configure.reading import resolve
-from shoal.models.families import is_modular
+from shoal.models.families import family
+from shoal.models.table import GROWTH
 from shoal.runs.paired import paired
 from shoal.settings.groups import Settings
 from shoal.study.cells import Row, finished, place_of, scores, summary_of
@@ -280,7 +281,7 @@ def row(cell: Cell, folder: Path) -> Row:
         "draw": own.tasks.draw,
         **cell.varied,
         **{name: summary.get(name) for name in SHOWN},  # a cell finished by an earlier version may lack some
-        **({} if is_modular(cell.settings) else {"modules": None}),  # where an earlier version counted layers
+        **({} if family(cell.settings) == GROWTH else {"modules": None}),  # where an earlier version counted layers
         **gains(cell, folder),
         "paper_final_accuracy": final,
         "paper_auc": auc,

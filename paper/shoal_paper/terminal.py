@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.cli.terminal import counted, number, plus
+from shoal.console import plainly
 
 
 def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
@@ -17,4 +18,4 @@ def show_cells(rows: list[dict[str, Any]], where: Console) -> None:
             number(row["paper_final_accuracy"]), plus(row, "auc"), number(row["paper_auc"]), f"{row['seconds']:.0f}",
         )  # fmt: skip
     where.print(table)
-    where.print(f"protocol {rows[0]['protocol']}, {counted(rows)}; pooled errors", highlight=False, soft_wrap=True)
+    plainly(f"protocol {rows[0]['protocol']}, {counted(rows)}; pooled errors", where=where)

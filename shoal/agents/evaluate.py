@@ -58,7 +58,7 @@ class Trained:
 
     def alike(self, tasks: Sequence[int]) -> list[list[int]]:
         """Tasks in groups of which all heads read the same features."""
-        if not getattr(self.world.model, "agnostic", False):
+        if not self.world.model.agnostic:
             return [[task] for task in tasks]
         usual = [self.learner.answering(self.params, self.kept, task) is self.params for task in tasks]
         same = [task for task, plain in zip(tasks, usual, strict=True) if plain]

@@ -244,7 +244,7 @@ def drawn(world: World, *path: int | str, rng: np.random.Generator | None = None
         count, outputs = params["head.bias"].shape
         for at in range(count):
             own = key(*path, "head", at)  # type: ignore[arg-type]
-            one = heads.start(own, 1, outputs, model.read, getattr(model, "xavier", False))
+            one = heads.start(own, 1, outputs, model.read, model.xavier)
             for name in heads.NAMES:
                 params[name][at] = one[name][0]
     for name in heads.NAMES if world.settings.net.head == "zero" else ():

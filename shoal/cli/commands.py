@@ -36,7 +36,7 @@ from shoal.cli.plans import FEW, show_fleet, show_plan
 from shoal.cli.sentences import sentences
 from shoal.cli.studies import advise, compare, sweep
 from shoal.cli.work import one_run, report, save_film, save_page, train
-from shoal.console import Stream, console, say, visible
+from shoal.console import Stream, console, plainly, say, visible
 from shoal.errors import UserError
 from shoal.files import replaceable
 from shoal.progress import downloads
@@ -66,7 +66,7 @@ def complete_list(incomplete: str) -> list[str]:
 
 def version(wanted: bool) -> None:
     if wanted:
-        console.print(f"shoal {shoal.__version__}", highlight=False)
+        plainly(f"shoal {shoal.__version__}")
         raise typer.Exit
 
 

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from shoal.agents.stack import Stack
 from shoal.configure.reading import EXPERIMENTS, read
+from shoal.console import plainly
 from shoal.data import load
 from shoal.errors import SettingsError, Stopped, UserError
 from shoal.fleet.size import affordable
@@ -134,7 +135,7 @@ def learn(records: Mapping[str, Record], console: Console, yes: bool) -> None:
     """Carry out every run that is not finished, and show how all of them do."""
     seen: dict[str, View] = {name: past(record) for name, record in records.items() if record.finished}
     if seen:
-        console.print(f"Finished earlier and found again: {', '.join(seen)}.\n", highlight=False, soft_wrap=True)
+        plainly(f"Finished earlier and found again: {', '.join(seen)}.\n", where=console)
     with view(records, seen, console) as watch, interrupts() as asked:
         for name, record in records.items():
             if asked():  # as the run before was finishing
@@ -176,7 +177,7 @@ def view(
         def tell(name: str, stack: Stack) -> None:
             settings = records[name].settings
             if stack.epoch == 0 and stack.task >= settings.tasks.initial:
-                console.print(line(name, settings, stack), highlight=False, soft_wrap=True)
+                plainly(line(name, settings, stack), where=console)
 
         yield tell
         return
@@ -274,17 +275,17 @@ def conclude(out: Path, records: Mapping[str, Record], console: Console, figures
     try:
         needs()
     except UserError as why:
-        console.print(f"There is no page with charts: {why}.", highlight=False, markup=False, soft_wrap=True)
+        plainly(f"There is no page with charts: {why}.", where=console)
     else:
         from shoal.report import page
 
         file = out / "report.html"
         page.save(file, page.page(found, notes))
-        console.print(f"All of it with charts, in a browser: {file}", highlight=False, markup=False, soft_wrap=True)
+        plainly(f"All of it with charts, in a browser: {file}", where=console)
         if figures:
             written = len(page.draw(found, figures))
-            console.print(f"{written} files in {figures}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"The runs: {out}. Next: `shoal list sharing`, `shoal run --help`.", highlight=False, soft_wrap=True)
+            plainly(f"{written} files in {figures}", where=console)
+    plainly(f"The runs: {out}. Next: `shoal list sharing`, `shoal run --help`.", where=console)
 
 
 def results(entries: Mapping[str, Entry], paid: Mapping[str, float]) -> Table:

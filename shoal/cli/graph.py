@@ -7,7 +7,7 @@ import typer
 
 from shoal.cli.arguments import Trust
 from shoal.cli.terminal import show_network
-from shoal.console import console, say
+from shoal.console import plainly, say
 from shoal.errors import UserError
 from shoal.files import save
 from shoal.trust import give
@@ -87,7 +87,7 @@ def network(
         raise UserError(f"cannot write {out}: there is no folder {out.parent}; give --out another place")
     if out:
         save(out, picture(sends, count, title), "give --out another place", NETWORK)
-    console.print(title, highlight=False, markup=False, soft_wrap=True)
+    plainly(title)
     show_network(facts(sends, count), [edge[:2] for edge in sends])
     if out:
         say(f"written to {out}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.console import console, say
+from shoal.console import plainly, say
 
 KINDS = ".safetensors (all of it, for `shoal predict`), .onnx or .pt2"
 From = Annotated[
@@ -53,7 +53,7 @@ def export(
         if memory:
             raise UserError(f"{file} holds a net alone, so --memory means nothing; leave it out")
         found.export(file, task)
-    console.print(f"{file}: {found!r}", highlight=False)
+    plainly(f"{file}: {found!r}")
 
 
 def go_on(folder: Path, rows: str, words: Sequence[str], out: Path | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import typer
 
 from shoal.cli.arguments import File, Json, Trust, Words
 from shoal.cli.keep import Task
-from shoal.console import console, say
+from shoal.console import console, plainly, say
 from shoal.trust import give
 from shoal.units import shown
 
@@ -42,7 +42,7 @@ def init(
     plan, left_out = make(file, out, words or [], trust, begin or [])
     for name in left_out:
         say(f"{name} is left out: on hosts it is as it is")
-    console.print(f"{len(plan.addresses)} agents in {out}; `shoal live run {out}/agent-0` starts one", highlight=False)
+    plainly(f"{len(plan.addresses)} agents in {out}; `shoal live run {out}/agent-0` starts one")
 
 
 @app.command()
@@ -77,7 +77,7 @@ def renew(folder: Fleet, agents: Annotated[list[int], typer.Argument(help="Agent
     from shoal.live import fleets
 
     for made in fleets.renew(folder, agents, days):
-        console.print(f"{made} is renewed", highlight=False)
+        plainly(f"{made} is renewed")
 
 
 @app.command()
@@ -86,7 +86,7 @@ def drop(folder: Fleet, agent: Number) -> None:
     from shoal.live import fleets
 
     for changed in fleets.drop(folder, agent):
-        console.print(f"{changed} has changed: carry it to its host and start that agent again", highlight=False)
+        plainly(f"{changed} has changed: carry it to its host and start that agent again")
 
 
 @app.command()
@@ -99,7 +99,7 @@ def add(
     from shoal.live import fleets
 
     for changed in fleets.add(folder, agent, address):
-        console.print(f"{changed} has changed: carry it to its host and start that agent again", highlight=False)
+        plainly(f"{changed} has changed: carry it to its host and start that agent again")
 
 
 @app.command()
@@ -124,8 +124,7 @@ def status(
         return
     if not watch:
         console.print(table(found))
-        for line in details(found[0]) if len(homes) == 1 else ():
-            console.print(line, highlight=False)
+        plainly(*details(found[0]) if len(homes) == 1 else ())
         return
     with Live(table(found), console=console, auto_refresh=False) as view:
         while True:
@@ -168,10 +167,9 @@ def prune(folder: Home) -> None:
     from shoal.live.pruning import prune as emptied
 
     done = emptied(folder)
-    console.print(
+    plainly(
         f"{done.letters} letters are empty, {shown(done.bytes)} are free for others; who wrote them when stays in the "
-        f"journal, and replay begins from task {done.task + 1}, epoch {done.epoch}",
-        highlight=False,
+        f"journal, and replay begins from task {done.task + 1}, epoch {done.epoch}"
     )
 
 

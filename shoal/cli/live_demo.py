@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from shoal.cli.live_view import statuses, table
+from shoal.console import plainly
 from shoal.errors import UserError
 from shoal.live import authority
 from shoal.live.fleets import Home, agents_of, make
@@ -257,5 +258,4 @@ def conclude(out: Path, homes: list[Home], console: Console) -> None:
         f"  {homes[0].folder / 'zenoh.json'}: who may speak with agent 0, before any code of ours runs",
         f"  {out / 'fleet.toml'}: the settings; with an address per host, `shoal live init` makes the same for a site",
     ]
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    plainly(*lines)

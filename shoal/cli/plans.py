@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from shoal.cli.terminal import named, spans
-from shoal.console import console
-from shoal.units import plural, shown
+from shoal.console import console, plainly
+from shoal.units import listed, plural, shown
 
 if TYPE_CHECKING:
     from shoal.agents.world import World
@@ -32,11 +32,10 @@ def show_fleet(settings: "Settings", data: Path | None) -> None:
     pairs = [(seed, edge) for seed in seeds for edge in edges(settings.network, settings.agents, seed)]
     alone = len(lanes) - len({(seed, end) for seed, edge in pairs for end in (edge.sender, edge.receiver)})
     connected = f"{plural(alone, 'agent')} without any" if alone else "every agent is connected"
-    console.print(
+    plainly(
         f"{plural(settings.agents, 'agent')}, {plural(settings.seeds, 'seed')}, graph {settings.network.graph}: "
-        f"{plural(len(pairs), 'link')} over all seeds; {connected}",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        f"{plural(len(pairs), 'link')} over all seeds; {connected}"
+    )
     if not is_source(settings.dataset):
         return
     from shoal.backbones import bank_of
@@ -45,15 +44,14 @@ def show_fleet(settings: "Settings", data: Path | None) -> None:
 
     bank = seen(bank_of(settings, data), settings)
     drawn = streams(bank, settings, lanes)
-    for sentence in said(bank, settings.agents, lanes, drawn):
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    plainly(*said(bank, settings.agents, lanes, drawn))
     found = overview(bank, lanes, drawn)
     table = Table(*found.columns, box=None)
     for row in found.head(SITES).rows():
         table.add_row(*map(str, row))
     console.print(table)
     if len(found) > SITES:
-        console.print(f"and {len(found) - SITES} more tasks, as `Fleet.check().data` has them", highlight=False)
+        plainly(f"and {len(found) - SITES} more tasks, as `Fleet.check().data` has them")
 
 
 def show_plan(fleet: Sequence["World"], timed: bool = False) -> None:
@@ -65,21 +63,19 @@ def show_plan(fleet: Sequence["World"], timed: bool = False) -> None:
 
     settings, lines = fleet[0].fleet, plan(fleet)
     for world in fleet:
-        console.print(world.about, highlight=False, soft_wrap=True, markup=False)
+        plainly(world.about)
         learner = world.settings.learner
-        for sentence in filter(None, (learner.doubt, learner.unused(settings.sharing))):
-            console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        plainly(*filter(None, (learner.doubt, learner.unused(settings.sharing))))
     needs = size(settings, fleet[0].bank)
     if timed:
         from shoal.fleet.pace import pace
 
-        console.print(needs.timed(pace(fleet)), highlight=False, soft_wrap=True)
+        plainly(needs.timed(pace(fleet)))
     else:
-        console.print(f"about {needs.memory}; --time tells how long it takes", highlight=False, soft_wrap=True)
+        plainly(f"about {needs.memory}; --time tells how long it takes")
     if settings.clock.counts:
-        console.print(str(expected(fleet, lines)), highlight=False, soft_wrap=True)
-    for sentence in [*said(fleet[0]), *sites.said(fleet)]:
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        plainly(str(expected(fleet, lines)))
+    plainly(*said(fleet[0]), *sites.said(fleet))
     if settings.kinds:
         show_kinds(fleet[0])
     if settings.machine.members != "here":
@@ -93,32 +89,30 @@ def show_plan(fleet: Sequence["World"], timed: bool = False) -> None:
         name = namer(fleet[0])
         pairs = ", ".join(f"{name(sender)} → {name(receiver)}" for sender, receiver in group.pairs[:8])
         more = f" and {len(group.pairs) - 8} other pairs of agents" * (len(group.pairs) > 8)
-        console.print(f"\n{group.number:,} links: {words}{rhythm}", highlight=False, soft_wrap=True)
-        console.print(f"{pairs}{more}", highlight=False, soft_wrap=True)
+        plainly(f"\n{group.number:,} links: {words}{rhythm}")
+        plainly(f"{pairs}{more}")
         here = [one for one in lines if one.edges == group]
         table = Table("on each of them", *(f"{one.mode}, {spoken(fleet[0], one.kind)}" for one in here), box=None)
         for title, cells in facts_of(fleet[0], here).items():
             table.add_row(title, *cells)
         console.print(table)
     console.print()
-    console.print(
+    plainly(
         f"Costs are upper bounds per link, in one direction: a neighbour may have less to send, and modes that act at "
-        f"the same moment share the link's budget. In all at most {shown(total(lines))}.",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        f"the same moment share the link's budget. In all at most {shown(total(lines))}."
+    )
     for mode in settings.sharing:
         if mode.doubt:
-            console.print(mode.doubt, highlight=False, soft_wrap=True, markup=False)
+            plainly(mode.doubt)
         tries = fit(fleet, mode).values()
         few = sum(one is not None and not one.fits for one in tries)
         if not any(one.mode == mode.mode for one in lines):
-            console.print(f"{mode.mode} never sends anything: no link carries it", highlight=False)
+            plainly(f"{mode.mode} never sends anything: no link carries it")
         elif few:
-            console.print(
+            plainly(
                 f"{mode.mode} fits {len(tries) - few} of {len(tries)} links; on the others even its smallest mail is "
-                "over budget",
-                highlight=False, soft_wrap=True,
-            )  # fmt: skip
+                "over budget"
+            )
 
 
 def show_deals(fleet: Sequence["World"]) -> None:
@@ -138,14 +132,13 @@ def show_deals(fleet: Sequence["World"]) -> None:
         memory = shown(share(settings, fleet[0].bank, len(mine) / len(lanes)))
         cells = [f"{len(mine)}", ranges(seeds), ranges(agents), shown(leaves[at]), shown(arrives[at]), memory]
         table.add_row(str(at), *cells)
-    console.print(f"\ndealt to {len(deals)} workers ({settings.machine.members}), at most:", highlight=False)
+    plainly(f"\ndealt to {len(deals)} workers ({settings.machine.members}), at most:")
     console.print(table)
 
 
 def ranges(numbers: Sequence[int]) -> str:
     """Numbers in few words; of many ranges, the first."""
-    words = spans(numbers).split(", ")
-    return ", ".join(words[:6]) + f" and {len(words) - 6} more" * (len(words) > 6)
+    return listed(spans(numbers).split(", "), 6)
 
 
 def said(world: "World") -> list[str]:

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from shoal.console import console
-from shoal.units import carried, shown
+from shoal.console import console, plainly
+from shoal.units import carried, listed, shown
 
 if TYPE_CHECKING:
     from shoal.network.facts import Facts
@@ -44,43 +44,35 @@ def show_summary(summary: dict[str, Any]) -> None:
     console.print(table)
     sites = summary.get("sites", ())
     for name, kind in summary.get("kinds", {}).items():
-        console.print(
+        plainly(
             f"{name} ({kind['model']}, {'' if sites else 'agents '}{named(kind['agents'], sites)}): final accuracy "
             f"{plus(kind, 'final_accuracy', '_se')} %, "
-            f"AUC {percent(kind)}" + ("" if kind["modules"] is None else f", modules {number(kind['modules'])}"),
-            highlight=False, markup=False, soft_wrap=True,
-        )  # fmt: skip
+            f"AUC {percent(kind)}" + ("" if kind["modules"] is None else f", modules {number(kind['modules'])}")
+        )
     if summary["sharing"]:
-        console.print(
+        plainly(
             f"shared by {', '.join(summary['sharing'])}: {shown(summary['bytes_per_link_task'])} per link and task "
             f"({summary['floats_per_edge_task']:,.0f} floats{otherwise(summary)}), in all "
             f"{shown(summary['bytes_total'])} in {summary['messages']:,} messages; "
-            + (f"{summary['refused']:,} messages were refused" if summary["refused"] else "no message was refused"),
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
-    else:
-        console.print("the agents share nothing", highlight=False)
-    if "fleet_seconds" in summary:
-        console.print(
-            f"by the fleet's clock: {summary['fleet_seconds']:,.4g} seconds until the last agent was done, "
-            f"{summary['fleet_joules']:,.4g} joules of all agents",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
-    if "epsilon" in summary:
-        spent = ", ".join(
-            f"{sites[int(agent)] if sites else f'agent {agent}'} {value:.4g}"
-            for agent, value in list(summary["epsilon"].items())[:16]
+            + (f"{summary['refused']:,} messages were refused" if summary["refused"] else "no message was refused")
         )
-        more = f" and {len(summary['epsilon']) - 16} more" * (len(summary["epsilon"]) > 16)
-        console.print(
-            f"epsilon spent on models that left, at delta {summary['delta']:g}: {spent}{more}",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
-    for sentence in summary.get("warnings", ()):
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+    else:
+        plainly("the agents share nothing")
+    if "fleet_seconds" in summary:
+        plainly(
+            f"by the fleet's clock: {summary['fleet_seconds']:,.4g} seconds until the last agent was done, "
+            f"{summary['fleet_joules']:,.4g} joules of all agents"
+        )
+    if "epsilon" in summary:
+        spent = (
+            f"{sites[int(agent)] if sites else f'agent {agent}'} {value:.4g}"
+            for agent, value in summary["epsilon"].items()
+        )
+        plainly(f"epsilon spent on models that left, at delta {summary['delta']:g}: {listed(spent, 16)}")
+    plainly(*summary.get("warnings", ()))
     head = ("dataset", "model", "protocol", "agents", "seeds", "tasks", "seconds")
-    console.print(", ".join(f"{name} {summary[name]}" for name in head), highlight=False, markup=False, soft_wrap=True)
-    console.print(f"in {summary['out']}", highlight=False, markup=False, soft_wrap=True)
+    plainly(", ".join(f"{name} {summary[name]}" for name in head))
+    plainly(f"in {summary['out']}")
 
 
 def show_rows(title: str, rows: list[dict[str, Any]], where: Console) -> None:
@@ -132,12 +124,12 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
                 words = [escape(told("sharing", row["sharing"]))] * priced
                 table.add_row(escape(row["run"]), *words, *cells, *(cost(row) * priced))
         where.print(table)
-    where.print(
+    plainly(
         f"{counted([row for row in rows if not row['kind']])}; errors over seeds; differences from "
         f"{rows[0]['baseline']}, in points, paired over seeds, with p of a paired t-test; AUC in brackets in the "
         f"paper's unit; bytes per link and task",
-        highlight=False, markup=False, soft_wrap=True,
-    )  # fmt: skip
+        where=where,
+    )
 
 
 def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> None:
@@ -152,12 +144,13 @@ def show_swept(rows: list[dict[str, Any]], keys: list[str], where: Console) -> N
         mark = "*" * row["front"]
         table.add_row(mark, *words, plus(row, "final_accuracy", "_se_seeds"), percent(row, "_se_seeds"), *cost(row))
     where.print(table)
-    where.print(
+    plainly(
         "* the Pareto front: no other combination with the same tasks ends higher for as little traffic; "
         "errors over seeds; AUC in brackets in the paper's unit; bytes per link and task"
-        + f"; the same in all: {', '.join(known)}" * bool(known),
-        highlight=False, markup=False, soft_wrap=True,
-    )  # fmt: skip
+        + f"; the same in all: {', '.join(known)}"
+        * bool(known),
+        where=where,
+    )
 
 
 def show_advice(advice: "Advice") -> None:
@@ -179,11 +172,8 @@ def show_advice(advice: "Advice") -> None:
         final = "" if row["validation_accuracy"] is None else f"{row['validation_accuracy']:.2f}"
         table.add_row(mark, escape(row["candidate"]), final, gain, chance(row["p"]), str(row["seeds"]), cost)
     console.print(table)
-    console.print(advice.sentence, highlight=False, markup=False, soft_wrap=True)
-    console.print(
-        f"{advice.spent:,} epochs of agents, of the {advice.whole:,} that all candidates take with all seeds",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+    plainly(advice.sentence)
+    plainly(f"{advice.spent:,} epochs of agents, of the {advice.whole:,} that all candidates take with all seeds")
 
 
 def told(key: str, value: object) -> str:
@@ -248,9 +238,9 @@ def show_network(graph: "Facts", pairs: list[tuple[int, int]]) -> None:
     for part in graph.components[: len(graph.components) - len(graph.isolated)]:
         mutual = all(len(graph.reach[agent]) == len(part) - 1 for agent in part)
         rule = "each can reach all others" if mutual else "not each can reach all others"
-        console.print(f"component of {len(part)} agents, {rule}: {spans(part)}", highlight=False, soft_wrap=True)
+        plainly(f"component of {len(part)} agents, {rule}: {spans(part)}")
     if graph.isolated:
-        console.print(f"isolated: {spans(graph.isolated)}", highlight=False, soft_wrap=True)
+        plainly(f"isolated: {spans(graph.isolated)}")
 
 
 def spans(numbers: Iterable[int]) -> str:
@@ -268,8 +258,7 @@ def named(agents: Sequence[int], sites: Sequence[str]) -> str:
     """Some agents by the names of their sites, or by their numbers where these have none; of many names, the first."""
     if not sites:
         return spans(agents)
-    more = f" and {len(agents) - NAMED} more" * (len(agents) > NAMED)
-    return ", ".join(sites[agent] for agent in agents[:NAMED]) + more
+    return listed((sites[agent] for agent in agents), NAMED)
 
 
 def otherwise(summary: dict[str, Any]) -> str:

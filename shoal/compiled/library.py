@@ -88,7 +88,7 @@ def pictured(model: Monolithic | Modular | Wrapped, reads: torch.dtype) -> dict[
         bytes_ = {"bytes": reads == torch.uint8, "scaling": model.scaling.data_ptr()}
         return {"chain": 1, "wide": wide, "bends": bends, **bytes_}
     if isinstance(model.block, Linear):
-        return {"width": model.read}
+        return {"width": model.block.width}
     assert isinstance(model.block, Conv)
     shape = {"side": model.block.side, "channels": model.block.channels, "bytes": reads == torch.uint8}
     return {"width": model.block.width, **shape, "scaling": model.block.scaling.data_ptr()}

@@ -35,23 +35,18 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
     raw = {name: spoken(value) for name, value in raw.items() if name not in ("sharing", "kinds", "learner")}
     raw, kinds = numbered(advised(widen(raw)), kinds)
     known(raw)
-    own = raw.get("network", {}).get("edges", ())
-    for place, link in enumerate(own if isinstance(own, (list, tuple)) else ()):  # what is no list is refused below
-        if isinstance(link, dict):
-            known(link, Link, f"network.edges[{place}].")
-            made(Link, link, f"network.edges[{place}].")
-    later = raw.get("network", {}).get("changes", ())
-    for place, change in enumerate(later if isinstance(later, (list, tuple)) else ()):
-        if isinstance(change, dict):
-            known(change, Change, f"network.changes[{place}].")
-            made(Change, change, f"network.changes[{place}].")
-    several: tuple[tuple[str, type[Part]], ...] = ("faulty", Fault), ("policy", Policy)
-    for name, kind in several:
-        groups = tables(raw.get(name, ()))
-        for place, table in enumerate(groups if isinstance(groups, tuple) else ()):  # what is no list is refused below
+    network = raw.get("network", {})
+    several: tuple[tuple[str, type[Part], Any], ...] = (
+        ("network.edges", Link, network.get("edges", ())),
+        ("network.changes", Change, network.get("changes", ())),
+        ("faulty", Fault, tables(raw.get("faulty", ()))),
+        ("policy", Policy, tables(raw.get("policy", ()))),
+    )
+    for name, group, groups in several:  # what is no list is refused below
+        for place, table in enumerate(groups if isinstance(groups, list | tuple) else ()):
             if isinstance(table, dict):
-                known(table, kind, f"{name}[{place}].")
-                made(kind, table, f"{name}[{place}].")
+                known(table, group, f"{name}[{place}].")
+                made(group, table, f"{name}[{place}].")
     raw["tasks"], kind = tasks_of(raw.get("tasks", {}))
     said = alone(raw)
     MODELS.find(said.model)

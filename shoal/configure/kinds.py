@@ -7,7 +7,8 @@ from shoal.configure.entries import net_of
 from shoal.configure.learners import Said, class_of, learner_of, told
 from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
-from shoal.models.families import block_of, is_modular
+from shoal.models.families import block_of, family
+from shoal.models.table import GROWTH
 from shoal.settings.groups import REST, Kind, Settings
 from shoal.settings.part import spoken
 from shoal.settings.protocols import completed
@@ -132,12 +133,12 @@ def possible(settings: Settings, path: str) -> None:
             f'tasks.outputs = "all" is for a head that grows, got tasks.heads = "{tasks.heads}"; use tasks.heads = '
             '"grow", or leave it out'
         )
-    if is_modular(settings) and tasks.heads != "task":
+    if family(settings) == GROWTH and tasks.heads != "task":
         raise SettingsError(
             f'tasks.heads = "{tasks.heads}" leaves open which task a row is of, and {path}model = "{settings.model}"'
             f' composes its modules by the task; use {path}model = "{block_of(settings)}", or tasks.heads = "task"'
         )
-    if is_modular(settings) and net.initial_structure == "own" and net.basis < tasks.initial:
+    if family(settings) == GROWTH and net.initial_structure == "own" and net.basis < tasks.initial:
         raise SettingsError(
             f'{path}net.initial_structure = "own" needs a basis module for each initial task, got {path}net.basis = '
             f"{net.basis} and tasks.initial = {tasks.initial}"

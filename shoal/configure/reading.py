@@ -1,7 +1,6 @@
 """Settings from TOML and `key=value`: what the user says, completed and checked."""
 
 import copy
-import difflib
 import stat
 import tomllib
 from collections.abc import Iterable
@@ -12,7 +11,7 @@ from shoal.configure.completing import listing
 from shoal.configure.entries import net_kind, network_kind
 from shoal.configure.kinds import described, models_of
 from shoal.data.scenarios import kind_of
-from shoal.errors import SettingsError
+from shoal.errors import SettingsError, nearly
 from shoal.learners.table import LEARNERS
 from shoal.models.table import vet
 from shoal.settings.groups import MODEL, Settings
@@ -117,8 +116,7 @@ def parsed(file: Path) -> dict[str, Any]:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         names = list(experiments())
-        close = difflib.get_close_matches(file.stem, names, n=1)
-        hint = f"did you mean `{close[0]}`? " if close else ""
+        hint = nearly(file.stem, names)
         if str(file).startswith(("data=", "dataset=")):  # as it is said behind --from
             hint = "leave out `data=`, or say an experiment before it; "
         raise SettingsError(f"no settings file {file}; {hint}those that come with shoal: {', '.join(names)}") from None

@@ -1,10 +1,9 @@
 """Names of sites in settings: where an agent's number can stand, the name of its site can, and becomes the number."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.errors import SettingsError
+from shoal.errors import SettingsError, nearly
 from shoal.settings.part import spoken
 
 LISTS = ("agents", "to")  # settings that list agents
@@ -72,8 +71,7 @@ def at_site(raw: dict[str, Any], said: Any, where: str) -> list[Any]:
             f"`{where}` names {said!r}, but the data names no sites; name agents by their numbers, counted from 0"
         )
     if said not in sites:
-        close = difflib.get_close_matches(said, sites, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint = nearly(said, sites, "'")
         more = f" and {len(sites) - NAMED} more" * (len(sites) > NAMED)
         raise SettingsError(
             f"`{where}` names {said!r}, which is no site of the data; {hint}allowed: {', '.join(sites[:NAMED])}{more}"

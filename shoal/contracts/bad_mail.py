@@ -118,36 +118,21 @@ Payload = dict[str, Tensor]
 Wanted = Mapping[str, Expected]
 
 
-def missing(payload: Payload, expected: Wanted) -> Payload | None:
-    return dict(list(payload.items())[1:]) if payload else None
+def first(
+    change: Callable[[Tensor], Any], fits: Callable[[Tensor], bool] = lambda tensor: True
+) -> Callable[[Payload, Wanted], Payload | None]:
+    """The first tensor that is of a sort is changed."""
 
+    def harm(payload: Payload, expected: Wanted) -> Payload | None:
+        name = next((name for name, tensor in payload.items() if fits(tensor)), None)
+        return None if name is None else {**payload, name: change(payload[name])}
 
-def unknown(payload: Payload, expected: Wanted) -> Payload | None:
-    return {**payload, "a gift": torch.zeros(1)}
-
-
-def other_type(payload: Payload, expected: Wanted) -> Payload | None:
-    for name, tensor in payload.items():
-        return {**payload, name: tensor.to(torch.float16)}
-    return None
-
-
-def other_shape(payload: Payload, expected: Wanted) -> Payload | None:
-    for name, tensor in payload.items():
-        return {**payload, name: tensor[..., None]}
-    return None
+    return harm
 
 
 def shorter(payload: Payload, expected: Wanted) -> Payload | None:
     long = [name for name, want in expected.items() if want.shape[:1] == (None,) and len(payload[name])]
     return {**payload, long[0]: payload[long[0]][:-1]} if len(long) > 1 else None
-
-
-def no_number(payload: Payload, expected: Wanted) -> Payload | None:
-    for name, tensor in payload.items():
-        if tensor.is_floating_point() and tensor.numel():
-            return {**payload, name: torch.full_like(tensor, torch.nan)}
-    return None
 
 
 def too_large(payload: Payload, expected: Wanted) -> Payload | None:
@@ -171,32 +156,6 @@ def bounded(payload: Payload, expected: Wanted) -> Iterator[tuple[str, Expected]
             yield name, want
 
 
-def sparse(payload: Payload, expected: Wanted) -> Payload | None:
-    for name, tensor in payload.items():
-        return {**payload, name: tensor.to_sparse()}
-    return None
-
-
-def without_numbers(payload: Payload, expected: Wanted) -> Payload | None:
-    for name, tensor in payload.items():
-        return {**payload, name: tensor.to("meta")}
-    return None
-
-
-def no_tensor(payload: Payload, expected: Wanted) -> Payload | None:
-    for name, tensor in payload.items():
-        made: Any = {**payload, name: tensor.tolist()}
-        return made  # type: ignore[no-any-return]
-    return None
-
-
-def with_gradient(payload: Payload, expected: Wanted) -> Payload | None:
-    for name, tensor in payload.items():
-        if tensor.is_floating_point():
-            return {**payload, name: tensor.clone().requires_grad_()}
-    return None
-
-
 def flood(payload: Payload, expected: Wanted) -> Payload | None:
     free = {name: want.shape.index(None) for name, want in expected.items() if None in want.shape}
     if not free or any(not payload[name].shape[axis] for name, axis in free.items()):
@@ -209,17 +168,19 @@ MANY = 1000
 
 
 HARM: dict[str, Callable[[Payload, Wanted], Payload | None]] = {
-    "a tensor is missing": missing,
-    "a tensor is unknown": unknown,
-    "a tensor has another type": other_type,
-    "a tensor has another shape": other_shape,
+    "a tensor is missing": lambda payload, _: dict(list(payload.items())[1:]) if payload else None,
+    "a tensor is unknown": lambda payload, _: {**payload, "a gift": torch.zeros(1)},
+    "a tensor has another type": first(lambda tensor: tensor.to(torch.float16)),
+    "a tensor has another shape": first(lambda tensor: tensor[..., None]),
     "a tensor is shorter than the others": shorter,
-    "numbers are none": no_number,
+    "numbers are none": first(
+        lambda tensor: torch.full_like(tensor, torch.nan), lambda one: one.is_floating_point() and one.numel() > 0
+    ),
     "a number is too large": too_large,
     "a number is negative": negative,
-    "a tensor is sparse": sparse,
-    "a tensor has no numbers": without_numbers,
-    "a tensor is none": no_tensor,
-    "a tensor has a gradient": with_gradient,
+    "a tensor is sparse": first(Tensor.to_sparse),
+    "a tensor has no numbers": first(lambda tensor: tensor.to("meta")),
+    "a tensor is none": first(Tensor.tolist),
+    "a tensor has a gradient": first(lambda tensor: tensor.clone().requires_grad_(), Tensor.is_floating_point),
     "there is a thousand times as much": flood,
 }

@@ -10,7 +10,7 @@ import numpy as np
 from shoal import data
 from shoal.agents.worlds import world
 from shoal.contracts.fleets import LEARNER, NET
-from shoal.contracts.law import Law, finishes, keep, law, laws_of
+from shoal.contracts.law import Law, finishes, law, laws_of
 from shoal.data import DATASETS, Bank
 from shoal.data.dataset import Dataset
 from shoal.data.sources import Data
@@ -18,12 +18,6 @@ from shoal.fleet.run import simulate
 from shoal.settings.groups import Settings
 
 Own = str | Dataset | Bank | Data
-
-
-def check(dataset: Own) -> None:
-    """All laws."""
-    with laws(dataset) as found:
-        keep(found)
 
 
 @contextmanager

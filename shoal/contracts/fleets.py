@@ -16,7 +16,7 @@ from torch import Tensor
 from shoal import data
 from shoal.agents import received
 from shoal.agents.engine import parted
-from shoal.agents.stack import MODEL, RECORD, Stack, start
+from shoal.agents.stack import MODEL, PARAMS, RECORD, Stack, start
 from shoal.agents.world import World
 from shoal.agents.worlds import world
 from shoal.contracts.law import law
@@ -26,9 +26,10 @@ from shoal.doors import Table
 from shoal.errors import SettingsError, UserError
 from shoal.fleet.run import simulate
 from shoal.learners.table import LEARNERS
-from shoal.letters.mail import Mail
+from shoal.letters.mail import ACCEPTED, Mail
 from shoal.models.contract import Usage
 from shoal.models.table import MODELS
+from shoal.runs.examined import difference as difference
 from shoal.runs.record import Record
 from shoal.settings.groups import Settings
 
@@ -39,6 +40,8 @@ TASKS: dict[str, Any] = {"count": 3, "classes": 4, "initial": 1, "train": 6, "va
 # Heads begin at random: behind a head of zeros first gradients vanish, and Adam makes whole steps of how they round.
 NET: dict[str, Any] = {"width": 8, "depth": 3, "head": "random"}
 LEARNER: dict[str, Any] = {"epochs": 4, "batch": 16, "memory": 4, "rate": 3e-3}
+# What others send: images, which are learned from, and weights, which are replaced.
+SHARED: tuple[dict[str, Any], ...] = ({"mode": "recv", "every": 2}, {"mode": "fedavg", "every": 2})
 # Up to rounding: a gradient that is nothing but rounding becomes a step of full size in Adam, so a few may differ.
 ROUNDING, FEW = 1e-5, 0.002
 
@@ -178,33 +181,24 @@ def saved(fleet: Sequence[World], stacks: Sequence[Stack]) -> tuple[Stack, ...]:
     return found or ()
 
 
-def difference(one: Stack, other: Stack, skip: Callable[[str], bool] = lambda name: False) -> str:
-    """The first tensor, as `owner/name`, in which two stacks differ in any bit; empty: there is none. What one of them
-    has no name for counts as zero there."""
-    for name in sorted(one.tensors.keys() | other.tensors.keys()):
-        if skip(name):
-            continue
-        first, second = one.tensors.get(name), other.tensors.get(name)
-        if first is None or second is None:
-            there = second if first is None else first
-            if there is not None and there.any():
-                return name
-        elif first.shape != second.shape or not torch.equal(bits(first), bits(second)):
-            return name
-    return ""
-
-
-def bits(tensor: Tensor) -> Tensor:
-    """Numbers that can be compared bit by bit; what is no number equals itself."""
-    found = tensor.detach().cpu().contiguous()
-    whole = {torch.float32: torch.int32, torch.float64: torch.int64}.get(found.dtype)
-    return found if whole is None else found.view(whole)
-
-
 def shared_only(owners: Sequence[str]) -> Callable[[str], bool]:
     """The names of what an agent has only because modes are listed: their own state, and room for what may come."""
     room = [f"{received.OWNER}/{name}" for name in ("x", "y", "marks")]
     return lambda name: name in room or name.partition("/")[0] in owners
+
+
+def learns_of_others(what: str, small: Callable[..., World], alone: Stack) -> None:
+    """Something learns from others' images, and with others' weights, in fleets of which one has learned alone."""
+    for mode in SHARED:
+        try:
+            world = small(sharing=[mode])
+        except SettingsError:  # a mode, a learner or a model may say that it is not for the others
+            continue
+        stack = simulate(world)
+        accepted = int(stack.ledger.among("verdict", [ACCEPTED]).sum())
+        law(accepted > 0, f"{what}: no mail of `{mode['mode']}` was accepted, so there is nothing to test")
+        name = difference(stack, alone, lambda name: not name.startswith(f"{PARAMS}/"))
+        law(bool(name), f"{what}: agents learn from what they receive by `{mode['mode']}`")
 
 
 def engines_agree(

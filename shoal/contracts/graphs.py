@@ -8,17 +8,11 @@ import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
 
 from shoal.contracts.fleets import difference, fleet, listed, shared_only
-from shoal.contracts.law import Law, finishes, keep, law, laws_of
+from shoal.contracts.law import Law, finishes, law, laws_of
 from shoal.fleet.run import simulate
 from shoal.network.graphs import GRAPHS, Draw, draw, kind_of
 
 SIZES, CHANCES = (1, 2, 3, 7, 10), (0.0, 0.1, 0.5, 1.0)
-
-
-def check(graph: str | Draw) -> None:
-    """All laws."""
-    with laws(graph) as found:
-        keep(found)
 
 
 @contextmanager

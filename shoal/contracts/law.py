@@ -36,9 +36,3 @@ def laws_of(functions: Iterable[Callable[..., None]], *given: Any) -> list[Law]:
         return Law(function.__name__.replace("_", " "), lambda: function(*given))
 
     return [about(function) for function in functions]
-
-
-def keep(laws: Iterable[Law]) -> None:
-    """Raise if one of them is broken."""
-    for one in laws:
-        one.holds()

@@ -9,28 +9,28 @@ from typing import Any
 from shoal.agents import received
 from shoal.agents.stack import PARAMS, Stack
 from shoal.agents.world import World
-from shoal.contracts.fleets import Run, difference, engines_agree, fleet, ran, saved, settings_of
-from shoal.contracts.law import Law, finishes, keep, law, laws_of
+from shoal.contracts.fleets import (
+    SHARED,
+    Run,
+    difference,
+    engines_agree,
+    fleet,
+    learns_of_others,
+    ran,
+    saved,
+    settings_of,
+)
+from shoal.contracts.law import Law, finishes, law, laws_of
 from shoal.data.scenarios import by_name
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.learners.contract import Learner
 from shoal.learners.table import LEARNERS
-from shoal.letters.mail import ACCEPTED
 from shoal.models.table import MODELS
 
 TASKS: dict[str, Any] = {"count": 4, "classes": 3, "initial": 2, "train": 10, "validation": 5}
 LANES = (Lane(0, 0), Lane(0, 1), Lane(0, 2))
-# What others send: images, which are learned from, and weights, which are replaced.
-RECV: dict[str, Any] = {"mode": "recv", "every": 2}
-SHARED: tuple[dict[str, Any], ...] = (RECV, {"mode": "fedavg", "every": 2})
-
-
-def check(learner: str | type[Learner] | Learner, model: str | None = None) -> None:
-    """All laws."""
-    with laws(learner, model) as found:
-        keep(found)
 
 
 @contextmanager
@@ -145,23 +145,14 @@ def loop_and_vmap_agree(case: Case) -> None:
 
 
 def it_learns_with_what_others_send(case: Case) -> None:
-    for mode in SHARED:
-        try:
-            world = case.small(sharing=[mode])
-        except SettingsError:  # a learner may say that a mode is not for it
-            continue
-        stack = simulate(world)
-        accepted = int(stack.ledger.among("verdict", [ACCEPTED]).sum())
-        law(accepted > 0, f"{case.what}: no mail of `{mode['mode']}` was accepted, so there is nothing to test")
-        name = difference(stack, case.run.stack, lambda name: not name.startswith(f"{PARAMS}/"))
-        law(bool(name), f"{case.what}: agents learn from what they receive by `{mode['mode']}`")
+    learns_of_others(case.what, case.small, case.run.stack)
 
 
 def what_is_sent_for_finished_tasks_is_learned_from(case: Case) -> None:
     """Rows that others send for tasks that are finished change what agents learn, or the learner says before the run
     that they will not."""
     try:
-        world = case.small(sharing=[RECV])
+        world = case.small(sharing=[SHARED[0]])
     except SettingsError:  # a learner may say that a mode is not for it
         return
     run = ran(world)

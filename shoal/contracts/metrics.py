@@ -6,17 +6,11 @@ from contextlib import contextmanager
 import numpy as np
 
 from shoal.contracts.fleets import listed
-from shoal.contracts.law import Law, finishes, keep, law, laws_of
+from shoal.contracts.law import Law, finishes, law, laws_of
 from shoal.runs.metrics import METRICS, Array, Metric, Run, summary
 from shoal.runs.predicted import Predictions
 
 LANES, TASKS, POINTS = 4, 5, 3
-
-
-def check(metric: str | Metric) -> None:
-    """All laws."""
-    with laws(metric) as found:
-        keep(found)
 
 
 @contextmanager

@@ -13,21 +13,20 @@ from torch import Tensor
 from shoal.agents.stack import PARAMS, Stack
 from shoal.agents.world import World
 from shoal.agents.worlds import world
-from shoal.contracts.fleets import Run, bank_of, difference, engines_agree, listed, net_of, ran, settings_of
-from shoal.contracts.law import Law, finishes, keep, law, laws_of
+from shoal.contracts.fleets import (
+    Run,
+    bank_of,
+    engines_agree,
+    learns_of_others,
+    listed,
+    net_of,
+    ran,
+    settings_of,
+)
+from shoal.contracts.law import Law, finishes, law, laws_of
 from shoal.data import Bank
-from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.letters.mail import ACCEPTED
 from shoal.models.table import MODELS
-
-SHARED: tuple[dict[str, Any], ...] = ({"mode": "recv", "every": 2}, {"mode": "fedavg", "every": 2})
-
-
-def check(model: Any, bank: Bank | None = None) -> None:
-    """All laws, on images of a bank, or on what the model can read."""
-    with laws(model, bank) as found:
-        keep(found)
 
 
 @contextmanager
@@ -121,20 +120,10 @@ def loop_and_vmap_agree(case: Case) -> None:
 
 def it_learns_alone_and_with_others(case: Case) -> None:
     """Alone, from others' images, and with others' weights."""
-    alone = case.run.stack
     more: dict[str, Any] = {"tasks": {"train": 20, "count": 2}, "learner": {"epochs": 30, "rate": 5e-3}}
     accuracy = float(simulate(case.small(**more)).accuracy[:, -1, -1].mean())
     law(accuracy > 0.4, f"{case.what}: a net learns, but has {accuracy:.0%} of four classes after 30 epochs")
-    for mode in SHARED:
-        try:
-            world = case.small(sharing=[mode])
-        except SettingsError:  # a mode may say that a model is not for it
-            continue
-        stack = simulate(world)
-        accepted = int(stack.ledger.among("verdict", [ACCEPTED]).sum())
-        law(accepted > 0, f"{case.what}: no mail of `{mode['mode']}` was accepted, so there is nothing to test")
-        name = difference(stack, alone, lambda name: not name.startswith(f"{PARAMS}/"))
-        law(bool(name), f"{case.what}: a net learns from what it receives by `{mode['mode']}`")
+    learns_of_others(case.what, case.small, case.run.stack)
 
 
 LAWS: tuple[Callable[[Case], None], ...] = (

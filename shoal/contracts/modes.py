@@ -23,7 +23,7 @@ from shoal.contracts.bad_days import (
 )
 from shoal.contracts.bad_mail import bad_mail_is_as_if_it_had_never_come
 from shoal.contracts.fleets import Run, bank_of, difference, engines_agree, saved, settings_of, shared_only
-from shoal.contracts.law import Law, finishes, keep, law, laws_of
+from shoal.contracts.law import Law, finishes, law, laws_of
 from shoal.contracts.mode_case import FIRST, KINDS, LANES, LONELY, PAIRS, SECOND, Case, edges, made_of, model_of, rows
 from shoal.fleet.run import simulate, train
 from shoal.letters.mail import FORBIDDEN, OVER_BUDGET, UNDECLARED, UNSENT, pack
@@ -32,12 +32,6 @@ from shoal.settings.policies import CONTENTS
 from shoal.sharing.contract import Sharing
 from shoal.sharing.plan import quoted
 from shoal.units import UNLIMITED, limit
-
-
-def check(modes: Sequence[str | type[Sharing] | Sharing], model: str | None = None) -> None:
-    """All laws, for modes that act together."""
-    with laws(modes, model) as found:
-        keep(found)
 
 
 @contextmanager

@@ -7,19 +7,13 @@ from math import isfinite
 import numpy as np
 
 from shoal.contracts.fleets import difference, fleet, listed
-from shoal.contracts.law import Law, finishes, keep, law, laws_of
+from shoal.contracts.law import Law, finishes, law, laws_of
 from shoal.fleet.run import simulate
 from shoal.letters.mail import ACCEPTED
 from shoal.models.table import MODELS
 from shoal.sharing.combine import RULES, Array, Heard, Rule
 
 WEIGHTS, LIE = 30, 1e6
-
-
-def check(rule: str | Rule) -> None:
-    """All laws."""
-    with laws(rule) as found:
-        keep(found)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 from shoal import data
 from shoal.agents.worlds import world
 from shoal.contracts.fleets import TASKS, difference, listed, settings_of
-from shoal.contracts.law import Law, finishes, keep, law, laws_of
+from shoal.contracts.law import Law, finishes, law, laws_of
 from shoal.data import Bank
 from shoal.data.draws import Scenario
 from shoal.data.scenarios import SCENARIOS, streams
@@ -36,12 +36,6 @@ def sites() -> Bank:
         source=at // (count // 3), test=at // 4 % 5 == 4, peak=1, classes=tuple("abcd"), sources=("x", "y", "z"),
         task=at // (count // 9) % 3, time=at.astype(float), scale="standard",
     )  # fmt: skip
-
-
-def check(scenario: str | Scenario, bank: Bank | None = None) -> None:
-    """All laws."""
-    with laws(scenario, bank) as found:
-        keep(found)
 
 
 @contextmanager

@@ -9,19 +9,13 @@ import torch
 from torch import Tensor
 
 from shoal.contracts.fleets import fleet, listed
-from shoal.contracts.law import Law, finishes, keep, law, laws_of
+from shoal.contracts.law import Law, finishes, law, laws_of
 from shoal.fleet.run import simulate
 from shoal.letters.mail import ACCEPTED
 from shoal.models.table import GROWTH, MODELS
 from shoal.sharing.scores import SCORES, Metric, Pair
 
 CLASSES, IMAGES, FEATURES = 3, 24, 5
-
-
-def check(metric: str | Metric) -> None:
-    """All laws."""
-    with laws(metric) as found:
-        keep(found)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Datasets: what there is, where it lies, how to get it. Needs numpy only: listing data must not wait for torch."""
 
-import difflib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ from shoal.data.sources import SCHEMES, Data, is_source, read
 from shoal.data.spam import SPAM
 from shoal.data.watches import WATCHES
 from shoal.doors import Table, is_door
+from shoal.errors import nearly
 
 __all__ = [
     "DATASETS",
@@ -71,17 +71,13 @@ class Status:
 def pick(name: str) -> Dataset:
     """The table's entry, or an error that lists what there is."""
     scheme, colon, _ = name.partition(":")
-    nearly = difflib.get_close_matches(scheme, SCHEMES, 1) if colon and name not in DATASETS else []
-    if nearly and "." not in scheme and find_spec(scheme) is None:
-        raise DataError(f"`{name}` names no dataset; did you mean `{nearly[0]}:`? {', '.join(SCHEMES)} can be read")
+    hint = nearly(scheme, SCHEMES).replace("`?", ":`?") if colon and name not in DATASETS else ""
+    if hint and "." not in scheme and find_spec(scheme) is None:
+        raise DataError(f"`{name}` names no dataset; {hint}{', '.join(SCHEMES)} can be read")
     if name in DATASETS or is_door(name):
         return DATASETS.find(name)
-    close = difflib.get_close_matches(name, list(DATASETS), 1)
-    hint = (
-        f"did you mean `{close[0]}`?"
-        if close
-        else "use one of these, yours as package.module:Name, or a file of yours as csv:PATH?label=NAME"
-    )
+    usual = "use one of these, yours as package.module:Name, or a file of yours as csv:PATH?label=NAME"
+    hint = nearly(name, DATASETS).strip() or usual
     raise DataError(f"unknown dataset `{name}`; there are {', '.join(DATASETS)}; {hint}")
 
 

@@ -1,6 +1,6 @@
 """Rows as a user has them, read as an agent learned to read them: the same columns, units, and names of classes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,8 +11,8 @@ from shoal.data.bank import Bank, Column, Numbers
 from shoal.data.dataset import DataError
 from shoal.data.sources import arrays, table
 from shoal.errors import UserError
+from shoal.units import listed
 
-SHOWN = 8  # names that a message lists
 WORDS = {"False": False, "True": True}
 
 
@@ -182,9 +182,3 @@ class Source:
 def parts_of(column: Column) -> list[str]:
     """What the numbers of a column are called: itself, or a word of it for each."""
     return [column.name] if column.words is None else [f"{column.name}={word}" for word in column.words]
-
-
-def listed(names: Sequence[str]) -> str:
-    """Some names in a message; of many, the first."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(map(str, names[:SHOWN])) + more

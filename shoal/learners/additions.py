@@ -1,7 +1,7 @@
-"""What learners and modes add to every step: one kind of value, a pair of functions, composed in order as in Optax."""
+"""What learners and modes add to every step: functions of a step that give a step, one after the other."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -13,18 +13,9 @@ if TYPE_CHECKING:
     from shoal.learners.contract import Learner
     from shoal.sharing.contract import Sharing
 
-
-class Addition(NamedTuple):
-    """What one learner or mode makes of every step.
-
-    `init` gives what it has to say where such a step is taken, or None as long as it is nothing; `update` gives the
-    step with that: another term in the loss, another change of gradients, units that stand still.
-    """
-
-    init: Callable[[World, Stack, Step], Any]
-    update: Callable[[Step, Any], Step]
-
-
+# What one learner or mode makes of every step that is about to be taken: another term in the loss, another change of
+# gradients, units that stand still, something to do behind it; or the same step.
+Addition = Callable[[World, Stack, Step], Step]
 Acts = Callable[[World, Stack, Mapping[str, Part]], bool]
 
 
@@ -38,48 +29,32 @@ def penalised(
     state.
     """
 
-    def init(world: World, stack: Stack, step: Step) -> Term | None:
-        return Term(owner, penalty, pull, dict(stack.of(owner))) if acts(world, stack, step.parts) else None
+    def added(world: World, stack: Stack, step: Step) -> Step:
+        if not acts(world, stack, step.parts):
+            return step
+        return step._replace(terms=(*step.terms, Term(owner, penalty, pull, dict(stack.of(owner)))))
 
-    def update(step: Step, term: Term) -> Step:
-        return step._replace(terms=(*step.terms, term))
-
-    return Addition(init, update)
+    return added
 
 
 def bending(bends: Callable[[World, Stack, Mapping[str, Part], Tensors], Tensors]) -> Addition:
     """`bends` makes other gradients of those that were found, of all lanes."""
 
-    def init(world: World, stack: Stack, step: Step) -> Callable[[Tensors], Tensors]:
-        return lambda found: bends(world, stack, step.parts, found)
+    def changed(world: World, stack: Stack, step: Step) -> Step:
+        return step._replace(changes=(*step.changes, lambda found: bends(world, stack, step.parts, found)))
 
-    def update(step: Step, change: Callable[[Tensors], Tensors]) -> Step:
-        return step._replace(changes=(*step.changes, change))
-
-    return Addition(init, update)
+    return changed
 
 
 def resting(rests: Callable[[World, Stack, Mapping[str, Part]], Tensors]) -> Addition:
     """`rests` says which units of the parts stand still, bool [L, units]."""
-
-    def init(world: World, stack: Stack, step: Step) -> Tensors | None:
-        return rests(world, stack, step.parts) or None
-
-    return Addition(init, Step.resting)
+    return lambda world, stack, step: step.resting(rests(world, stack, step.parts))
 
 
 def additions_of(world: World) -> list[Addition]:
     """All that is added in a world: by the learner, then by its modes in their order."""
     both: tuple[Learner | Sharing, ...] = (world.settings.learner, *world.settings.sharing)
     return [addition for one in both for addition in one.additions()]
-
-
-def composed(world: World, stack: Stack, step: Step, additions: Sequence[Addition]) -> Step:
-    """A step with all that is added to it by now; the same, if that is nothing."""
-    for addition in additions:
-        if (state := addition.init(world, stack, step)) is not None:
-            step = addition.update(step, state)
-    return step
 
 
 def tangent(frame: Frame, pull: Tensors) -> Tensor:

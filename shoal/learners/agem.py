@@ -1,8 +1,6 @@
 """A-GEM (Chaudhry et al. 2019, arXiv:1812.00420)."""
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -10,14 +8,13 @@ from torch import Tensor
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.learners.additions import common_units
-from shoal.learners.batches import Batch, generators, remembered
+from shoal.learners.additions import Addition, common_units
+from shoal.learners.batches import remembered
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only, remembering
-from shoal.learners.rehearsal import relearned
-from shoal.learners.step import Part, Tensors, unwritten
-from shoal.learners.usual import Turn, usage_of, usual_epoch
-from shoal.settings.groups import Settings
+from shoal.learners.rehearsal import luck, relearned
+from shoal.learners.step import Part, Step, Tensors, unwritten
+from shoal.learners.usual import usage_of
+from shoal.models.table import REPLAY
 
 
 class AGEM(Learner):
@@ -30,27 +27,23 @@ class AGEM(Learner):
     *Costs:* the images of `memory`, and a second gradient in every step.
     """
 
+    teaches: ClassVar[str] = REPLAY
+    needs: ClassVar[tuple[str, ...]] = ("memory",)
     method: Literal["agem"] = "agem"
     reference: PositiveInt = Field(128, description="remembered rows that every step is compared with")
 
-    def suits(self, settings: Settings) -> None:
-        plain_only(self, settings)
-        remembering(self, settings)
+    def additions(self) -> tuple[Addition, ...]:
+        return (self.compare,)
 
-    def epoch(self, world: World, stack: Stack, epoch: int) -> None:
-        usual_epoch(world, stack, epoch, past=False, act=partial(self.compare, world, stack, epoch))
-
-    def compare(
-        self, world: World, stack: Stack, epoch: int, batch: Batch, number: int, trains: Mapping[str, Part]
-    ) -> Turn:
-        """What is done to the gradients of the `number`-th step of an epoch."""
+    def compare(self, world: World, stack: Stack, step: Step) -> Step:
+        """A step whose gradients are compared with those on memories."""
         if stack.task < world.settings.tasks.initial:
-            return Turn()
-        past = remembered(stack, self.reference, generators(stack, self.method, stack.task, epoch, number))
+            return step
+        past = remembered(stack, self.reference, luck(self, stack, step))
         parts: dict[str, Part] = {name: (slice(0, units),) for name, units in common_units(world).items()}
-        with unwritten(stack, ~batch.weight.any(1)):
+        with unwritten(stack, ~step.images.weight.any(1)):
             wanted = relearned(world, stack, parts, past, usage_of(world, stack))
-        return Turn((lambda found: projected(found, wanted),))
+        return step._replace(changes=(lambda found: projected(found, wanted),))
 
 
 def projected(found: Tensors, wanted: Tensors) -> Tensors:

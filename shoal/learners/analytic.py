@@ -16,8 +16,8 @@ from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
 from shoal.learners.gram import length, packed, rebuilt, solved, squared, summed, total
 from shoal.models import heads
-from shoal.models.families import is_analytic
 from shoal.models.ridge import Ridge
+from shoal.models.table import ANALYTIC
 from shoal.settings.groups import Settings
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Analytic(Learner):
     *Costs:* D² / 2 numbers for the Gram matrix and D for each class; there are no steps.
     """
 
+    teaches: ClassVar[str] = ANALYTIC
     earlier: ClassVar[bool] = False  # a task's rows count once
     method: Literal["analytic"] = "analytic"
     epochs: PositiveInt = Field(5, description="rounds per task in which sums can spread (sharing statistics)")
@@ -53,11 +54,7 @@ class Analytic(Learner):
     )
 
     def suits(self, settings: Settings) -> None:
-        if not is_analytic(settings):
-            raise SettingsError(
-                f"the learner `analytic` solves for heads that read rows as they are, got `{settings.model}`; use "
-                'model = "ridge", or another learner'
-            )
+        super().suits(settings)
         if settings.tasks.classes == 1 and settings.tasks.heads == "task":
             raise SettingsError(
                 'the learner `analytic` fits numbers of all tasks together, and tasks.heads = "task" wants a fit for '

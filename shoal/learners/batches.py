@@ -259,9 +259,9 @@ def batches(pool: Pool, rngs: Sequence[np.random.Generator], size: int, exactly:
     return (pick.batch for pick in deal(pool, rngs, size, exactly=exactly))
 
 
-def passes(world: World, held: Pool, stack: Stack, epoch: int, size: int, word: str) -> Deal:
-    """The minibatches of one epoch of the current task: one pass, or as many steps as the settings say."""
-    rngs = orders(world, stack, word, stack.task, epoch)
+def passes(world: World, held: Pool, stack: Stack, epoch: int, size: int, word: str, task: int | None = None) -> Deal:
+    """The minibatches of one epoch of a task, or of the current one: one pass, or as many steps as the settings say."""
+    rngs = orders(world, stack, word, stack.task if task is None else task, epoch)
     return deal(held, rngs, size, exactly=world.settings.learner.steps(epoch))
 
 

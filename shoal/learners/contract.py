@@ -37,6 +37,8 @@ class Learner(Part):
     later: ClassVar[tuple[str, ...]] = ("fresh_adam",)  # settings that mean nothing while the initial tasks are learned
     example: ClassVar[Mapping[str, Any]] = {}  # settings with which it shows what it does in a tiny fleet, for tests
     serves: ClassVar[tuple[str, ...]] = ("task", "one", "grow")  # the `tasks.heads` that it makes sense with
+    teaches: ClassVar[str] = ""  # the family of nets that it teaches (shoal/models/families.py); empty: any
+    needs: ClassVar[tuple[str, ...]] = ()  # of "classes", where labels are predicted, and "memory", rows that are kept
     earlier: ClassVar[bool] = True  # does it learn from what others send for tasks that are finished?
     fixed: ClassVar[str] = ""  # why it cannot go on with more tasks than it began with, to follow "because"
     plain: ClassVar[bool] = False  # do the steps of an epoch follow each other, with nothing between them or added?
@@ -98,7 +100,10 @@ class Learner(Part):
         )
 
     def suits(self, settings: "Settings") -> None:
-        """Raise if this learner cannot serve such agents."""
+        """Raise if this learner cannot serve such agents, by what it says of nets, heads and rows."""
+        from shoal.learners.plain import suited
+
+        suited(self, settings)
 
     def holds(self, settings: "Settings", model: "Model") -> int:
         """Bytes that it keeps for each agent beside what every learner does, where they are many."""

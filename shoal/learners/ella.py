@@ -12,9 +12,8 @@ from shoal.data.tasks import JOINT
 from shoal.errors import SettingsError
 from shoal.learners.closed import linear, logistic, posed, sparse
 from shoal.learners.contract import Learner
-from shoal.learners.plain import with_heads
 from shoal.models.factor import CODES, DICTIONARY, Factor
-from shoal.models.families import is_closed
+from shoal.models.table import CLOSED
 from shoal.rng import key
 from shoal.settings.groups import Settings
 
@@ -46,6 +45,7 @@ class Ella(Learner):
     *Costs:* (D · atoms)² numbers, and D² for every fit; there are no steps.
     """
 
+    teaches: ClassVar[str] = CLOSED
     serves: ClassVar[tuple[str, ...]] = ("task",)
     earlier: ClassVar[bool] = False  # what a task has learned stays as it is
     method: Literal["ella"] = "ella"
@@ -56,12 +56,7 @@ class Ella(Learner):
     again: bool = Field(True, description="do tasks get new codes when the dictionary has changed?")
 
     def suits(self, settings: Settings) -> None:
-        with_heads(self, settings)
-        if not is_closed(settings):
-            raise SettingsError(
-                f"the learner `ella` fits predictors in a dictionary, and `{settings.model}` has none; use model = "
-                '"factor", or another learner'
-            )
+        super().suits(settings)
         for mode in settings.sharing:
             if mode.mode != "colla" and mode.door == mode.mode:  # one of shoal's own
                 raise SettingsError(

@@ -1,7 +1,5 @@
 """Experience replay step by step (Chaudhry et al. 2019, arXiv:1902.10486; Buzzega et al. 2020, arXiv:2004.07211)."""
 
-from collections.abc import Mapping
-from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -11,13 +9,12 @@ from torch import Tensor
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners import reservoir
-from shoal.learners.batches import Batch, generators, remembered
+from shoal.learners.additions import Addition
+from shoal.learners.batches import remembered
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only, remembering
-from shoal.learners.rehearsal import mixed, relearned
-from shoal.learners.step import Part
-from shoal.learners.usual import Turn, usual_epoch
-from shoal.settings.groups import Settings
+from shoal.learners.rehearsal import luck, mixed, relearned
+from shoal.learners.step import Step
+from shoal.models.table import REPLAY
 
 
 class ER(Learner):
@@ -32,6 +29,8 @@ class ER(Learner):
     *Costs:* the images of `memory`, and a second gradient in every step.
     """
 
+    teaches: ClassVar[str] = REPLAY
+    needs: ClassVar[tuple[str, ...]] = ("memory",)
     fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["er"] = "er"
     replayed: PositiveInt = Field(64, description="remembered rows in every step")
@@ -43,35 +42,29 @@ class ER(Learner):
         description="the loss of a step: the mean over all its rows, or memories count as much as earlier tasks are",
     )
 
-    def suits(self, settings: Settings) -> None:
-        plain_only(self, settings)
-        remembering(self, settings)
-
     def init(self, world: World) -> dict[str, Tensor]:
         return reservoir.init(world) if self.keep == "stream" else {}
 
-    def epoch(self, world: World, stack: Stack, epoch: int) -> None:
-        usual_epoch(world, stack, epoch, past=False, act=partial(self.rehearse, world, stack, epoch))
+    def additions(self) -> tuple[Addition, ...]:
+        return (self.rehearse,)
 
-    def rehearse(
-        self, world: World, stack: Stack, epoch: int, batch: Batch, number: int, parts: Mapping[str, Part]
-    ) -> Turn:
+    def rehearse(self, world: World, stack: Stack, step: Step) -> Step:
         """Draw memories, and mix their gradient with that of the new images."""
-        rngs = generators(stack, self.method, stack.task, epoch, number)
+        rngs, batch = luck(self, stack, step), step.images
         if self.keep == "stream":
             old, _ = reservoir.draw(stack.of(self.owner), self.replayed, rngs)
             reservoir.add(stack.of(self.owner), batch, rngs)
         elif stack.task < world.settings.tasks.initial:
-            return Turn()
+            return step
         else:
             old = remembered(stack, self.replayed, rngs)
         if not old.weight.any():
-            return Turn()
-        slopes = relearned(world, stack, parts, old, reservoir.usage(world, stack, old, rngs))
+            return step
+        slopes = relearned(world, stack, step.parts, old, reservoir.usage(world, stack, old, rngs))
 
         def share(new: Tensor, remembered: Tensor) -> Tensor:
             if self.mix == "images":
                 return remembered / (new + remembered).clamp(min=1)
             return torch.full_like(new, stack.task / (stack.task + 1))
 
-        return Turn((lambda found: mixed(batch, old, share, found, slopes),), also=old)
+        return step._replace(changes=(lambda found: mixed(batch, old, share, found, slopes),), also=old)

@@ -1,7 +1,5 @@
 """ER-ACE (Caccia et al. 2022, arXiv:2104.05025)."""
 
-from collections.abc import Mapping
-from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -11,14 +9,13 @@ from torch import Tensor
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners import reservoir
-from shoal.learners.batches import Batch, generators
+from shoal.learners.additions import Addition
+from shoal.learners.batches import Batch
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only, remembering, with_heads
-from shoal.learners.rehearsal import added, relearned
-from shoal.learners.step import Part
-from shoal.learners.usual import Turn, usual_epoch
+from shoal.learners.rehearsal import added, luck, relearned
+from shoal.learners.step import Step
 from shoal.models.heads import OPEN
-from shoal.settings.groups import Settings
+from shoal.models.table import REPLAY
 
 
 class ERACE(Learner):
@@ -33,35 +30,30 @@ class ERACE(Learner):
     *Costs:* the images of `memory`, and a second gradient in every step.
     """
 
+    teaches: ClassVar[str] = REPLAY
+    needs: ClassVar[tuple[str, ...]] = ("memory",)
     serves: ClassVar[tuple[str, ...]] = ("grow",)
     fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["er-ace"] = "er-ace"
     replayed: PositiveInt = Field(64, description="remembered rows in every step")
 
-    def suits(self, settings: Settings) -> None:
-        plain_only(self, settings)
-        with_heads(self, settings)
-        remembering(self, settings)
-
     def init(self, world: World) -> dict[str, Tensor]:
         return reservoir.init(world)
 
-    def epoch(self, world: World, stack: Stack, epoch: int) -> None:
-        usual_epoch(world, stack, epoch, past=False, act=partial(self.rehearse, world, stack, epoch))
+    def additions(self) -> tuple[Addition, ...]:
+        return (self.rehearse,)
 
-    def rehearse(
-        self, world: World, stack: Stack, epoch: int, batch: Batch, number: int, parts: Mapping[str, Part]
-    ) -> Turn:
+    def rehearse(self, world: World, stack: Stack, step: Step) -> Step:
         """Draw memories, and add their gradient to that of the new images; the first tasks have none."""
-        rngs, state = generators(stack, self.method, stack.task, epoch, number), stack.of(self.owner)
+        rngs, state = luck(self, stack, step), stack.of(self.owner)
         first = stack.task < world.settings.tasks.initial
         old, _ = reservoir.draw(state, self.replayed, rngs)
-        reservoir.add(state, batch, rngs)
+        reservoir.add(state, step.images, rngs)
         if first or not old.weight.any():
-            return Turn()
-        slopes = relearned(world, stack, parts, old, reservoir.usage(world, stack, old, rngs))
-        changes = (lambda found: added(found, (1.0, slopes)),)
-        return Turn(changes, usage={OPEN: open_to(world, stack, batch)}, also=old)
+            return step
+        slopes = relearned(world, stack, step.parts, old, reservoir.usage(world, stack, old, rngs))
+        usage = step.usage | {OPEN: open_to(world, stack, step.images)}
+        return step._replace(changes=(lambda found: added(found, (1.0, slopes)),), usage=usage, also=old)
 
 
 def open_to(world: World, stack: Stack, batch: Batch) -> Tensor:

@@ -1,7 +1,7 @@
 """EWC (Kirkpatrick et al. 2017, arXiv:1612.00796), and its online form (Schwarz et al. 2018, arXiv:1805.06370)."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
@@ -12,11 +12,10 @@ from shoal.agents.stack import MODEL, Stack
 from shoal.agents.world import World
 from shoal.learners.additions import Addition, common_units, penalised, tangent, trains_body
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only, with_classes
 from shoal.learners.step import Frame, Part, Tensors
 from shoal.models import heads
+from shoal.models.table import REPLAY
 from shoal.rng import key
-from shoal.settings.groups import Settings
 
 TOGETHER = 64  # images whose slopes are held at once
 
@@ -33,6 +32,7 @@ class EWC(Learner):
     *Costs:* two numbers for each weight that all tasks use, and a sum over them in every step.
     """
 
+    teaches: ClassVar[str] = REPLAY
     method: Literal["ewc"] = "ewc"
     strength: NonNegativeFloat = Field(100.0, description="how hard weights are held; choose it on validation data")
     online: bool = Field(False, description="one anchor, the weights after the last task, or one for each task")
@@ -42,10 +42,9 @@ class EWC(Learner):
         "every", description="the sum over all classes, or the term of the true one alone"
     )
 
-    def suits(self, settings: Settings) -> None:
-        plain_only(self, settings)
-        if self.labels == "true":
-            with_classes(self, settings)
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("classes",) if self.labels == "true" else ()
 
     def end(self, world: World, stack: Stack) -> None:
         """Note what mattered to the task, or to each of the initial tasks, and where it was."""

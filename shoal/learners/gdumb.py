@@ -13,9 +13,8 @@ from shoal.learners import reservoir
 from shoal.learners.anew import anew
 from shoal.learners.batches import Images, Pool, generators, trained
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only, remembering, with_classes
 from shoal.learners.usual import usual_epoch
-from shoal.settings.groups import Settings
+from shoal.models.table import REPLAY
 
 
 class GDumb(Learner):
@@ -30,14 +29,11 @@ class GDumb(Learner):
     *Costs:* the images of `memory`; nothing more in a step.
     """
 
+    teaches: ClassVar[str] = REPLAY
+    needs: ClassVar[tuple[str, ...]] = ("classes", "memory")
     example: ClassVar[Mapping[str, Any]] = {"memory": 20}
     fixed: ClassVar[str] = "its memory has room for just these tasks"
     method: Literal["gdumb"] = "gdumb"
-
-    def suits(self, settings: Settings) -> None:
-        plain_only(self, settings)
-        with_classes(self, settings)
-        remembering(self, settings)
 
     def init(self, world: World) -> dict[str, Tensor]:
         return reservoir.init(world)

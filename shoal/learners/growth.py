@@ -1,6 +1,8 @@
 """The epochs of modular growth: initial tasks, assimilation with component dropout, adaptation on replay
 (docs/protocol.md, section 3)."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -52,18 +54,22 @@ def assimilate(world: World, stack: Stack, epoch: int) -> None:
     with_: dict[str, Part] = {**dict.fromkeys(model.block.names, (last,)), **without}
     bits, further = source(stack, "dropout", task, epoch), source(stack, "dropout", "spare", task, epoch)
     tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
-    hidden, steps = slots(world, stack, width, tried), backend(world, stack)
-    wide, narrow = cuts(model, width, width), cuts(model, slot, width)
-    for turn, pick in enumerate(passes(world, held, stack, epoch, size, "assimilate")):
-        if turn == 0 or model.spare:
-            chosen = one_of(tried, turn)
-            shown = slots(world, stack, width, tried & ~chosen)
-            active = dict.fromkeys(model.block.names, (chosen & ~frozen)[:, last])
-        masked = shown | trial_masks(world, stack, bits, further, size, slot)
-        steps.take(Step(pick, with_, task, masked, wide, active))
-        masked = hidden | dropped(world, stack, bits, model.soft_masks(size, slot))
-        steps.take(Step(pick, without, task, masked, narrow))
-    steps.finish()
+    hidden, wide, narrow = slots(world, stack, width, tried), cuts(model, width, width), cuts(model, slot, width)
+
+    dealt = passes(world, held, stack, epoch, size, "assimilate")
+
+    def steps() -> Iterator[Step]:
+        for turn, pick in enumerate(dealt):
+            if turn == 0 or model.spare:
+                chosen = one_of(tried, turn)
+                shown = slots(world, stack, width, tried & ~chosen)
+                active = dict.fromkeys(model.block.names, (chosen & ~frozen)[:, last])
+            masked = shown | trial_masks(world, stack, bits, further, size, slot)
+            yield Step(pick, with_, task, masked, wide, active)
+            masked = hidden | dropped(world, stack, bits, model.soft_masks(size, slot))
+            yield Step(pick, without, task, masked, narrow)
+
+    backend(world, stack).take(steps())
 
 
 def adapt(world: World, stack: Stack, epoch: int) -> None:
@@ -79,19 +85,22 @@ def adapt(world: World, stack: Stack, epoch: int) -> None:
     width = slot + 1 + model.spare
     bits, further = source(stack, "dropout", task, epoch), source(stack, "dropout", "spare", task, epoch)
     tried, frozen = trying(world, stack), stack.of("modular")[FROZEN]
-    alive, steps = stack.of(MODEL)["alive"], backend(world, stack)
-    for turn, pick in enumerate(passes(world, held, stack, epoch, size, "adapt")):
-        for modules, hidden in ((width, tried & ~one_of(tried, turn)), (slot, tried)):
-            if modules == width:
-                masked = trial_masks(world, stack, bits, further, size, slot)
-            else:
-                masked = dropped(world, stack, bits, model.soft_masks(size, slot))
-            computed = slice(0, modules)
-            parts: dict[str, Part] = dict.fromkeys(model.block.names, (computed,))
-            free = dict.fromkeys(model.block.names, (alive & ~hidden & ~frozen)[:, computed])
-            usage = slots(world, stack, width, hidden) | masked
-            steps.take(Step(pick, parts, None, usage, cuts(model, modules, width), free))
-    steps.finish()
+    alive, dealt = stack.of(MODEL)["alive"], passes(world, held, stack, epoch, size, "adapt")
+
+    def steps() -> Iterator[Step]:
+        for turn, pick in enumerate(dealt):
+            for modules, hidden in ((width, tried & ~one_of(tried, turn)), (slot, tried)):
+                if modules == width:
+                    masked = trial_masks(world, stack, bits, further, size, slot)
+                else:
+                    masked = dropped(world, stack, bits, model.soft_masks(size, slot))
+                computed = slice(0, modules)
+                parts: dict[str, Part] = dict.fromkeys(model.block.names, (computed,))
+                free = dict.fromkeys(model.block.names, (alive & ~hidden & ~frozen)[:, computed])
+                usage = slots(world, stack, width, hidden) | masked
+                yield Step(pick, parts, None, usage, cuts(model, modules, width), free)
+
+    backend(world, stack).take(steps())
 
 
 def trial_masks(world: World, stack: Stack, bits: Source, further: Source, size: int, slot: int) -> Usage:

@@ -1,70 +1,57 @@
 """The backend that takes steps by the compiled kernel, and which backend a world has."""
 
+from collections.abc import Iterable
+from itertools import chain
+
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners import orders as kernel
 from shoal.learners.adam import adam
-from shoal.learners.additions import additions_of, composed
+from shoal.learners.additions import additions_of
 from shoal.learners.batches import Pick
-from shoal.learners.in_torch import Backend, InTorch, moved
+from shoal.learners.in_torch import InTorch
 from shoal.learners.step import Step, Tensors, count_steps
 
 
-class InKernel:
-    """The steps of all lanes in an epoch by the kernel, one after the other; what it does not know goes by torch.
+class InKernel(InTorch):
+    """The steps of all lanes in an epoch by the kernel; what it does not know goes by torch.
 
-    Where nothing is added to them and nobody looks in between (`watched`), several wait for each other: then the kernel
-    takes them lane by lane, and a lane stays in a core's cache.
+    Where nothing is added to them, they wait for each other: then the kernel takes all of a lane before those of the
+    next, and a lane stays in a core's cache.
     """
 
-    def __init__(self, world: World, stack: Stack, watched: bool = False) -> None:
-        self.world, self.stack, self.additions = world, stack, additions_of(world)
-        self.waiting: list[kernel.Described] = []
-        self.taken: list[Pick] = []  # the minibatches of those that wait
-        self.before: dict[tuple[object, ...], kernel.Described] = {}  # what was told of the batch before this one
-        self.may_wait = not watched and world.settings.learner.optimiser == "adam"
-
-    def take(self, step: Step) -> None:
-        """One step, now or at the end."""
-        whole = composed(self.world, self.stack, step, self.additions)
-        if self.may_wait and whole is step and isinstance(step.batch, Pick):
-            found = self.told(step, step.batch)
-            if found is not None:
-                self.waiting.append(found)
-                self.taken.append(step.batch)
-                return
-        self.finish()
-        moved(self, whole)
-
-    def told(self, step: Step, pick: Pick) -> kernel.Described | None:
-        """What the kernel is told of a step. Mostly it is that of the batch before in all but the batch and its masks:
-        what is the same is not told again."""
-        usage, masks = step.usage, step.usage.get("masks")
-        same = (
-            *(pick.deal, step.parts, step.task, step.cuts, step.active, step.present),
-            *(one for one in usage.values() if one is not masks),
-        )
-        name = tuple(map(id, same))
-        before = self.before.get(name)
-        found = None if before is None else kernel.following(before, pick, masks)
-        if found is None:
-            found = kernel.described(self.world, self.stack, step)
-        if found is not None:
-            found.held.append(same)  # as long as it is held, nothing else has its name
-            self.before[name] = found
-        return found
-
-    def finish(self) -> None:
-        """Take the steps that wait."""
-        if self.waiting:
-            count_steps(self.stack, (pick.busy for pick in self.taken))
-            kernel.run(self.world, self.stack, self.waiting, kernel.FORTH | kernel.MOVE)
-            self.waiting, self.taken, self.before = [], [], {}
+    def take(self, steps: Iterable[Step]) -> None:
+        if self.world.settings.learner.optimiser != "adam" or additions_of(self.world):
+            super().take(steps)
+            return
+        waiting: list[tuple[kernel.Described, Pick]] = []
+        before: dict[tuple[int, ...], kernel.Described] = {}
+        for step in chain(steps, (None,)):
+            told, pick = None, step and step.batch
+            if step and isinstance(pick, Pick):
+                # Mostly it is that of the batch before in all but the batch and its masks: what is the same is not told
+                # again. As long as it is held, nothing else has its name.
+                masks = step.usage.get("masks")
+                rest = (one for one in step.usage.values() if one is not masks)
+                same = pick.deal, step.parts, step.task, step.cuts, step.active, step.present, *rest
+                name = tuple(map(id, same))
+                told = kernel.following(before[name], pick, masks) if name in before else None
+                told = told or kernel.described(self.world, self.stack, step)
+                if told:
+                    told.held.append(same)
+                    before[name] = told
+                    waiting.append((told, pick))
+                    continue
+            if waiting:
+                count_steps(self.stack, (pick.busy for _, pick in waiting))
+                kernel.run(self.world, self.stack, [told for told, _ in waiting], kernel.FORTH | kernel.MOVE)
+                waiting = []
+            if step:
+                super().take([step])
 
     def losses(self, step: Step) -> Tensors | None:
         """By the kernel, where it knows such a step."""
-        plain = step._replace(batch=step.images, active=None, present=False)
-        told = kernel.described(self.world, self.stack, plain)
+        told = kernel.described(self.world, self.stack, step._replace(active=None, present=False))
         return None if told is None else kernel.gradients(self.world, self.stack, told, step.parts)
 
     def adam(self, step: Step, gradients: Tensors) -> None:
@@ -79,6 +66,6 @@ def undivided(world: World) -> bool:
     return world.compiled and learner.plain and learner.optimiser == "adam" and not additions_of(world)
 
 
-def backend(world: World, stack: Stack, watched: bool = False) -> Backend:
+def backend(world: World, stack: Stack) -> InTorch:
     """What takes the steps of a stack: the kernel or torch, as it was decided when the world was made."""
-    return InKernel(world, stack, watched) if world.compiled else InTorch(world, stack)
+    return (InKernel if world.compiled else InTorch)(world, stack)

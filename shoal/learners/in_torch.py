@@ -1,10 +1,10 @@
-"""The backend that takes steps by torch, with gradients by autograd; and what both backends do between a gradient and
-Adam."""
+"""The backend that takes steps by torch, with gradients by autograd; the kernel's does otherwise where it knows a step
+(`in_kernel`)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from shoal.agents.engine import parted
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners.adam import adam, sgd
-from shoal.learners.additions import additions_of, composed
+from shoal.learners.additions import additions_of
 from shoal.learners.batches import Batch
 from shoal.learners.loss import errors
 from shoal.learners.step import (
@@ -36,48 +36,35 @@ from shoal.models.contract import Model, Usage
 from shoal.own_code import running
 
 
-class Backend(Protocol):
-    """What takes the steps of the lanes of a stack."""
+class InTorch:
+    """What takes the steps of the lanes of a stack: torch, one after the other."""
 
-    world: World
-    stack: Stack
+    def __init__(self, world: World, stack: Stack) -> None:
+        self.world, self.stack = world, stack
 
-    def take(self, step: Step) -> None:
-        """One step with all that is added to it, now or at the end."""
-
-    def finish(self) -> None:
-        """All steps are told; take those that are not yet."""
+    def take(self, steps: Iterable[Step]) -> None:
+        """The steps of an epoch, each with all that is added to it."""
+        additions = additions_of(self.world)
+        for number, step in enumerate(steps):
+            step = step._replace(batch=step.images, number=number)  # they are picked out once
+            for addition in additions:
+                step = addition(self.world, self.stack, step)
+            moved(self, step)
+            for act in step.after:
+                act()
 
     def losses(self, step: Step) -> Tensors | None:
         """Every lane's gradients of its loss alone, without autograd; None, where there is no such way."""
-
-    def adam(self, step: Step, gradients: Tensors) -> None:
-        """One masked Adam step with such gradients."""
-
-
-class InTorch:
-    """Steps by torch, one after the other."""
-
-    def __init__(self, world: World, stack: Stack) -> None:
-        self.world, self.stack, self.additions = world, stack, additions_of(world)
-
-    def take(self, step: Step) -> None:
-        moved(self, composed(self.world, self.stack, step, self.additions))
-
-    def finish(self) -> None:
-        pass
-
-    def losses(self, step: Step) -> Tensors | None:
         return None
 
     def adam(self, step: Step, gradients: Tensors) -> None:
+        """One masked Adam step with such gradients."""
         adam(self.world, self.stack, step.parts, gradients, step.active)
 
 
-def moved(by: Backend, step: Step) -> None:
+def moved(by: InTorch, step: Step) -> None:
     """Take one step as it is, now: a gradient, what is made of it, and Adam or plain SGD."""
     world, stack = by.world, by.stack
-    step = step._replace(batch=step.images)  # picked out once
     if step.present:
         there, active = used(world, stack, step), step.active or {}
         heads_ = {name: there & active.get(name, there) for name in world.model.heads}
@@ -97,7 +84,7 @@ def moved(by: Backend, step: Step) -> None:
         sgd(world, stack, step.parts, found, step.active)
 
 
-def gradients(by: Backend, step: Step) -> Tensors:
+def gradients(by: InTorch, step: Step) -> Tensors:
     """Every lane's gradients of its objective: of the loss as the backend finds them, and of what the terms of the step
     add to it as they write it down, or by autograd."""
     world, stack, batch, whole = by.world, by.stack, step.images, step.parts

@@ -9,9 +9,8 @@ from shoal.agents.world import World
 from shoal.learners.anew import anew
 from shoal.learners.batches import trained
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only
 from shoal.learners.usual import usual_epoch
-from shoal.settings.groups import Settings
+from shoal.models.table import REPLAY
 
 
 class Joint(Learner):
@@ -23,12 +22,10 @@ class Joint(Learner):
     *Costs:* all images; no more in a step.
     """
 
+    teaches: ClassVar[str] = REPLAY
     plain: ClassVar[bool] = True
     method: Literal["joint"] = "joint"
     fresh: bool = Field(False, description="does every task begin with a fresh net?")
-
-    def suits(self, settings: Settings) -> None:
-        plain_only(self, settings)
 
     def begin(self, world: World, stack: Stack) -> None:
         if self.fresh:

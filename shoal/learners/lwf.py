@@ -1,7 +1,7 @@
 """LwF (Li & Hoiem 2016, arXiv:1606.09282)."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
@@ -11,10 +11,9 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only, with_classes
 from shoal.learners.step import Frame, Part
 from shoal.models import heads
-from shoal.settings.groups import Settings
+from shoal.models.table import REPLAY
 
 KNOWN = "known"
 
@@ -31,13 +30,11 @@ class LwF(Learner):
     *Costs:* a second net, which goes forth and back in every step.
     """
 
+    teaches: ClassVar[str] = REPLAY
+    needs: ClassVar[tuple[str, ...]] = ("classes",)
     method: Literal["lwf"] = "lwf"
     strength: NonNegativeFloat = Field(1.0, description="how much what earlier heads said counts")
     temperature: PositiveFloat = Field(2.0, description="of what heads say")
-
-    def suits(self, settings: Settings) -> None:
-        plain_only(self, settings)
-        with_classes(self, settings)
 
     def end(self, world: World, stack: Stack) -> None:
         """Keep the net as it is now and, of a head that has all classes, which it knows."""

@@ -5,17 +5,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
-from shoal.models.families import is_modular
-from shoal.models.table import modular_form
+from shoal.models.table import GROWTH
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from shoal.agents.stack import Stack
     from shoal.agents.world import World
-    from shoal.settings.groups import Settings
 
 
 class Growth(Learner):
@@ -38,6 +35,7 @@ class Growth(Learner):
     all modules are computed at every depth.
     """
 
+    teaches: ClassVar[str] = GROWTH
     later: ClassVar[tuple[str, ...]] = (*Learner.later, "adaptation", "accept", "hidden", "current")
     example: ClassVar[Mapping[str, Any]] = {"accept": -1.0}
     plain: ClassVar[bool] = True
@@ -66,13 +64,6 @@ class Growth(Learner):
             "learner.memory = 0 leaves nothing to replay: epochs that adapt all modules see no images kept of earlier "
             'tasks, which may be forgotten; raise it, or say learner.adaptation = "never"'
         )
-
-    def suits(self, settings: "Settings") -> None:
-        if not is_modular(settings):
-            raise SettingsError(
-                f"the learner `modular` needs a modular model, got `{settings.model}`; use model = "
-                f"{modular_form(settings.model)} or another learner.method"
-            )
 
     def init(self, world: "World") -> dict[str, "Tensor"]:
         from shoal.learners.candidates import init

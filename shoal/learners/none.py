@@ -1,12 +1,9 @@
 """Fine-tuning: the control for learners that do something against forgetting."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only
-
-if TYPE_CHECKING:
-    from shoal.settings.groups import Settings
+from shoal.models.table import REPLAY
 
 
 class Nothing(Learner):
@@ -15,8 +12,6 @@ class Nothing(Learner):
     *Costs:* nothing beside its net, and no more in a step.
     """
 
+    teaches: ClassVar[str] = REPLAY
     plain: ClassVar[bool] = True
     method: Literal["none"] = "none"
-
-    def suits(self, settings: "Settings") -> None:
-        plain_only(self, settings)

@@ -13,15 +13,13 @@ from shoal.agents.stack import BETAS, EPSILON, MEAN, PARAMS, STEPS, VAR, Stack
 from shoal.compiled.layout import BIAS, PARTS, TENSORS, WEIGHT, Int, Net, Pointer, Step
 from shoal.compiled.library import kernel, pictured
 from shoal.learners import batches
-from shoal.learners.batches import Batch, Pick
+from shoal.learners.batches import Pick
 from shoal.models import heads
-from shoal.models.chains import Layer, masks_of
+from shoal.models.chains import masks_of
 from shoal.models.contract import Model, Part
 from shoal.models.dropout import Undrawn
 from shoal.models.modular import Modular
-from shoal.models.monolithic import Monolithic
 from shoal.models.params import STRUCTURE
-from shoal.models.wrapped import Wrapped
 
 if TYPE_CHECKING:
     from shoal.agents.world import World
@@ -58,16 +56,34 @@ def following(before: Described, pick: Pick, masks: Undrawn | Sequence[Tensor] |
 def described(world: "World", stack: Stack, wanted: "learned.Step") -> Described | None:
     """A step for the kernel; None, where it does not know such a step. Nothing but what all lanes have in common may
     decide that."""
-    model, params = world.model, stack.params
+    model, params = known(world), stack.params
     batch, parts, task, usage = wanted.batch, wanted.parts, wanted.task, wanted.usage
     if not usage.keys() <= {"slots", "masks", heads.OPEN} or not trained(parts, model):
         return None
     step, held = Step(), Held()
-    if not images(step, batch, held, world.inputs.dtype):
+    if isinstance(batch, Pick):
+        index, weight, images = batch.deal.index, batch.deal.weight, batch.deal.pool.parts
+        images = images if len(images) <= PARTS else (batch.deal.pool.joined,)
+        step.index, step.index_lane = index.data_ptr() + batch.first * index.itemsize, index.stride(0)
+        step.weight, step.weight_lane = weight.data_ptr() + batch.first * weight.itemsize, weight.stride(0)
+        held += index, weight
+    else:
+        images = (batches.Images(batch.x, batch.y, batch.task),)
+        step.weight, step.weight_lane = rows(batch.weight, held)
+    if any(part.x.dtype != world.inputs.dtype for part in images):  # the net does not read such
         return None
+    last = 0
+    for to, part in zip(step.images, images, strict=False):
+        to.last = last = last + part.y.shape[1]
+        to.x, to.x_lane = rows(part.x, held)
+        to.y, to.y_lane = rows(part.y, held)
+        to.task, to.task_lane = rows(part.task, held)
+        if part.rows is not None:
+            to.x_lane, (to.rows, to.rows_lane) = 0, rows(part.rows, held)
+    step.numbers = images[0].y.is_floating_point()
     step.whole = -1 if task is None else task
     plain = 0
-    if isinstance(model, Modular):
+    if "slots" in usage:
         slots, choice = usage["slots"], usage["slots"].choice
         step.choice, step.choice_lane = pointer(choice, held), choice.stride(0)
         step.mixes = task is None or task >= model.initial
@@ -75,18 +91,24 @@ def described(world: "World", stack: Stack, wanted: "learned.Step") -> Described
         if step.mixes:
             plain = 0 if model.dropout_basis else min(model.basis, step.modules)
             step.counted = slots.counted.shape[1]
-            step.place, step.place_lane = lanes(slots.place, held)
-            step.takes, step.takes_lane = lanes(slots.counted, held)
-            step.shows, step.shows_lane = lanes(slots.visible, held)
+            step.place, step.place_lane = rows(slots.place, held)
+            step.takes, step.takes_lane = rows(slots.counted, held)
+            step.shows, step.shows_lane = rows(slots.visible, held)
     if heads.OPEN in usage:
-        known = usage[heads.OPEN]
-        step.known, step.known_lane, step.known_task = pointer(known, held), known.stride(0), known.stride(1)
-    assert isinstance(model, Monolithic | Modular | Wrapped)
+        open_ = usage[heads.OPEN]
+        step.known, step.known_lane, step.known_task = pointer(open_, held), open_.stride(0), open_.stride(1)
     every, masks = (step.modules if step.mixes else 1) - plain, usage.get("masks")
-    if isinstance(model, Wrapped):
-        dropped_in_chain(step, masks, model.layers, held)
-    elif not dropped(step, masks, plain, every, model.block.axis, held):
-        return None
+    step.plain, step.own = plain, every
+    if masks is not None and every:
+        if model.layers:
+            masks = masks if isinstance(masks, Undrawn) else masks_of(model.layers, masks)
+        elif isinstance(masks, Undrawn):  # there must be a mask for each module, and further ones for spare modules
+            step.own = masks.shapes[0][model.axis]
+            if step.own + (masks.further.shapes[0][model.axis] if masks.further else 0) != every:
+                return None
+        elif any(one.shape[model.axis + 1] != every for one in masks):
+            return None
+        dropped(step, masks, held)
     narrowed(step, parts, params, wanted.active, held, tensors(model))
     step.present = wanted.present
     if isinstance(batch, Pick):
@@ -96,12 +118,12 @@ def described(world: "World", stack: Stack, wanted: "learned.Step") -> Described
 
 def tensors(model: Model) -> tuple[str, ...]:
     """The names of a net's tensors in the order of the kernel; some of them a net does not have."""
-    return (*TENSORS, *(name for layer in getattr(model, "layers", ()) for name in layer.tensors))
+    return (*TENSORS, *(name for layer in model.layers for name in layer.tensors))
 
 
 def trained(parts: Mapping[str, Part], model: Model) -> bool:
     """Does the kernel know how to train these parts: whole units, weights and biases together?"""
-    pairs = (*PAIRS, *(layer.tensors for layer in getattr(model, "layers", ())))
+    pairs = (*PAIRS, *(layer.tensors for layer in model.layers))
     if not parts.keys() <= set(tensors(model)) or any(parts.get(one) != parts.get(other) for one, other in pairs):
         return False
     wide = parts.get(STRUCTURE, ())[1:]
@@ -109,66 +131,15 @@ def trained(parts: Mapping[str, Part], model: Model) -> bool:
     return plain and len(wide) <= 1 and all(one.start in (None, 0) and one.step is None for one in wide)
 
 
-def images(step: Step, batch: Batch | Pick, held: Held, reads: torch.dtype) -> bool:
-    """Tell where the images of a batch lie, or those that it is picked from, which must be what the net `reads`."""
-    if isinstance(batch, Pick):
-        index, weight, parts = batch.deal.index, batch.deal.weight, batch.deal.pool.parts
-        parts = parts if len(parts) <= PARTS else (batch.deal.pool.joined,)
-        step.index, step.index_lane = pointer(index, held) + batch.first * index.itemsize, index.stride(0)
-        step.weight, step.weight_lane = pointer(weight, held) + batch.first * weight.itemsize, weight.stride(0)
-    else:
-        parts = (batches.Images(batch.x, batch.y, batch.task),)
-        step.weight, step.weight_lane = rows(batch.weight, held)
-    last = 0
-    for to, part in zip(step.images, parts, strict=False):
-        last += part.y.shape[1]
-        to.last = last
-        to.x, to.x_lane = rows(part.x, held)
-        to.y, to.y_lane = rows(part.y, held)
-        to.task, to.task_lane = rows(part.task, held)
-        if part.rows is not None:
-            to.x_lane, (to.rows, to.rows_lane) = 0, rows(part.rows, held)
-    step.numbers = parts[0].y.is_floating_point()
-    return all(part.x.dtype == reads for part in parts)
-
-
-def dropped(
-    step: Step, masks: Undrawn | Sequence[Tensor] | None, plain: int, every: int, axis: int, held: Held
-) -> bool:
-    """Tell where masks come from, of which there must be `every` at each depth, along an axis of one agent's."""
-    step.plain, step.own = plain, every
-    if masks is None or not every:
-        return True
-    if isinstance(masks, Undrawn):
-        undrawn(step, masks, held)
-        step.own = masks.shapes[0][axis]
-        more = masks.further
-        if more is not None:
-            step.further, step.further_word = more.source.address, more.word
-        return int(step.own) + (more.shapes[0][axis] if more else 0) == every
-    given(step, masks, held)
-    return all(mask.shape[axis + 1] == every for mask in masks)
-
-
-def dropped_in_chain(step: Step, masks: Undrawn | Sequence[Tensor] | None, layers: Sequence[Layer], held: Held) -> None:
-    """Tell where the masks of a chain come from: undrawn ones are of what its heads read."""
-    step.own = 1
-    if isinstance(masks, Undrawn):
-        undrawn(step, masks, held)
-    elif masks is not None:
-        given(step, masks_of(layers, masks), held)
-
-
-def undrawn(step: Step, masks: Undrawn, held: Held) -> None:
-    """Tell which generators draw masks."""
-    step.drops, step.dropout = BITS if masks.dropout == 0.5 else UNIFORM, masks.dropout
-    step.key, step.word = masks.source.address, masks.word
-    step.off = pointer(masks.off.contiguous(), held)
+def dropped(step: Step, masks: Undrawn | Sequence[Tensor | None], held: Held) -> None:
+    """Tell which generators draw masks, or where those of each depth lie; None: nothing is dropped there."""
     held.append(masks)
-
-
-def given(step: Step, masks: Sequence[Tensor | None], held: Held) -> None:
-    """Tell where the masks of each depth lie; None: nothing is dropped there."""
+    if isinstance(masks, Undrawn):
+        step.drops, step.dropout = BITS if masks.dropout == 0.5 else UNIFORM, masks.dropout
+        step.key, step.word, step.off = masks.source.address, masks.word, pointer(masks.off.contiguous(), held)
+        if masks.further is not None:
+            step.further, step.further_word = masks.further.source.address, masks.further.word
+        return
     step.drops = GIVEN
     packed = [one if one is None or one[0].is_contiguous() else one.contiguous() for one in masks]
     step.masks = address((Pointer * len(packed))(*(0 if one is None else one.data_ptr() for one in packed)), held)
@@ -193,7 +164,7 @@ def narrowed(
             wide = parts[name][1] if len(parts[name]) > 1 else slice(None)
             step.across = length(wide, params[name].shape[2])
         if active is not None and name in active:
-            step.active[at], step.active_lane[at] = lanes(active[name], held)
+            step.active[at], step.active_lane[at] = rows(active[name], held)
 
 
 def length(part: slice, whole: int) -> int:
@@ -215,53 +186,41 @@ def rows(tensor: Tensor, held: Held) -> tuple[int, int]:
     """Where a stacked tensor lies whose rows lie one after the other in each lane, and the stride between lanes."""
     if not tensor.is_contiguous() and not tensor[0].is_contiguous():
         tensor = tensor.contiguous()
-    return pointer(tensor, held), tensor.stride(0)
+    held.append(tensor)
+    return tensor.data_ptr(), tensor.stride(0)
 
 
-def lanes(tensor: Tensor, held: Held) -> tuple[int, int]:
-    """Where a stacked tensor [L, n] lies, and the stride between lanes."""
-    if tensor.stride(1) != 1:
-        tensor = tensor.contiguous()
-    return pointer(tensor, held), tensor.stride(0)
+def known(world: "World") -> Any:
+    """The net of a world that the kernel knows (`shoal.compiled.library.unsuited`): it has layers or a depth."""
+    return world.model
 
 
-def depth_of(model: Monolithic | Modular | Wrapped) -> int:
-    """How many layers come one behind the other."""
-    return len(model.layers) if isinstance(model, Wrapped) else model.depth
-
-
-def net(world: "World", stack: Stack, batch: int) -> Net:
-    """The nets of a stack."""
-    model, params = world.model, stack.params
-    assert isinstance(model, Monolithic | Modular | Wrapped)
-    made = Net(
-        lanes=len(stack.lanes), apart=1, depth=depth_of(model), batch=batch, classes=model.classes, read=model.read,
-        tasks=world.settings.tasks.count, initial=getattr(model, "initial", 0), basis=getattr(model, "basis", 0),
-        rate=world.settings.learner.rate, beta1=BETAS[0], beta2=BETAS[1], epsilon=EPSILON,
-        **pictured(model, world.inputs.dtype),
+def run(world: "World", stack: Stack, steps: Sequence[Described], mode: int) -> None:
+    """Take steps of all lanes that have one batch size; a thread takes one lane after the other."""
+    library, model, params, learner = kernel().library, known(world), stack.params, world.settings.learner
+    assert library is not None
+    nets = Net(
+        lanes=len(stack.lanes), apart=1, depth=len(model.layers) or model.depth, batch=steps[0].batch,
+        classes=model.classes, read=model.read, tasks=world.settings.tasks.count,
+        rate=learner.rate, beta1=BETAS[0], beta2=BETAS[1], epsilon=EPSILON, **pictured(model, world.inputs.dtype),
     )  # fmt: skip
+    if isinstance(model, Modular):
+        nets.initial, nets.basis = model.initial, model.basis
     for at, name in enumerate(tensors(model)):
         if name not in params:
             continue
-        made.units[at], made.size[at] = params[name].shape[1], math.prod(params[name].shape[2:])
-        for field, owner in ((made.value, PARAMS), (made.mean, MEAN), (made.var, VAR), (made.steps, STEPS)):
+        nets.units[at], nets.size[at] = params[name].shape[1], math.prod(params[name].shape[2:])
+        for field, owner in ((nets.value, PARAMS), (nets.mean, MEAN), (nets.var, VAR), (nets.steps, STEPS)):
             tensor = stack.of(owner)[name]
             if not tensor.is_contiguous():
                 apart, *inner = tensor.stride()
                 lane = tensor.shape[1:]
                 if any(step != math.prod(lane[at + 1 :]) and lane[at] > 1 for at, step in enumerate(inner)):
                     raise ValueError(f"`{name}` of `{owner}` must lie in one piece in every lane")
-                made.apart = max(1, apart // lane.numel())
+                nets.apart = max(1, apart // lane.numel())
             field[at] = tensor.data_ptr()
-    return made
-
-
-def run(world: "World", stack: Stack, steps: Sequence[Described], mode: int) -> None:
-    """Take steps of all lanes that have one batch size; a thread takes one lane after the other."""
-    library = kernel().library
-    assert library is not None
-    made, every = net(world, stack, steps[0].batch), (Step * len(steps))(*(one.step for one in steps))
-    fault = library.shoal_steps(ctypes.byref(made), every, len(steps), mode, hands(world.settings.machine.threads))
+    every, threads = (Step * len(steps))(*(one.step for one in steps)), hands(world.settings.machine.threads)
+    fault = library.shoal_steps(ctypes.byref(nets), every, len(steps), mode, threads)
     if fault == OUTSIDE:
         raise IndexError("a label, task, image or module of a batch has a number that there is not")
     if fault:

@@ -1,7 +1,5 @@
 """PackNet (Mallya & Lazebnik 2018, arXiv:1711.05769)."""
 
-from collections.abc import Mapping
-from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -11,12 +9,11 @@ from torch import Tensor
 from shoal.agents.stack import MEAN, VAR, Stack
 from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.learners.batches import Batch
+from shoal.learners.additions import Addition
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only, with_heads
-from shoal.learners.step import Part, Tensors
-from shoal.learners.usual import Turn, usual_epoch
+from shoal.learners.step import Step, Tensors
 from shoal.models.contract import shapes
+from shoal.models.table import REPLAY
 from shoal.settings.groups import Settings
 
 
@@ -32,6 +29,7 @@ class PackNet(Learner):
     *Costs:* two bytes for each weight, and a product with a mask in every step.
     """
 
+    teaches: ClassVar[str] = REPLAY
     serves: ClassVar[tuple[str, ...]] = ("task",)
     earlier: ClassVar[bool] = False  # what a task has learned stays as it is
     fixed: ClassVar[str] = "every task keeps its share of the weights, of which there are as many as tasks"
@@ -41,8 +39,7 @@ class PackNet(Learner):
     )
 
     def suits(self, settings: Settings) -> None:
-        plain_only(self, settings)
-        with_heads(self, settings)
+        super().suits(settings)
         for mode in settings.sharing:
             if mode.writes_weights:
                 raise SettingsError(
@@ -64,13 +61,16 @@ class PackNet(Learner):
     def epoch(self, world: World, stack: Stack, epoch: int) -> None:
         if epoch == self.epochs - self.epochs // 3:
             self.pack(world, stack)
-        usual_epoch(world, stack, epoch, past=False, act=partial(self.hold, world, stack))
+        super().epoch(world, stack, epoch)
 
     def end(self, world: World, stack: Stack) -> None:
         if self.epochs < 3:
             self.pack(world, stack)
 
-    def hold(self, world: World, stack: Stack, batch: Batch, number: int, parts: Mapping[str, Part]) -> Turn:
+    def additions(self) -> tuple[Addition, ...]:
+        return (self.hold,)
+
+    def hold(self, world: World, stack: Stack, step: Step) -> Step:
         """Only what is free trains or, once the task is packed, what is its own."""
         state, own = stack.of(self.owner), mark(world, stack)
         mine = own if bool((state["packed"] > stack.task).any()) else 0
@@ -78,7 +78,7 @@ class PackNet(Learner):
         def change(found: Tensors) -> Tensors:
             return found | {name: found[name].where(state[name] == mine, 0) for name in world.model.body}
 
-        return Turn((change,))
+        return step._replace(changes=(change,))
 
     def pack(self, world: World, stack: Stack) -> None:
         """Keep the largest free weights of every layer for the task, and give the others back."""

@@ -2,16 +2,23 @@
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 from torch import Tensor
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.learners.batches import Batch
+from shoal.learners.batches import Batch, generators
+from shoal.learners.contract import Learner
 from shoal.learners.in_kernel import backend
 from shoal.learners.in_torch import gradients
 from shoal.learners.step import Part, Step, Tensors, unwritten
 from shoal.models import heads
 from shoal.models.contract import Usage
+
+
+def luck(learner: Learner, stack: Stack, step: Step) -> list[np.random.Generator]:
+    """What a learner draws from in one step, for each lane."""
+    return generators(stack, learner.method, stack.task, stack.epoch, step.number)
 
 
 def relearned(world: World, stack: Stack, parts: Mapping[str, Part], batch: Batch, usage: Usage) -> Tensors:

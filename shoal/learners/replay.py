@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only
+from shoal.models.table import REPLAY
 
 if TYPE_CHECKING:
     from shoal.agents.stack import Stack
     from shoal.agents.world import World
-    from shoal.settings.groups import Settings
 
 
 class Replay(Learner):
@@ -26,6 +25,7 @@ class Replay(Learner):
     *Costs:* the images of `memory`; nothing more in a step, because memories are part of the pass.
     """
 
+    teaches: ClassVar[str] = REPLAY
     plain: ClassVar[bool] = True
     method: Literal["replay"] = "replay"
     balance: bool = Field(False, description="repeat what is replayed until there is as much of it as of the new task?")
@@ -35,9 +35,6 @@ class Replay(Learner):
         if self.memory:
             return ""
         return 'learner.memory = 0 leaves nothing to replay: agents learn each task alone, as with learner = "none"'
-
-    def suits(self, settings: "Settings") -> None:
-        plain_only(self, settings)
 
     def epoch(self, world: "World", stack: "Stack", epoch: int) -> None:
         from shoal.learners.usual import usual_epoch

@@ -1,8 +1,6 @@
 """SI (Zenke et al. 2017, arXiv:1703.04200)."""
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
@@ -10,13 +8,10 @@ from torch import Tensor
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.learners.additions import common_units
-from shoal.learners.batches import Batch
+from shoal.learners.additions import Addition, common_units
 from shoal.learners.contract import Learner
-from shoal.learners.plain import plain_only
-from shoal.learners.step import Part, Tensors
-from shoal.learners.usual import Turn, usual_epoch
-from shoal.settings.groups import Settings
+from shoal.learners.step import Step, Tensors
+from shoal.models.table import REPLAY
 
 
 class SI(Learner):
@@ -30,13 +25,11 @@ class SI(Learner):
     *Costs:* three numbers for each weight that all tasks use, and two sums over them in every step.
     """
 
+    teaches: ClassVar[str] = REPLAY
     method: Literal["si"] = "si"
     strength: NonNegativeFloat = Field(1.0, description="how hard weights are held; choose it on validation data")
     damping: PositiveFloat = Field(0.1, description="what keeps importance small where a weight hardly moved")
     clip: PositiveFloat | None = Field(None, description="no slope is steeper than this; else they are as they are")
-
-    def suits(self, settings: Settings) -> None:
-        plain_only(self, settings)
 
     def epoch(self, world: World, stack: Stack, epoch: int) -> None:
         state = stack.of(self.owner)
@@ -45,11 +38,14 @@ class SI(Learner):
                 now = stack.params[name][:, :units]
                 state[f"anchor.{name}"] = now.clone()
                 state[f"path.{name}"], state[f"importance.{name}"] = torch.zeros_like(now), torch.zeros_like(now)
-        usual_epoch(world, stack, epoch, past=False, act=partial(self.follow, world, stack))
+        super().epoch(world, stack, epoch)
 
-    def follow(self, world: World, stack: Stack, batch: Batch, number: int, parts: Mapping[str, Part]) -> Turn:
+    def additions(self) -> tuple[Addition, ...]:
+        return (self.follow,)
+
+    def follow(self, world: World, stack: Stack, step: Step) -> Step:
         """Hold weights back in a step, and note what their movement was worth."""
-        state, names = stack.of(self.owner), [name for name in common_units(world) if name in parts]
+        state, names = stack.of(self.owner), [name for name in common_units(world) if name in step.parts]
         before = {name: stack.params[name][:, : state[f"path.{name}"].shape[1]].clone() for name in names}
         slopes: Tensors = {}
 
@@ -67,7 +63,7 @@ class SI(Learner):
                 moved = stack.params[name][:, : before[name].shape[1]] - before[name]
                 state[f"path.{name}"].sub_(slopes[name] * moved)
 
-        return Turn((change,), after)
+        return step._replace(changes=(change,), after=(after,))
 
     def end(self, world: World, stack: Stack) -> None:
         """Add what the task's way was worth, and anchor weights where they are."""

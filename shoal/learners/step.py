@@ -56,7 +56,9 @@ class Step(NamedTuple):
     present: bool = False
     also: Batch | None = None
     terms: tuple[Term, ...] = ()  # what is added to the loss,
-    changes: tuple[Change, ...] = ()  # and what is made of the gradients, one after the other
+    changes: tuple[Change, ...] = ()  # what is made of the gradients, one after the other,
+    after: tuple[Callable[[], None], ...] = ()  # and what comes when weights have moved
+    number: int = 0  # of the step in its epoch
 
     @property
     def images(self) -> Batch:
@@ -65,6 +67,8 @@ class Step(NamedTuple):
 
     def resting(self, still: Mapping[str, Tensor]) -> "Step":
         """The same step, in which some more units [L, units of the part] stand still."""
+        if not still:
+            return self
         active = dict(self.active or {})
         return self._replace(active=active | {name: ~one & active.get(name, ~one) for name, one in still.items()})
 

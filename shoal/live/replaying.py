@@ -16,6 +16,7 @@ from shoal.live.life import Life, awake
 from shoal.live.pruning import point_of
 from shoal.live.rows import Rows
 from shoal.live.store import Store
+from shoal.runs.examined import difference
 from shoal.runs.record import create, reopen
 
 
@@ -66,7 +67,7 @@ def replay(folder: Path) -> Replayed:
             pass
         finally:
             life.store.close()
-        if name := differing(life.stack, saved):
+        if name := difference(life.stack, saved):
             raise UserError(
                 f"by its journal {home.name} does not come to what it has learned: `{name}` differs; its data, or what "
                 "takes the steps (about.json), may be other than it was"
@@ -105,16 +106,3 @@ def counted(file: Path, first: int, until: int) -> dict[int, int]:
             found[one.peer] = found.get(one.peer, 0) + 1
     store.close()
     return found
-
-
-def differing(one: Stack, other: Stack) -> str:
-    """The first tensor in which two stacks differ in any bit; empty: none does."""
-    for name in sorted(one.tensors.keys() | other.tensors.keys()):
-        first, second = one.tensors.get(name), other.tensors.get(name)
-        if first is None or second is None:
-            there = second if first is None else first
-            if there is not None and there.any():
-                return name
-        elif first.shape != second.shape or first.numpy().tobytes() != second.numpy().tobytes():
-            return name
-    return ""

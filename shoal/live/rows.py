@@ -16,7 +16,7 @@ from shoal.agents.world import World
 from shoal.backbones import bank_of
 from shoal.data.bank import Bank
 from shoal.data.draws import source_of
-from shoal.data.rows import Source, listed, parts_of
+from shoal.data.rows import Source, parts_of
 from shoal.data.sources.names import beside, stamp_of
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError, UserError
@@ -24,6 +24,7 @@ from shoal.live.crew import world_of
 from shoal.live.fleets import Home, content
 from shoal.live.store import Store
 from shoal.settings.groups import Settings
+from shoal.units import listed
 
 LOOK = 1.0  # seconds between two looks at whether rows have come
 PARTS = ("images", "labels", "source", "test", "task", "time", "targets")  # of a bank, with an entry for each row

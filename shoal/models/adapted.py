@@ -4,7 +4,7 @@ computes with W + alpha / rank * B A, where A is [rank, inputs] and B [out, rank
 A begins with the same numbers in all agents and B at zero, so that the net begins as it was learned elsewhere.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,9 @@ from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.models import heads
 from shoal.models.base import each_own
+from shoal.models.contract import Masks, Which
 from shoal.models.makers import bound
-from shoal.models.params import Params, floats, pieces
+from shoal.models.params import Params, floats, unit
 from shoal.models.wrapped import Wrapped
 from shoal.rng import key
 
@@ -132,9 +133,9 @@ class Adapted(Wrapped):
         self,
         params: Params,
         x: Tensor,
-        task: int | Tensor,
+        task: Which,
         training: bool = False,
-        masks: Sequence[Tensor] | None = None,
+        masks: Masks = None,
         buffers: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """What the heads read, [B, F]."""
@@ -142,14 +143,5 @@ class Adapted(Wrapped):
             return each_own(lambda one: self.features(params, x, one, training, masks, buffers), self.tasks, task)
         if self.each:
             assert isinstance(task, int)
-            params = {**params, **{name: unit(params[name], task) for name in self.units}}
+            params = {**params, **{name: unit(params[name], task)[None] for name in self.units}}
         return super().features(params, x, task, training, masks, buffers)
-
-
-def unit(value: Tensor | list[Tensor], task: int) -> Tensor:
-    """What of a parameter is a task's own, [1, ...], wherever it is cut."""
-    for piece in pieces(value):
-        if task < len(piece):
-            return piece[task : task + 1]
-        task -= len(piece)
-    raise IndexError(task)

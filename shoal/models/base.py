@@ -1,7 +1,8 @@
 """What most nets have in common. A net says what it does otherwise."""
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -9,12 +10,19 @@ from torch import Tensor
 
 from shoal.models import heads
 from shoal.models.blocks import Block
-from shoal.models.contract import Encode, Usage
+from shoal.models.chains import Layer
+from shoal.models.contract import Usage
 from shoal.models.params import Params
 
 
 class Plain:
     """A net that keeps nothing beside its parameters, and is used as it is."""
+
+    agnostic: bool = False
+    rates: tuple[float, ...] = ()
+    layers: tuple[Layer, ...] = ()
+    axis: int = 0
+    xavier: bool = False
 
     def keeps(self, rng: np.random.Generator) -> dict[str, Tensor]:
         return {}
@@ -43,50 +51,24 @@ class Headed(Plain):
         return heads.read(params, self.features(params, x, task, training, **usage), task)
 
 
+def of_block(name: str) -> Any:
+    """What a net is because its block is."""
+    return property(attrgetter(f"block.{name}"))
+
+
 class Stacked(Headed):
     """A net of layers of one kind of block, which tells how to run it."""
 
     block: Block
     depth: int
 
-    @property
-    def read(self) -> int:
-        return self.block.features
-
-    @property
-    def seeded(self) -> bool:
-        return self.block.seeded
-
-    @property
-    def engine(self) -> str:
-        return self.block.engine
-
-    @property
-    def why(self) -> str:
-        return self.block.why
-
-    @property
-    def bound(self) -> str:
-        return self.block.bound
-
-    @property
-    def chunk(self) -> int:
-        return self.block.chunk
-
-    @property
-    def least(self) -> int:
-        return self.block.least
+    read, seeded, engine = of_block("features"), of_block("seeded"), of_block("engine")
+    why, bound, chunk, least = of_block("why"), of_block("bound"), of_block("chunk"), of_block("least")
+    encode, encoded, axis = of_block("encode"), of_block("encoded"), of_block("axis")
 
     @property
     def work(self) -> int:
         return self.block.work(self.depth)
-
-    @property
-    def encode(self) -> Encode:
-        return self.block.encode
-
-    def encoded(self, x: Tensor, peak: int, seed: int) -> Tensor:
-        return self.block.encoded(x, peak, seed)
 
     def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
         return self.block.shapes(1, batch, self.depth)

@@ -1,12 +1,13 @@
 """What a model is: functions of one agent over plain dictionaries of tensors. The engine maps them over lanes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
+from shoal.models.chains import Layer
 from shoal.models.params import Params
 from shoal.weakly import weakly
 
@@ -14,6 +15,8 @@ from shoal.weakly import weakly
 # first where they are stacked. `masks` is what dropout leaves; the rest is the model's own.
 Usage = dict[str, Any]
 Encode = Callable[[np.ndarray, int, int], Tensor]
+Masks = Sequence[Tensor] | None  # what dropout leaves, [B, ...] of each place
+Which = int | Tensor  # one task, or each input's own, [B]
 # Where in a stacked tensor a part lies: the slices after the lane axis. The first one counts units.
 Part = tuple[slice, ...]
 
@@ -37,6 +40,26 @@ class Model(Protocol):
     @property
     def read(self) -> int:
         """How many numbers a head reads."""
+
+    @property
+    def agnostic(self) -> bool:
+        """Do all heads read the same features, whatever the task?"""
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The rates of dropout layers of its own, whose masks come behind that of the heads."""
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The linear layers that it is nothing but a chain of; none: it is more."""
+
+    @property
+    def axis(self) -> int:
+        """Of the modules in a mask, without the lane axis."""
+
+    @property
+    def xavier(self) -> bool:
+        """Do heads begin by Glorot & Bengio (2010)?"""
 
     @property
     def seeded(self) -> bool:

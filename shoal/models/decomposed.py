@@ -1,7 +1,7 @@
 """Nets whose weights are put together for every task: of a base, a part of its own and parts of others (FedWeIT; Yoon
 et al. 2021)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,10 +11,9 @@ from torch import Tensor
 
 from shoal.models import heads
 from shoal.models.base import Stacked, each_own
-from shoal.models.contract import Usage
-from shoal.models.frozen import unit
+from shoal.models.contract import Masks, Usage, Which
 from shoal.models.mlp import Linear
-from shoal.models.params import Params, floats, whole
+from shoal.models.params import Params, floats, unit, whole
 
 BASE, SCALE, PART, ATTEND, BIAS = "base", "scale", "part", "attend", "bias"
 WHOLE = "whole"  # the weights of one task, put together
@@ -84,9 +83,9 @@ class Decomposed(Stacked):
         self,
         params: Params,
         x: Tensor,
-        task: int | Tensor,
+        task: Which,
         training: bool = False,
-        masks: Sequence[Tensor] | None = None,
+        masks: Masks = None,
         last: Tensor | None = None,
         others: Tensor | None = None,
     ) -> Tensor:

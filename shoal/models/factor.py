@@ -6,7 +6,6 @@ rest. All of it is in double precision, and fitted in closed form (shoal/learner
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -14,12 +13,10 @@ import torch
 from torch import Tensor
 
 from shoal.models.base import Plain
-from shoal.models.contract import Encode
 from shoal.models.params import Params, whole
 
 if TYPE_CHECKING:
-    from shoal.data import Bank
-    from shoal.models.nets import FactorNet
+    pass
 
 DICTIONARY, CODES = "dictionary", "codes"
 
@@ -69,9 +66,8 @@ class Factor(Plain):
         atoms = torch.from_numpy(rng.normal(size=(self.read, self.inputs)))
         return {DICTIONARY: atoms, CODES: torch.zeros(self.tasks, self.coded, self.read, dtype=torch.float64)}
 
-    @property
-    def encode(self) -> Encode:
-        return lambda images, peak, seed: torch.from_numpy(images)
+    def encode(self, images: np.ndarray, peak: int, seed: int) -> Tensor:
+        return torch.from_numpy(images)
 
     def encoded(self, x: Tensor, peak: int, seed: int) -> Tensor:
         """`encode` of a tensor."""
@@ -98,9 +94,3 @@ class Factor(Plain):
         if self.coded < self.outputs:  # of two classes, the first has the logit zero
             said = torch.cat([torch.zeros_like(said), said], 1)
         return said.float()
-
-
-def factor(net: "FactorNet", bank: "Bank", tasks: int, outputs: int) -> Factor:
-    """The predictors that settings describe, for the rows of a bank."""
-    numeric = bank.targets is not None
-    return Factor(prod(bank.images.shape[1:]) + 1, net.basis, net.private, tasks, outputs, numeric, bank.peak)

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from shoal.models.table import ANALYTIC, CLOSED, DECOMPOSED, FROZEN, GROWTH, MODELS
+from shoal.models.table import MODELS
 
 
 class HasModel(Protocol):
@@ -12,29 +12,10 @@ class HasModel(Protocol):
     def model(self) -> str: ...
 
 
-def is_modular(settings: HasModel) -> bool:
-    """Are nets made of modules that tasks compose?"""
-    return MODELS.find(settings.model).learner == GROWTH
-
-
-def is_frozen(settings: HasModel) -> bool:
-    """Do nets stand on a backbone that nobody trains?"""
-    return MODELS.find(settings.model).learner == FROZEN
-
-
-def is_decomposed(settings: HasModel) -> bool:
-    """Are weights put together of a base and of parts?"""
-    return MODELS.find(settings.model).learner == DECOMPOSED
-
-
-def is_closed(settings: HasModel) -> bool:
-    """Are there no nets, but predictors in a dictionary, which are fitted in closed form?"""
-    return MODELS.find(settings.model).learner == CLOSED
-
-
-def is_analytic(settings: HasModel) -> bool:
-    """Are there no nets, but linear predictors, which are solved for from sums of what was seen?"""
-    return MODELS.find(settings.model).learner == ANALYTIC
+def family(settings: HasModel) -> str:
+    """Of which family nets are, as their line in the table of models says: by the name of the learner that usually
+    teaches them (`REPLAY`, whose nets all tasks use as a whole, `GROWTH`, `FROZEN`, ... in `shoal.models.table`)."""
+    return MODELS.find(settings.model).learner
 
 
 def block_of(settings: HasModel) -> str:

@@ -110,14 +110,11 @@ def without_chance(module: nn.Module, what: str) -> None:
 def repeatable(module: nn.Module, x: Tensor, what: str) -> None:
     """Raise for a net that comes to other numbers when it learns from the same rows again: it draws from torch where
     nobody can give it a mask, as in F.dropout or the attention of nn.MultiheadAttention."""
-    state = {name: tensor.clone() for name, tensor in module.named_buffers()}
     found = []
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), untouched(module):
         for seed in (0, 1):
             torch.manual_seed(seed)
             found.append(module.train()(x))
-        for name, tensor in module.named_buffers():
-            tensor.copy_(state[name])
     module.eval()
     if not torch.equal(*(one.nan_to_num() for one in found)):  # what is no number is no chance
         raise SettingsError(
@@ -160,15 +157,21 @@ def words(error: BaseException) -> str:
 
 def written(module: nn.Module, x: Tensor) -> list[str]:
     """The buffers that a module writes while it learns."""
-    before = {name: tensor.clone() for name, tensor in module.named_buffers()}
-    with torch.no_grad():
+    with torch.no_grad(), untouched(module) as before:
         module.train()(x)
-    now = dict(module.named_buffers())
-    changed = [name for name, tensor in before.items() if not torch.equal(tensor, now[name])]
-    with torch.no_grad():
-        for name in changed:
-            now[name].copy_(before[name])
-    return changed
+        return [name for name, tensor in module.named_buffers() if not torch.equal(tensor, before[name])]
+
+
+@contextmanager
+def untouched(module: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """What a module writes into its buffers inside is taken back; given is what they were."""
+    before = {name: tensor.clone() for name, tensor in module.named_buffers()}
+    try:
+        yield before
+    finally:
+        with torch.no_grad():
+            for name, tensor in module.named_buffers():
+                tensor.copy_(before[name])
 
 
 def suited(module: nn.Module, x: Tensor) -> Suited:
@@ -203,19 +206,16 @@ def channels_pay(module: nn.Module, x: Tensor) -> bool:
     CPU? Not if it looks at how its activations lie, as `view` does: it is tried once, forth and back."""
     if x.ndim != 4 or not any(isinstance(part, nn.Conv2d) for part in module.modules()):
         return False
-    state = {name: tensor.clone() for name, tensor in module.named_buffers()}
     found = []
     for rows in (x, by_channels(x)):
         try:
-            given = module.train()(rows)
-            given.square().sum().backward()
+            with untouched(module):
+                given = module.train()(rows)
+                given.square().sum().backward()
         except (RuntimeError, ValueError):  # of views of what lies otherwise
             break
         finally:
             module.zero_grad()
-            with torch.no_grad():
-                for name, tensor in module.named_buffers():
-                    tensor.copy_(state[name])
         found.append(given.detach())
     module.eval()
     return len(found) == 2 and torch.allclose(found[0], found[1], rtol=1e-3, atol=1e-4, equal_nan=True)

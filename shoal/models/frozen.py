@@ -3,7 +3,7 @@
 The backbone is the same for all agents and seeds; what the net reads of an image (the projection) is a seed's own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,8 +14,9 @@ from torch.nn import functional as F
 
 from shoal.models import heads
 from shoal.models.base import Stacked, each_own
+from shoal.models.contract import Masks, Which
 from shoal.models.mlp import Linear
-from shoal.models.params import Params, floats, pieces, whole
+from shoal.models.params import Params, floats, unit, whole
 from shoal.rng import key
 
 SCORES, MIX, BIAS = "scores", "mix", "bias"
@@ -73,9 +74,9 @@ class Frozen(Stacked):
         self,
         params: Params,
         x: Tensor,
-        task: int | Tensor,
+        task: Which,
         training: bool = False,
-        masks: Sequence[Tensor] | None = None,
+        masks: Masks = None,
         mixing: Tensor | None = None,
     ) -> Tensor:
         """What the head reads, [B, F]. Where `mixing` is given, the scores of a task are those that it combines."""
@@ -100,15 +101,6 @@ def binary(scores: Tensor) -> Tensor:
     """One where a score is at least zero and zero elsewhere; gradients go straight through."""
     hard = (scores >= 0).float()
     return hard + scores - scores.detach()
-
-
-def unit(value: Tensor | list[Tensor], task: int) -> Tensor:
-    """What of a parameter is a task's own, wherever it is cut."""
-    for piece in pieces(value):
-        if task < len(piece):
-            return piece[task]
-        task -= len(piece)
-    raise IndexError(task)
 
 
 def combined(params: Params, task: int) -> Tensor:

@@ -1,5 +1,6 @@
 """The module of the paper's MLPs: an affine map and a ReLU, behind a frozen random projection."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -55,10 +56,7 @@ class Linear:
     def encode(self, images: np.ndarray, peak: int, seed: int) -> Tensor:
         """Images [N, ...] through the frozen projection, [N, H]. It never trains, so it is computed once per image; it
         is a seed's own, the same for all its agents (docs/protocol.md, section 2)."""
-        flat = torch.from_numpy(images).reshape(len(images), self.pixels)
-        # All pieces have the same size: how a product is summed depends on it, and an image must not on its neighbours.
-        full = F.pad(flat, (0, 0, 0, -len(flat) % PIECE))
-        return torch.cat([self.encoded(piece, peak, seed) for piece in full.split(PIECE)])[: len(flat)]
+        return by_pieces(torch.from_numpy(images), lambda piece: self.encoded(piece, peak, seed))
 
     def encoded(self, x: Tensor, peak: int, seed: int) -> Tensor:
         """`encode` of a tensor [B, ...] as it is, in operations that can be exported."""
@@ -96,6 +94,13 @@ class Linear:
     def shapes(self, count: int, batch: int, depth: int) -> list[tuple[int, ...]]:
         """The shape of `run`'s result at each depth: what a dropout mask must cover."""
         return [(count, self.width, batch)] * depth
+
+
+def by_pieces(rows: Tensor, read: Callable[[Tensor], Tensor]) -> Tensor:
+    """What is read of rows [N, ...], piece by piece. All have the same size: how a product is summed depends on it, and
+    a row must not depend on its neighbours."""
+    full = F.pad(rows, (0, 0) * (rows.ndim - 1) + (0, -len(rows) % PIECE))
+    return torch.cat([read(piece) for piece in full.split(PIECE)])[: len(rows)]
 
 
 @lru_cache(maxsize=8)

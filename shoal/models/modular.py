@@ -12,7 +12,7 @@ from torch import Tensor
 from shoal.models import heads
 from shoal.models.base import Stacked
 from shoal.models.blocks import Block
-from shoal.models.contract import Usage
+from shoal.models.contract import Masks, Usage, Which
 from shoal.models.params import STRUCTURE, Params, pieces, whole
 
 __all__ = ["STRUCTURE", "Modular", "Slots"]
@@ -164,11 +164,11 @@ class Modular(Stacked):
         self,
         params: Params,
         x: Tensor,
-        task: int | Tensor,
+        task: Which,
         training: bool = False,
         *,
         slots: Slots,
-        masks: Sequence[Tensor] | None = None,
+        masks: Masks = None,
         fold: bool = False,
     ) -> Tensor:
         """What the head reads, [B, F]: every task composes the modules in its own way.

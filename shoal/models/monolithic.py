@@ -1,7 +1,7 @@
 """Monolithic nets: one module after the other, the same for all tasks, and a head per task
 (docs/protocol.md, section 2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from shoal.models import heads
 from shoal.models.base import Stacked
 from shoal.models.cnn import Conv
+from shoal.models.contract import Masks, Which
 from shoal.models.mlp import Linear
 from shoal.models.params import MODULE, Params, whole
 
@@ -43,14 +44,7 @@ class Monolithic(Stacked):
             **heads.start(rng, self.tasks, self.classes, self.block.features),
         }
 
-    def features(
-        self,
-        params: Params,
-        x: Tensor,
-        task: int | Tensor,
-        training: bool = False,
-        masks: Sequence[Tensor] | None = None,
-    ) -> Tensor:
+    def features(self, params: Params, x: Tensor, task: Which, training: bool = False, masks: Masks = None) -> Tensor:
         """What the head reads, [B, F]; the same for all tasks."""
         # Chunks rather than slices: going back, their gradients are joined once instead of added up as zeros.
         weights, biases = whole(params["module.weight"]).split(1), whole(params["module.bias"]).split(1)

@@ -1,6 +1,6 @@
 """Modules of one's own: copies of any `nn.Module` whose output has the shape of its input."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from math import prod
 from threading import local
@@ -9,20 +9,67 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from shoal.data import Bank
 from shoal.errors import SettingsError
 from shoal.models.foreign import ROWS, complains, made, suited, without_chance, written
 from shoal.models.makers import bound, needed
-from shoal.models.mlp import PIECE, Linear
+from shoal.models.mlp import Linear, by_pieces
 from shoal.rng import key
 
 if TYPE_CHECKING:
     from shoal.settings.groups import Net
 
 
-class Own:
+class Copies:
+    """What blocks that are copies of an `nn.Module` have in common: tensors [C, ...] and outputs [C, B, ...] of copies
+    lie one behind the other."""
+
+    axis: ClassVar[int] = 0  # of the modules in `run`'s result
+    folds: ClassVar[bool] = False  # a share cannot be put into the weights of just any block
+    chunk: ClassVar[int] = 250
+    least: ClassVar[int] = 1
+    tensors: tuple[str, ...]  # the names of those that a copy has for itself,
+    kept: Mapping[str, Tensor] = {}  # and what they share
+    bound: str
+
+    def __init__(self, first: nn.Module) -> None:
+        self.first = first
+        self.copies = local()  # to call a module with other weights changes it for a moment: a copy for each thread
+
+    def run(self, *given: Tensor) -> Tensor:
+        """All modules on the same input: their tensors [C, ...] by name, h[B, ...] -> [C, B, ...]."""
+        *tensors, h = given
+        if not hasattr(self.copies, "module"):
+            self.copies.module = deepcopy(self.first).eval()
+        module: nn.Module = self.copies.module
+
+        def one(*parts: Tensor) -> Tensor:
+            named = dict(zip(self.tensors, parts, strict=True))
+            found: Tensor = torch.func.functional_call(module, {**named, **self.kept}, (h,))
+            return found
+
+        if self.bound or self.kept:
+            return torch.stack([one(*parts) for parts in zip(*tensors, strict=True)])
+        outputs: Tensor = torch.func.vmap(one)(*tensors)
+        return outputs
+
+    def mix(self, outputs: Tensor, share: Tensor) -> Tensor:
+        """The weighted sum of module outputs[C, B, ...]; share[C] for one task, [B, C] for a batch of several."""
+        rest = [1] * (outputs.ndim - 2)
+        by = share.view(-1, 1, *rest) if share.ndim == 1 else share.T.reshape(*share.T.shape, *rest)
+        return (outputs * by).sum(0)
+
+    def total(self, outputs: Tensor) -> Tensor:
+        """The plain sum of module outputs."""
+        return outputs.sum(0) if len(outputs) > 1 else outputs.squeeze(0)
+
+    def leave(self, h: Tensor) -> Tensor:
+        """From h[B, ...] to features [B, F]."""
+        return h.flatten(1)
+
+
+class Own(Copies):
     """One-agent arithmetic of modules that are copies of a block. Activations are h[B, ...] in the block's own shape.
 
     A block may need `width`, which is net.width. Rows come to it through the frozen random projection of the MLP, as
@@ -30,22 +77,16 @@ class Own:
     `nn.Module` that does, whose weights are a seed's own and never train. Both may need `width` too.
     """
 
-    axis: ClassVar[int] = 0  # of the modules in `run`'s result
-    folds: ClassVar[bool] = False  # a share cannot be put into the weights of just any block
-    chunk: ClassVar[int] = 250
-    least: ClassVar[int] = 1
-
     def __init__(self, block: Callable[..., nn.Module], net: "Net", bank: Bank, name: str) -> None:
         self.block, self.width, self.what = bound(block, net), net.width, f"the block of `{name}`"
         self.enters: Any = getattr(block, "enter", None)
         self.row: tuple[int, ...] = bank.images.shape[1:]
         self.channel = bank.images.ndim == 3 and bank.images.dtype == np.uint8  # grey images get a channel
-        self.copies = local()  # to call a module with other weights changes it for a moment: a copy for each thread
         self.entrances: dict[int, nn.Module] = {}
         self.seeded = self.enters is None or isinstance(self.enters, type)
         with complains(f"{self.what} cannot enter rows of shape {list(self.row)}", "mend its `enter`"):
             h = self.encode(bank.take(np.arange(ROWS) % len(bank)), bank.peak, 0)
-        self.first = module = self.fresh(np.random.default_rng(0))
+        super().__init__(module := self.fresh(np.random.default_rng(0)))
         self.tensors = tuple(tensor for tensor, _ in module.named_parameters())
         self.names = tuple(f"module.{tensor}" for tensor in self.tensors)
         self.shape = tuple(h.shape[1:])
@@ -100,11 +141,8 @@ class Own:
         """Rows [N, ...] as the first modules read them, [N, *shape]: computed once per row."""
         if self.enters is None:
             return Linear(prod(self.row), self.width).encode(images, peak, seed)
-        rows = torch.from_numpy(images[:, None] if self.channel else images)
-        # All pieces have the same size: how numbers are summed depends on it, and a row must not on its neighbours.
-        full = F.pad(rows, (0, 0) * (rows.ndim - 1) + (0, -len(rows) % PIECE))
         with torch.no_grad():
-            return torch.cat([self.entrance(seed)(piece.float() / peak) for piece in full.split(PIECE)])[: len(rows)]
+            return by_pieces(torch.from_numpy(images), lambda piece: self.encoded(piece, peak, seed))
 
     def encoded(self, x: Tensor, peak: int, seed: int) -> Tensor:
         """`encode` of a tensor [B, ...] as it is, in operations that can be exported."""
@@ -124,36 +162,6 @@ class Own:
     def enter(self, x: Tensor) -> Tensor:
         """Rows are as the block reads them already."""
         return x
-
-    def run(self, *given: Tensor) -> Tensor:
-        """All modules on the same input: their tensors [C, ...] by name, h[B, ...] -> [C, B, ...]."""
-        *tensors, h = given
-        if not hasattr(self.copies, "module"):
-            self.copies.module = deepcopy(self.first).eval()
-        module: nn.Module = self.copies.module
-
-        def one(*tensors: Tensor) -> Tensor:
-            found: Tensor = torch.func.functional_call(module, dict(zip(self.tensors, tensors, strict=True)), (h,))
-            return found
-
-        if self.bound:
-            return torch.stack([one(*parts) for parts in zip(*tensors, strict=True)])
-        outputs: Tensor = torch.func.vmap(one)(*tensors)
-        return outputs
-
-    def mix(self, outputs: Tensor, share: Tensor) -> Tensor:
-        """The weighted sum of module outputs[C, B, ...]; share[C] for one task, [B, C] for a batch of several."""
-        rest = [1] * (outputs.ndim - 2)
-        by = share.view(-1, 1, *rest) if share.ndim == 1 else share.T.reshape(*share.T.shape, *rest)
-        return (outputs * by).sum(0)
-
-    def total(self, outputs: Tensor) -> Tensor:
-        """The plain sum of module outputs."""
-        return outputs.sum(0) if len(outputs) > 1 else outputs.squeeze(0)
-
-    def leave(self, h: Tensor) -> Tensor:
-        """From h[B, ...] to features [B, F]."""
-        return h.flatten(1)
 
     def shapes(self, count: int, batch: int, depth: int) -> list[tuple[int, ...]]:
         """The shape of `run`'s result at each depth: what a dropout mask must cover."""

@@ -22,5 +22,14 @@ def whole(value: Tensor | list[Tensor]) -> Tensor:
     return value if isinstance(value, Tensor) else torch.cat(value)
 
 
+def unit(value: Tensor | list[Tensor], task: int) -> Tensor:
+    """What of a parameter is a task's own, wherever it is cut."""
+    for piece in pieces(value):
+        if task < len(piece):
+            return piece[task]
+        task -= len(piece)
+    raise IndexError(task)
+
+
 def floats(values: np.ndarray) -> Tensor:
     return torch.from_numpy(values.astype(np.float32))

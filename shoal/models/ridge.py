@@ -3,24 +3,20 @@ trained by steps (shoal/learners/analytic.py)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from shoal.errors import SettingsError
 from shoal.models import heads
 from shoal.models.base import Headed
-from shoal.models.contract import Encode
-from shoal.models.mlp import PIECE, projection
+from shoal.models.contract import Which
+from shoal.models.mlp import by_pieces, projection
 from shoal.models.params import Params
 
 if TYPE_CHECKING:
-    from shoal.data import Bank
-    from shoal.models.nets import RidgeNet
+    pass
 
 
 @dataclass(frozen=True)
@@ -62,16 +58,9 @@ class Ridge(Headed):
     def start(self, rng: np.random.Generator) -> dict[str, Tensor]:
         return heads.start(rng, self.tasks, self.outputs, self.read)
 
-    @property
-    def encode(self) -> Encode:
+    def encode(self, images: np.ndarray, peak: int, seed: int) -> Tensor:
         """Rows as heads read them, [N, F]."""
-        return self.pieces
-
-    def pieces(self, images: np.ndarray, peak: int, seed: int) -> Tensor:
-        flat = torch.from_numpy(images).reshape(len(images), self.inputs)
-        # All pieces have the same size: how a product is summed depends on it, and a row must not on its neighbours.
-        full = F.pad(flat, (0, 0, 0, -len(flat) % PIECE)) if self.projections else flat
-        return torch.cat([self.encoded(piece, peak, seed) for piece in full.split(PIECE)])[: len(flat)]
+        return by_pieces(torch.from_numpy(images), lambda piece: self.encoded(piece, peak, seed))
 
     def encoded(self, x: Tensor, peak: int, seed: int) -> Tensor:
         """`encode` of a tensor [B, ...] as it is."""
@@ -84,18 +73,6 @@ class Ridge(Headed):
     def mask_shapes(self, batch: int) -> list[tuple[int, ...]]:
         return []
 
-    def features(
-        self, params: Params, x: Tensor, task: int | Tensor, training: bool = False, **usage: object
-    ) -> Tensor:
+    def features(self, params: Params, x: Tensor, task: Which, training: bool = False, **usage: object) -> Tensor:
         """What heads read, [B, F]: all of it was computed when rows were encoded."""
         return x
-
-
-def ridge(net: "RidgeNet", bank: "Bank", tasks: int, outputs: int) -> Ridge:
-    """The predictors that settings describe, for the rows of a bank."""
-    if net.projections and bank.scale == "standard":
-        raise SettingsError(
-            f"net.projections = {net.projections} needs rows that all agents read alike, and agents scale the rows of "
-            f'`{bank.name}` each for itself; give the data scale = "none", or say net.projections=0'
-        )
-    return Ridge(prod(bank.images.shape[1:]), net.projections, tasks, outputs)

@@ -1,11 +1,9 @@
 """The table of models. It imports nothing heavy: a model is made when it is needed."""
 
-import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from shoal.doors import Table, is_door, line, where
@@ -15,8 +13,9 @@ from shoal.models.nets import AdaptedNet, FactorNet, ModularAdaptedNet, ModularN
 from shoal.settings.groups import Net
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from shoal.data import Bank
-    from shoal.models.blocks import Block
     from shoal.models.contract import Model
     from shoal.settings.groups import Settings
 
@@ -47,121 +46,22 @@ class Entry:
         return f"{MODULAR}{self.block}" if self.learner == GROWTH else self.block or "net"
 
 
-def monolithic(block: str, about: str) -> Entry:
-    """Nets that are one module after the other."""
+def built(name: str, *said: Any) -> "Callable[[Settings, Bank], Model]":
+    """What makes nets by a function of `shoal.models.building`, once one is needed: that waits for torch."""
 
     def make(settings: "Settings", bank: "Bank") -> "Model":
-        from shoal.models import heads
-        from shoal.models.blocks import BLOCKS
-        from shoal.models.monolithic import Monolithic
+        from shoal.models import building
 
-        return Monolithic(BLOCKS[block](settings.net, bank), settings.net.depth, *heads.sizes(settings, bank))
+        model: Model = getattr(building, name)(settings, bank, *said)
+        return model
 
-    return Entry(make, REPLAY, block, about)
-
-
-def modules_of(block: str, about: str) -> Entry:
-    """Nets whose tasks compose modules."""
-
-    def make(settings: "Settings", bank: "Bank") -> "Model":
-        from shoal.models.blocks import BLOCKS
-
-        return composing(BLOCKS[block](settings.net, bank), settings, bank)
-
-    return Entry(make, GROWTH, block, about, settings=ModularNet)
+    return make
 
 
-def composing(block: "Block", settings: "Settings", bank: "Bank", depth: int | None = None) -> "Model":
-    """The modular net of some blocks that the settings describe."""
-    from shoal.models import heads
-    from shoal.models.modular import Modular
-
-    net: Any = settings.net
-    tasks = settings.tasks
-    spare = max((mode.spare for mode in settings.sharing), default=0)
-    return Modular(
-        block, depth or net.depth, *heads.sizes(settings, bank), net.basis, tasks.initial, net.dropout_basis,
-        net.initial_structure, spare,
-    )  # fmt: skip
-
-
-def plain(about: str) -> Entry:
-    """A net of layers alone, all of which train, the first one too."""
-
-    def make(settings: "Settings", bank: "Bank") -> "Model":
-        from torch import nn
-
-        from shoal.models import heads
-        from shoal.models.wrapped import Wrapped
-
-        own: Any = settings.net
-        xavier = own.weights == "xavier"
-
-        def net(shape: tuple[int, ...]) -> nn.Module:
-            sizes = [math.prod(shape), *[own.width] * own.depth]
-            layers = [part for pair in pairwise(sizes) for part in (nn.Linear(*pair), nn.ReLU())]
-            for layer in layers if xavier else ():
-                if isinstance(layer, nn.Linear):
-                    nn.init.xavier_uniform_(layer.weight, nn.init.calculate_gain("relu"))
-                    nn.init.zeros_(layer.bias)
-            return nn.Sequential(nn.Flatten(), *layers)
-
-        return Wrapped(net, bank, *heads.sizes(settings, bank), name=settings.model, xavier=xavier)
-
-    return Entry(make, about=about, settings=PlainNet)
-
-
-def frozen(masked: bool, about: str) -> Entry:
-    """Nets on a backbone that nobody trains."""
-
-    def make(settings: "Settings", bank: "Bank") -> "Model":
-        from shoal.models import heads
-        from shoal.models.blocks import linear
-        from shoal.models.frozen import Frozen
-
-        return Frozen(linear(settings.net, bank), settings.net.depth, *heads.sizes(settings, bank), masked)
-
-    return Entry(make, FROZEN, "masked-mlp" if masked else "frozen-mlp", about, fixed=DRAWN if masked else "")
-
-
-def decomposed(about: str) -> Entry:
-    """Nets whose weights are put together of a base and of parts."""
-
-    def make(settings: "Settings", bank: "Bank") -> "Model":
-        from shoal.models import heads
-        from shoal.models.blocks import linear
-        from shoal.models.decomposed import PEERS, Decomposed
-
-        attended = 1 + min(PEERS, settings.agents - 1)
-        return Decomposed(linear(settings.net, bank), settings.net.depth, *heads.sizes(settings, bank), attended)
-
-    return Entry(make, DECOMPOSED, "decomposed-mlp", about, fixed=DRAWN)
-
-
-def factored(about: str) -> Entry:
-    """Predictors in a dictionary."""
-
-    def make(settings: "Settings", bank: "Bank") -> "Model":
-        from shoal.models import heads
-        from shoal.models.factor import factor
-
-        net: Any = settings.net
-        return factor(net, bank, *heads.sizes(settings, bank))
-
-    return Entry(make, CLOSED, "factor", about, settings=FactorNet)
-
-
-def solved(about: str) -> Entry:
-    """Linear predictors that are solved for."""
-
-    def make(settings: "Settings", bank: "Bank") -> "Model":
-        from shoal.models import heads
-        from shoal.models.ridge import ridge
-
-        net: Any = settings.net
-        return ridge(net, bank, *heads.sizes(settings, bank))
-
-    return Entry(make, ANALYTIC, "ridge", about, settings=RidgeNet)
+def wrapped(make: "Callable[..., nn.Module]", own: bool = False) -> Entry:
+    """A line of the table of models for any net: `MODELS.add("mine", wrapped(MyNet))`. With `own`, as with
+    `net.replace_last`, the heads take the place of its last linear layer."""
+    return Entry(built("wrapped", make, own), about=line(make), settings=own_settings(make, OwnNet))
 
 
 def of_net(thing: Any) -> Any:
@@ -173,15 +73,7 @@ def of_net(thing: Any) -> Any:
             f"the model is one {kind} that exists already, and every agent needs one of its own; give what makes it: "
             f"model={kind}, or model=lambda: {kind}(...)"
         )
-    if not makes_nets(thing):
-        return thing
-
-    def make(settings: "Settings", bank: "Bank") -> "Model":
-        from shoal.models.wrapped import wrapped
-
-        return wrapped(thing).make(settings, bank)
-
-    return Entry(make, about=line(thing), settings=own_settings(thing, OwnNet))
+    return wrapped(thing) if makes_nets(thing) else thing
 
 
 def modular(block: Any) -> Entry:
@@ -206,15 +98,10 @@ def modular(block: Any) -> Entry:
             f"a block of a modular net is an nn.Module class whose output has the shape of its input, got {block!r}"
         )
     door = where(block)
-
-    def make(settings: "Settings", bank: "Bank") -> "Model":
-        from shoal.models.own import Own
-
-        return composing(Own(block, settings.net, bank, settings.model), settings, bank)
-
     name, kind = door or getattr(block, "__name__", "block"), own_settings(block, ModularNet)
     about = f"modules that tasks compose: {line(block)}"
-    return Entry(make, GROWTH, name, about, f"{MODULAR}{door}" if door else "", settings=kind)
+    made = built("modules_of", block)
+    return Entry(made, GROWTH, name, about, f"{MODULAR}{door}" if door else "", settings=kind)
 
 
 def adapted(net: Any, per: Literal["agent", "task", "module"] = "agent") -> Any:
@@ -238,26 +125,12 @@ def adapted(net: Any, per: Literal["agent", "task", "module"] = "agent") -> Any:
         )
     door = where(net)
     name = door or getattr(net, "__name__", "net")
-
-    def make(settings: "Settings", bank: "Bank") -> "Model":
-        from shoal.models import heads
-        from shoal.models.adapted import Adapted
-        from shoal.models.parts import Parts
-        from shoal.models.wrapped import as_said, mappable
-
-        own: Any = settings.net
-        if per != "module":
-            sizes = heads.sizes(settings, bank)
-            return as_said(Adapted(net, own, bank, *sizes, settings.model, each=per == "task"), settings)
-        model = composing(Parts(net, own, bank, settings.model), settings, bank, depth=1)
-        mappable(model, settings, f"the net `{name}`")
-        return model
-
     prefix, learner = {"agent": (ADAPTED, REPLAY), "task": (EACH, FROZEN), "module": (MODULES, GROWTH)}[per]
     block = f"{prefix.removeprefix(MODULAR)}{name}"
     about = f"low-rank parts for every {per} of a frozen net: {line(net)}"
     kind = own_settings(net, ModularAdaptedNet if per == "module" else AdaptedNet)
-    return Entry(make, learner, block, about, f"{prefix}{door}" if door else "", DRAWN if per == "task" else "", kind)
+    made, found = built("adapted", net, per, name), f"{prefix}{door}" if door else ""
+    return Entry(made, learner, block, about, found, DRAWN if per == "task" else "", kind)
 
 
 def vet(raw: Mapping[str, Any]) -> None:
@@ -293,48 +166,77 @@ def declares(thing: Any) -> bool:
 
 
 BUILT_IN: dict[str, Entry | str] = {
-    "mlp": monolithic(
-        "mlp",
-        "net.depth (4) layers of net.width (64) units behind a frozen random projection of the input, of any shape",
+    "mlp": Entry(
+        built("monolithic", "mlp"),
+        block="mlp",
+        about="net.depth (4) layers of net.width (64) units behind a frozen random projection of the input, of any "
+        "shape",
     ),
-    "cnn": monolithic(
-        "cnn",
-        "net.depth 3x3 convolutions of net.width channels, each with max-pooling, on square images; of 8 x 8 pixels, "
-        "as the digits are, it needs net.depth=3; CIFAR-100's channel statistics are applied to colour images",
+    "cnn": Entry(
+        built("monolithic", "cnn"),
+        block="cnn",
+        about="net.depth 3x3 convolutions of net.width channels, each with max-pooling, on square images; of 8 x 8 "
+        "pixels, as the digits are, it needs net.depth=3; CIFAR-100's channel statistics are applied to colour images",
     ),
-    "plain-mlp": plain(
-        "net.depth layers of net.width units, all of which train: no projection; dropout acts on the last layer alone"
+    "plain-mlp": Entry(
+        built("plain"),
+        about="net.depth layers of net.width units, all of which train: no projection; dropout acts on the last layer "
+        "alone",
+        settings=PlainNet,
     ),
-    "masked-mlp": frozen(
-        True,
+    "masked-mlp": Entry(
+        built("frozen", True),
+        FROZEN,
+        "masked-mlp",
         "the layers of mlp with random weights that nobody trains; every task learns which of them it uses; for few "
         "epochs (20) it learns better with learner.rate=0.1",
+        fixed=DRAWN,
     ),
-    "frozen-mlp": frozen(
-        False,
+    "frozen-mlp": Entry(
+        built("frozen", False),
+        FROZEN,
+        "frozen-mlp",
         "the layers of mlp with random weights that nobody trains; every task learns biases; better wide; for few "
         "epochs (20) it needs learner.rate=0.03",
     ),
-    "decomposed-mlp": decomposed(
+    "decomposed-mlp": Entry(
+        built("decomposed"),
+        DECOMPOSED,
+        "decomposed-mlp",
         "the layers of mlp, whose weights are put together for every task: of a base, a sparse part of its own and "
-        "parts that others have sent; for few epochs (20) it needs learner.rate=0.01"
+        "parts that others have sent; for few epochs (20) it needs learner.rate=0.01",
+        fixed=DRAWN,
     ),
-    "factor": factored(
-        "no net: linear predictors of numbers or logistic ones of classes, each a sum of some of net.basis atoms"
+    "factor": Entry(
+        built("factor"),
+        CLOSED,
+        "factor",
+        "no net: linear predictors of numbers or logistic ones of classes, each a sum of some of net.basis atoms",
+        settings=FactorNet,
     ),
-    "ridge": solved(
+    "ridge": Entry(
+        built("ridge"),
+        ANALYTIC,
+        "ridge",
         "no net: linear predictors of a row, or of relu of net.projections random projections of it, solved for in one "
-        "pass; with a backbone before them often as good as a net"
+        "pass; with a backbone before them often as good as a net",
+        settings=RidgeNet,
     ),
-    "modular-mlp": modules_of(
+    "modular-mlp": Entry(
+        built("modular", "mlp"),
+        GROWTH,
         "mlp",
         "the layers of mlp as modules that every task composes in its own way, and adds to; for few epochs (20) it "
         "needs learner.rate=0.01",
+        settings=ModularNet,
     ),
-    "modular-cnn": modules_of(
+    "modular-cnn": Entry(
+        built("modular", "cnn"),
+        GROWTH,
         "cnn",
         "the layers of cnn as modules that every task composes in its own way, and adds to; of images of 8 x 8 pixels "
         "it needs net.depth=3",
+        settings=ModularNet,
     ),
 }
 DOOR = "package.module:Net"

@@ -1,21 +1,20 @@
 """Any `nn.Module` as the net of every agent."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from threading import local
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from shoal.data import Bank
-from shoal.doors import line
 from shoal.errors import CodeError, SettingsError
 from shoal.models import heads
 from shoal.models.base import Headed
 from shoal.models.chains import chain_of
-from shoal.models.contract import Usage
+from shoal.models.contract import Masks, Usage, Which
 from shoal.models.foreign import (
     ROWS,
     Dropped,
@@ -29,15 +28,9 @@ from shoal.models.foreign import (
     without_chance,
     words,
 )
-from shoal.models.makers import bound, own_settings
-from shoal.models.nets import OwnNet
 from shoal.models.params import Params, whole
 from shoal.models.recurrent import gated
-from shoal.models.table import Entry
 from shoal.own_code import failed, running
-
-if TYPE_CHECKING:
-    from shoal.settings.groups import Settings
 
 
 class Wrapped(Headed):
@@ -54,6 +47,7 @@ class Wrapped(Headed):
     """
 
     pieced: tuple[str, ...] = ()
+    depth = 1
     seeded = False
     chunk = 250
     least = 1
@@ -207,9 +201,9 @@ class Wrapped(Headed):
         self,
         params: Params,
         x: Tensor,
-        task: int | Tensor,
+        task: Which,
         training: bool = False,
-        masks: Sequence[Tensor] | None = None,
+        masks: Masks = None,
         buffers: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """What the heads read, [B, F]. In training, buffers such as running statistics are written in place: they are
@@ -249,28 +243,3 @@ def without_last(module: nn.Module) -> nn.Module:
     parent, _, last = names[-1].rpartition(".")
     setattr(module.get_submodule(parent), last, nn.Identity())
     return module
-
-
-def wrapped(make: Callable[..., nn.Module], own: bool = False) -> Entry:
-    """A line of the table of models for any net: `MODELS.add("mine", wrapped(MyNet))`. With `own`, as with
-    `net.replace_last`, the heads take the place of its last linear layer."""
-
-    def build(settings: "Settings", bank: Bank) -> Wrapped:
-        net: Any = settings.net
-        model = Wrapped(bound(make, net), bank, *heads.sizes(settings, bank), own or net.replace_last, settings.model)
-        return as_said(model, settings)
-
-    return Entry(build, about=line(make), settings=own_settings(make, OwnNet))
-
-
-def as_said(model: Wrapped, settings: "Settings") -> Wrapped:
-    """A net, to run as settings say."""
-    mappable(model, settings, model.what)
-    model.last = model.last and settings.machine.engine != "vmap" and settings.machine.device == "cpu"
-    return model
-
-
-def mappable(model: Any, settings: "Settings", what: str) -> None:
-    """Raise if `vmap` is asked for and cannot map a net."""
-    if settings.machine.engine == "vmap" and model.bound:
-        raise SettingsError(f'{what} is not for machine.engine = "vmap", because {model.bound}; use "loop" or "auto"')

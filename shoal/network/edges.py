@@ -1,12 +1,11 @@
 """Who can send to whom: a fleet's directed edges with their limits."""
 
-import difflib
 import inspect
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.errors import SettingsError
+from shoal.errors import SettingsError, nearly
 from shoal.network.files import distinct, read
 from shoal.network.graphs import BUILT_IN, FIXED, GRAPHS, asked_of, draw, is_file, is_named
 from shoal.own_code import running
@@ -184,8 +183,7 @@ def settle(network: Network) -> Network:
         return network
     if not is_file(network.graph):
         names = [*GRAPHS, "edges"]
-        close = difflib.get_close_matches(network.graph, names, n=1)
-        mean = f'did you mean "{close[0]}"? ' if close else ""
+        mean = nearly(network.graph, names, '"')
         raise SettingsError(
             f'network.graph cannot be "{network.graph}"; {mean}allowed: {", ".join(names)}, '
             "or a graph file, with a dot or a slash in its name (./FILE)"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from shoal.errors import UserError
-from shoal.runs.checked import Unusable, material_of, settings_of, sites_of, table_of
+from shoal.runs.checked import material_of, settings_of, sites_of, table_of, usable
 from shoal.runs.paired import Gain, paired
 from shoal.runs.record import reopen
 from shoal.runs.tables import unposted
@@ -205,10 +205,8 @@ class Result:
         return table
 
     def _table(self, name: str) -> pl.DataFrame:
-        try:
+        with usable(self.folder):
             return table_of(self.folder, name)
-        except Unusable as why:
-            raise UserError(f"cannot use {self.folder}: {why}; restore it, or remove it and run it again") from None
 
     def curves(self, *others: "Result | str | Path") -> "alt.TopLevelMixin":
         """Learning curves, also of other results beside this one, as a chart that a notebook shows."""
@@ -306,10 +304,8 @@ def compare(result: Result | str | Path, *others: Result | str | Path) -> pl.Dat
     found = [result_of(one) for one in (result, *others)]
     runs = []
     for one in found:
-        try:
+        with usable(one.folder):
             runs.append(read.read(one.folder)[0])
-        except Unusable as why:
-            raise UserError(f"cannot use {one.folder}: {why}; restore it, or remove it and run it again") from None
     names = labels(runs, {run.folder: run.method for run in runs})
     alike([(name, run.settings) for name, run in zip(names, runs, strict=True)])
     here = scores(found[0].folder)

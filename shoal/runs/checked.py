@@ -7,6 +7,8 @@ waits for torch.
 import io
 import json
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ from polars import selectors
 
 from shoal.agents import ends as health
 from shoal.data.sites import names
+from shoal.errors import UserError
 from shoal.runs import files, metrics
 from shoal.runs.files import reason
 from shoal.settings.groups import FAIR
@@ -72,6 +75,15 @@ class Unusable(Exception):  # noqa: N818 - a reason, turned into a note
 
 class Lost(Unusable):
     """Why a file cannot be used without which the run can."""
+
+
+@contextmanager
+def usable(place: Path) -> Iterator[None]:
+    """What of a run cannot be used inside is said to its user."""
+    try:
+        yield
+    except Unusable as why:
+        raise UserError(f"cannot use {place}: {why}; restore it, or remove it and run it again") from None
 
 
 def settings_of(folder: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ A digest says that a file is as somebody wrote it, not who. What comes from a fi
 they are, so all of it is compared with the run that it is to go on with, once, when it is loaded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 import torch
@@ -167,3 +167,26 @@ def written(fleet: Sequence[World], stack: Stack) -> None:
         for tensor in mail.payload.values():
             if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                 raise DamagedError("it has mail with values that are not finite numbers")
+
+
+def difference(one: Stack, other: Stack, skip: Callable[[str], bool] = lambda name: False) -> str:
+    """The first tensor, as `owner/name`, in which two stacks differ in any bit; empty: there is none. What one of them
+    has no name for counts as zero there."""
+    for name in sorted(one.tensors.keys() | other.tensors.keys()):
+        if skip(name):
+            continue
+        first, second = one.tensors.get(name), other.tensors.get(name)
+        if first is None or second is None:
+            there = second if first is None else first
+            if there is not None and there.any():
+                return name
+        elif first.shape != second.shape or not torch.equal(bits(first), bits(second)):
+            return name
+    return ""
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """Numbers that can be compared bit by bit; what is no number equals itself."""
+    found = tensor.detach().cpu().contiguous()
+    whole = {torch.float32: torch.int32, torch.float64: torch.int64}.get(found.dtype)
+    return found if whole is None else found.view(whole)

@@ -16,7 +16,7 @@ from shoal.letters.ledger import Ledger
 from shoal.letters.mail import ACCEPTED, UNSENT
 from shoal.runs import metrics
 from shoal.runs.conditions import weathered
-from shoal.runs.counts import COUNTS, counted
+from shoal.runs.counts import COUNTS
 from shoal.runs.predicted import Predictions
 from shoal.runs.tables import accounts, posted, spending, training, unsettled
 from shoal.settings.groups import Settings
@@ -38,24 +38,8 @@ def traffic(settings: Settings, ledger: Ledger) -> dict[str, Any]:
     Per link and task: the mean over every directed link and every task in which a message was posted on it, if only to
     be refused.
     """
-    if settings.machine.ledger == "totals" or ledger.totals is not None:
-        return traffic_of(posted(settings, ledger))
-    crossed = ledger.crossed
-    uses = len(np.unique(np.stack([ledger.column(name) for name in ("seed", "sender", "receiver", "task")], 1), axis=0))
-    total = {name: int(ledger.column(name)[crossed].sum()) for name in ("floats", "bytes")}
-    others = {name: int(values[crossed].sum()) for name, values in counted(settings, ledger).items()}
-    return {
-        "messages": int(crossed.sum()),
-        "refused": int(ledger.messages[~ledger.among("verdict", [ACCEPTED])].sum()),
-        "floats_per_edge_task": total["floats"] / uses if uses else 0.0,
-        **{f"{name}_floats_per_edge_task": floats / uses if uses else 0.0 for name, floats in others.items()},
-        "bytes_per_link_task": total["bytes"] / uses if uses else 0.0,
-        "bytes_total": total["bytes"],
-    }
-
-
-def traffic_of(table: pl.DataFrame) -> dict[str, Any]:
-    """The same of a table with numbers of messages."""
+    table = posted(settings, ledger)
+    table = table if "messages" in table.columns else table.with_columns(messages=pl.lit(1, pl.Int64))
     uses = table.select("seed", "sender", "receiver", "task").n_unique() if len(table) else 0
     crossed = table.filter(~pl.col("verdict").is_in(UNSENT))
     total = {name: int(crossed[name].sum()) for name in ("floats", "bytes", *COUNTS)}

@@ -136,9 +136,7 @@ def candidates(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:
         pl.col("seed", "agent", "task"), kept=pl.col("kept") & pl.col("origin_agent").is_not_null()
     )
     found = table.join(grew, on=["seed", "agent", "task"], how="left", maintain_order="left")
-    if settings.kinds:
-        kind_of = {agent: name for name, agents in settings.members().items() for agent in agents}
-        found = found.with_columns(kind=pl.Series([kind_of[agent] for agent in found["agent"]], dtype=pl.String))
+    found = with_kinds(settings, found)
     # Null: the task is still being learned.
     return found.with_columns(pl.col("tried").fill_nan(None), kept=pl.col("chosen") & pl.col("kept"))
 
@@ -253,20 +251,18 @@ def validated(fleet: Sequence[tuple[World, Stack]]) -> pl.DataFrame:
 
 def strangers(settings: Settings, unmet: list[Foreign]) -> pl.DataFrame:
     """A row per task that a lane knows from others' streams only."""
-    table = pl.DataFrame(
-        {
-            "seed": [one.lane.seed for one in unmet],
-            "agent": [one.lane.agent for one in unmet],
-            "other": [one.other for one in unmet],
-            "task": [one.task for one in unmet],
-            "accuracy": [one.accuracy for one in unmet],
-        },
-        schema={"seed": pl.Int64, "agent": pl.Int64, "other": pl.Int64, "task": pl.Int64, "accuracy": pl.Float64},
-    )
+    rows = [(*one.lane, one.other, one.task, one.accuracy) for one in unmet]
+    schema = {**dict.fromkeys(("seed", "agent", "other", "task"), pl.Int64), "accuracy": pl.Float64}
+    table = pl.DataFrame(rows, schema, orient="row")
+    return with_kinds(settings, table)
+
+
+def with_kinds(settings: Settings, table: pl.DataFrame) -> pl.DataFrame:
+    """A table that says of which kind agents are, where there are several."""
     if not settings.kinds:
         return table
-    kind_of = {agent: name for name, agents in settings.members().items() for agent in agents}
-    return table.with_columns(pl.Series("kind", [kind_of[one.lane.agent] for one in unmet], dtype=pl.String))
+    kinds = {agent: name for name, agents in settings.members().items() for agent in agents}
+    return table.with_columns(pl.Series("kind", [kinds[agent] for agent in table["agent"]], dtype=pl.String))
 
 
 def accounts(settings: Settings, stacks: Sequence[Stack]) -> pl.DataFrame:

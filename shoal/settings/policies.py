@@ -1,12 +1,11 @@
 """Settings of policies: what may leave an agent, whatever its sharing modes want."""
 
-import difflib
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from shoal.errors import SettingsError
+from shoal.errors import SettingsError, nearly
 from shoal.settings.conditions import Numbers
 from shoal.settings.part import Part
 from shoal.settings.safety import tables
@@ -33,8 +32,7 @@ def contents(value: Any) -> Any:
         return value
     for word in several:
         if word not in CONTENTS:
-            close = difflib.get_close_matches(str(word), CONTENTS, n=1)
-            mean = f'did you mean "{close[0]}"? ' if close else ""
+            mean = nearly(str(word), CONTENTS, '"')
             raise ValueError(f"cannot have {word!r}; {mean}allowed: {', '.join(CONTENTS)}")
     return tuple(dict.fromkeys(several))
 

@@ -12,7 +12,8 @@ from shoal.errors import SettingsError
 from shoal.letters.letter import Letter
 from shoal.letters.mail import Expected
 from shoal.models.factor import DICTIONARY, Factor
-from shoal.models.families import is_closed
+from shoal.models.families import family
+from shoal.models.table import CLOSED
 from shoal.settings.groups import Settings
 from shoal.sharing.mode import Draft, Mode, Present, Received
 
@@ -49,7 +50,7 @@ class CoLLA(Mode):
     )
 
     def suits(self, settings: Settings) -> None:
-        if not is_closed(settings):
+        if family(settings) != CLOSED:
             raise SettingsError(
                 f"mode `colla` agrees on a dictionary, and `{settings.model}` has none; use model = "
                 '"factor", or share by another mode'

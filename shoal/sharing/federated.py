@@ -20,7 +20,8 @@ from shoal.letters.letter import Letter
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
 from shoal.letters.quote import Quote, Room
 from shoal.models.contract import body_units
-from shoal.models.families import is_frozen
+from shoal.models.families import family
+from shoal.models.table import FROZEN
 from shoal.settings.groups import Settings
 from shoal.sharing.arrived import combined
 from shoal.sharing.body import net_of
@@ -68,7 +69,7 @@ class Federated(Compressing):
     def suits(self, settings: Settings) -> None:
         """Weights, codecs and receipts must go together."""
         RULES.find(self.combine)
-        if is_frozen(settings):
+        if family(settings) == FROZEN:
             raise SettingsError(
                 f"mode `{self.mode}` averages weights, and those of `{settings.model}` are frozen and the same in all "
                 "agents; share by another mode, or use another model"

@@ -17,7 +17,8 @@ from shoal.learners.decomposed import hear
 from shoal.letters.letter import Letter
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
 from shoal.models.decomposed import BASE, LAST, SCALE, Decomposed
-from shoal.models.families import is_decomposed
+from shoal.models.families import family
+from shoal.models.table import DECOMPOSED
 from shoal.settings.groups import Settings
 from shoal.sharing.bits import opened, packed, sparse, unpacked, words
 from shoal.sharing.body import net_of
@@ -61,7 +62,7 @@ class FedWeIT(Mode):
     share: float = Field(0.7, gt=0, le=1, description="the share of the units of a layer that is sent")
 
     def suits(self, settings: Settings) -> None:
-        if not is_decomposed(settings):
+        if family(settings) != DECOMPOSED:
             raise SettingsError(
                 f"mode `fedweit` shares a base and parts of tasks, and `{settings.model}` has none; use model = "
                 '"decomposed-mlp", or share by another mode'

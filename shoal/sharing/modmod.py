@@ -18,13 +18,12 @@ from torch import Tensor
 from shoal.agents.stack import MODEL, Stack
 from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.learners.candidates import OWNER as GROWTH
-from shoal.learners.candidates import Offer, grown
+from shoal.learners.candidates import OWNER, Offer, grown
 from shoal.letters.letter import Letter
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
 from shoal.models import dropout
-from shoal.models.families import block_of, is_modular
-from shoal.models.table import modular_form
+from shoal.models.families import block_of, family
+from shoal.models.table import GROWTH, modular_form
 from shoal.settings.groups import Settings
 from shoal.sharing import modules
 from shoal.sharing.accept import Accept, accepting
@@ -77,7 +76,7 @@ class ModMod(Mode):
     # A question describes the task that comes next, and the answer is for that task: once it has begun, both are of no
     # use any more.
     late: ClassVar[Mapping[str, Late]] = {"question": "never", "modules": "never"}
-    writes: ClassVar[tuple[str, ...]] = (MODEL, GROWTH, dropout.OWNER)
+    writes: ClassVar[tuple[str, ...]] = (MODEL, OWNER, dropout.OWNER)
     offers: ClassVar[bool] = True
     parallel: ClassVar[bool] = True
     companion: ClassVar[str] = "shoal.sharing.batched.modmod"
@@ -137,7 +136,7 @@ class ModMod(Mode):
                 f'sharing.modmod.metric = "{self.metric}" compares classes, and with tasks.classes = 1 numbers are '
                 'predicted; use metric = "anchors", or "iou", which then takes all modules for alike'
             )
-        if not is_modular(settings):
+        if family(settings) != GROWTH:
             raise SettingsError(
                 f"mode `modmod` needs a modular model, got `{settings.model}`; use model = "
                 f"{modular_form(settings.model)} or drop the mode"

@@ -12,7 +12,8 @@ from shoal.agents.world import World
 from shoal.errors import SettingsError
 from shoal.learners.additions import Addition, penalised, resting, trains_body
 from shoal.learners.step import Frame, Part, Tensors
-from shoal.models.families import is_modular
+from shoal.models.families import family
+from shoal.models.table import GROWTH
 from shoal.settings.groups import Settings
 from shoal.sharing.agent import ON
 from shoal.sharing.fedavg import FedAvg
@@ -23,7 +24,7 @@ from shoal.sharing.penalty import remember
 
 def in_one_piece(mode: Federated, settings: Settings) -> None:
     """Raise for modular nets, whose common part hardly learns after the first tasks."""
-    if is_modular(settings):
+    if family(settings) == GROWTH:
         raise SettingsError(
             f"mode `{mode.mode}` needs a net in one piece, got `{settings.model}`; use model = "
             f"{settings.model.removeprefix('modular-')} or another mode"

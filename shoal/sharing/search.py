@@ -28,7 +28,7 @@ AT_ONCE = 16384  # queries: what a thread computes with at a time stays small
 def at_once(world: World) -> bool:
     """Are all lanes searched at once? Modular nets are not yet: small ones have features that differ in rounding alone,
     and which image is then the nearer must not depend on the engine."""
-    return together(world) and bool(getattr(world.model, "agnostic", False))
+    return together(world) and world.model.agnostic
 
 
 class Harder(NamedTuple):
@@ -173,7 +173,7 @@ def compared(
 ) -> np.ndarray:
     """The places among `own` of the nearest to each query, int64 [n, most]; -1: there are no more. Of features that
     depend on the task, each task has its own."""
-    alike = bool(getattr(world.model, "agnostic", False))
+    alike = world.model.agnostic
     tasks, count = stack.task + 1, len(world.lanes)
     # What nets are asked about: queries in the order of tasks and lanes, then one's own images.
     sides = [wanted.any(1)] if alike else list(wanted.T)

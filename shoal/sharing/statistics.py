@@ -14,7 +14,8 @@ from shoal.learners.analytic import OWNER, columns, refit, solving
 from shoal.learners.gram import cut, length
 from shoal.letters.letter import Letter
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
-from shoal.models.families import is_analytic
+from shoal.models.families import family
+from shoal.models.table import ANALYTIC
 from shoal.settings.groups import Settings
 from shoal.sharing.bounds import LARGEST
 from shoal.sharing.contract import Late
@@ -63,7 +64,7 @@ class Statistics(Mode):
     )
 
     def suits(self, settings: Settings) -> None:
-        if not is_analytic(settings):
+        if family(settings) != ANALYTIC:
             raise SettingsError(
                 f"mode `statistics` sends sums from which heads are solved for, and `{settings.model}` has none; use "
                 'model = "ridge", or share by another mode'

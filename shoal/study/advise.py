@@ -322,7 +322,7 @@ def rows_of(field: Field, ended: Race | None, sent: Mapping[str, float]) -> list
     rows: list[Row] = []
     for one in [field.base, *field.within, *field.over]:
         gain = Gain(0.0, None, len(known.get(NONE, ()))) if one.name == NONE and ended else gains.get(one.name)
-        inside, p = gain.among(ended.verdict.count) if gain and ended else (None, None)
+        inside, p = gain.among(ended.verdict.tests) if gain and ended else (None, None)
         test = ended.measured if ended and one.name == ended.verdict.best else None
         final = ended.level if ended and one.name == NONE else None
         rows.append(

@@ -1,13 +1,13 @@
 """The answer to what agents should share, in sentences that say no more than the seeds show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import sqrt
 
 from shoal.runs.paired import SURE, Gain, Scores
 from shoal.study.candidates import Field
 from shoal.study.power import MOST, needed
 from shoal.study.race import CHOICE, EFFECT, NONE, Race
-from shoal.units import plural, shown
+from shoal.units import plural, shown, some
 
 NAMED = 4  # candidates that a sentence names before it counts the rest
 
@@ -55,14 +55,16 @@ def sentence(
     if who:
         parts.append(who)
     if priced:
-        parts.append(f"Over budget: {some(priced)}.")
+        parts.append(f"Over budget: {some(priced, NAMED)}.")
     if raced := [one for one in field.sooner if any(name.partition(" (")[0] == one for name in verdict.gains)]:
         every = field.base.settings.learner.epochs
-        parts.append(f"Once in a task (every = {every}, the epochs of a task), not as rarely as usual: {some(raced)}.")
+        parts.append(
+            f"Once in a task (every = {every}, the epochs of a task), not as rarely as usual: {some(raced, NAMED)}."
+        )
     chose = len(ended.scores[NONE]) - gain.seeds
     parts.append(
         f"(Chosen as the highest of {plural(count, 'candidate')} on the validation rows of {plural(chose, 'seed')}, of "
-        f"which the table's ± and p are, corrected for {plural(verdict.count, 'look')}; the ± of this answer is the "
+        f"which the table's ± and p are, corrected for {plural(verdict.tests, 'look')}; the ± of this answer is the "
         f"95 % interval, and its p of a paired t-test, on the test rows of {plural(gain.seeds, 'other seed')}.)"
     )
     return " ".join(parts)
@@ -73,7 +75,7 @@ def rivalry(ended: Race) -> list[str]:
     verdict = ended.verdict
     alike = [name for name in verdict.gains if verdict.doubts.get(name, 0.0) >= SURE]
     beaten = len(verdict.leads) - len(alike)
-    parts = [f"Validation rows do not tell it from {some(alike)}."] if alike else []
+    parts = [f"Validation rows do not tell it from {some(alike, NAMED)}."] if alike else []
     if beaten:
         others = "other" if beaten > 1 or alike else "only other"
         parts.append(f"Better than {beaten} {others} candidate{'s' * (beaten > 1)}.")
@@ -92,9 +94,3 @@ def undecided(gain: Gain, effect: float) -> str:
     if wanted is None:
         return f": not even {MOST:,} seeds would show a gain of {points}, the smallest of interest"
     return f": --seeds {2 * max(wanted, gain.seeds + 1)} would show a gain of {points}, the smallest of interest"
-
-
-def some(words: Sequence[str], mark: str = ", ") -> str:
-    """Words in a row; of many, the first."""
-    rest = len(words) - NAMED
-    return mark.join(words) if rest <= 1 else f"{mark.join(words[:NAMED])} and {rest} others"

@@ -17,7 +17,7 @@ from shoal.fleet.run import Watch
 from shoal.letters.mail import UNSENT
 from shoal.runs import metrics
 from shoal.runs.about import sessions_of
-from shoal.runs.checked import Unusable, dense, learned, settings_of, table_of, without_ended
+from shoal.runs.checked import Unusable, dense, learned, settings_of, table_of, usable, without_ended
 from shoal.runs.execute import carry_out, prepare, units
 from shoal.runs.files import FORMAT, content, format_of
 from shoal.runs.material import unchanged
@@ -181,16 +181,15 @@ class Measured(NamedTuple):
 
 def measured(place: Path) -> Measured:
     """The measurements of a finished run, every one of them but for those of agents that diverged."""
-    try:
+    with usable(place):
         settings = settings_of(place)
         accuracy, epochs, seeds, agents = dense(table_of(place, "accuracy"), settings)
         accuracy, seeds, agents, _ = without_ended(place, settings, accuracy, seeds, agents)
         if learned(accuracy, epochs, settings) < settings["tasks"]["count"]:
             raise Unusable("accuracy.parquet has gaps")
-        verify(place, summary_of(place), Measured(seeds, agents, accuracy, epochs, settings["tasks"]["initial"]))
-    except Unusable as why:
-        raise UserError(f"cannot use {place}: {why}; restore it, or remove it and run it again") from None
-    return Measured(seeds, agents, accuracy, epochs, settings["tasks"]["initial"])
+        found = Measured(seeds, agents, accuracy, epochs, settings["tasks"]["initial"])
+        verify(place, summary_of(place), found)
+    return found
 
 
 def verify(place: Path, summary: Row, run: Measured) -> None:

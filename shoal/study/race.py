@@ -28,7 +28,7 @@ class Verdict(NamedTuple):
 
     best: str | None  # the highest
     gains: dict[str, Gain]  # over no sharing, the best first
-    count: int  # for how many looks at a gain their intervals and p-values are corrected
+    tests: int  # for how many looks at a gain their intervals and p-values are corrected
     leads: dict[str, Gain]  # of the best over each other one
     doubts: dict[str, float]  # the p-values of the leads, corrected for all pairs
 
@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
     def helps(self) -> bool:
         """Is the best shown to beat no sharing?"""
         gain = None if self.best is None else self.gains[self.best]
-        p = None if gain is None else gain.among(self.count)[1]
+        p = None if gain is None else gain.among(self.tests)[1]
         return gain is not None and gain.mean > 0 and p is not None and p < SURE
 
 

@@ -8,7 +8,7 @@ from shoal.data.sites import site_of
 from shoal.runs.paired import SURE, Gain, Scores, paired
 from shoal.study.cells import measured, values_of
 from shoal.study.race import SCORE
-from shoal.units import plural
+from shoal.units import plural, some
 
 NAMED = 6  # sites that a sentence names before it counts the rest
 
@@ -18,23 +18,23 @@ class Site(NamedTuple):
 
     name: str
     gain: Gain
-    count: int  # of sites, for which its interval and p are corrected
+    tests: int  # of sites, for which its interval and p are corrected
 
     @property
     def sign(self) -> int:
         """1 if it is shown to gain, -1 if to lose, else 0."""
-        p = self.gain.among(self.count)[1]
+        p = self.gain.among(self.tests)[1]
         return 0 if p is None or not p < SURE else 1 if self.gain.mean > 0 else -1
 
     def row(self) -> dict[str, float | str | None]:
         """It as a row of a table."""
-        inside, p = self.gain.among(self.count)
+        inside, p = self.gain.among(self.tests)
         low, high = inside or (None, None)
         return {"site": self.name, "gain": self.gain.mean, "gain_low": low, "gain_high": high, "p": p}
 
     def said(self) -> str:
         """How far its interval goes to either side."""
-        inside = self.gain.among(self.count)[0]
+        inside = self.gain.among(self.tests)[0]
         return "" if inside is None else f" ± {inside[1] - self.gain.mean:.1f}"
 
 
@@ -53,9 +53,9 @@ class Winners(NamedTuple):
         for sign, word in ((1, "gains"), (-1, "loses")):
             own = [one for one in self.sites if one.sign == sign]
             told = [f"{one.name} {word} {abs(one.gain.mean):.1f}{one.said()}" for one in own]
-            parts += [some(told)] if told else []
+            parts += [some(told, NAMED)] if told else []
         if open_ := [f"{one.name} ({one.gain.mean:+.1f}{one.said()})" for one in self.sites if not one.sign]:
-            parts.append(f"not shown to gain or to lose: {some(open_)}")
+            parts.append(f"not shown to gain or to lose: {some(open_, NAMED)}")
         return f"By site, each ± corrected for all {len(self.sites)}: {'; '.join(parts)}."
 
 
@@ -91,9 +91,3 @@ def means(values: Mapping[tuple[int, int], float], own: Sequence[tuple[int, int]
     for lane in own:
         seeds.setdefault(lane[0], []).append(values[lane])
     return {seed: {SCORE: sum(one) / len(one)} for seed, one in seeds.items()}
-
-
-def some(words: Sequence[str]) -> str:
-    """Words in a row; of many, the first."""
-    rest = len(words) - NAMED
-    return ", ".join(words) if rest <= 1 else f"{', '.join(words[:NAMED])} and {rest} others"

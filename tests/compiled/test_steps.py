@@ -24,7 +24,7 @@ from shoal.learners.batches import Batch, deal, generators, pool, source
 from shoal.learners.fisher import fisher
 from shoal.learners.growth import cuts, slots
 from shoal.learners.in_kernel import InKernel, backend
-from shoal.learners.in_torch import autograd, moved, objective
+from shoal.learners.in_torch import InTorch, autograd, objective
 from shoal.learners.step import Part, Step, view
 from shoal.learners.usual import dropped, masks, usage_of
 from shoal.models import dropout
@@ -358,7 +358,7 @@ def test_steps_that_wait_for_each_other_are_those_that_do_not(model: str, monkey
     world = fleet(model, agents=3)
     stacks = [midway(world) for _ in range(2)]
     learn_piece(world, stacks[0], 0)
-    monkeypatch.setattr(InKernel, "take", moved)
+    monkeypatch.setattr(InKernel, "take", InTorch.take)
     learn_piece(world, stacks[1], 0)
     for name, tensor in stacks[0].tensors.items():
         assert torch.equal(tensor.nan_to_num(), stacks[1].tensors[name].nan_to_num()), name

@@ -26,7 +26,8 @@ from shoal.errors import SettingsError
 from shoal.fleet.run import simulate, train
 from shoal.letters.ledger import Ledger
 from shoal.letters.mail import ACCEPTED, OVER_BUDGET
-from shoal.models.families import is_modular
+from shoal.models.families import family
+from shoal.models.table import GROWTH
 from shoal.runs.record import Record
 from shoal.settings.groups import Settings
 from shoal.settings.writing import toml
@@ -363,7 +364,7 @@ def test_words_for_a_kind_that_is_not_there_get_a_sentence() -> None:
 
 def test_a_mode_that_suits_some_kind_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def suits(self: Sharing, settings: Settings) -> None:
-        if is_modular(settings):
+        if family(settings) == GROWTH:
             raise SettingsError("only for monolithic nets")
 
     monkeypatch.setattr(MODES["uniform"], "suits", suits)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from shoal.agents.stack import start
 from shoal.errors import SettingsError
-from shoal.learners.additions import Addition, additions_of, bending, composed, penalised, resting
+from shoal.learners.additions import Addition, additions_of, bending, penalised, resting
 from shoal.learners.batches import batches, generators, pool
 from shoal.learners.contract import Learner
 from shoal.learners.in_kernel import backend
@@ -46,7 +46,9 @@ def test_additions_are_composed_in_order_and_units_that_rest_stay(kernel: str) -
     batch = next(batches(pool(world, stack, 0, past=False), generators(stack, "test"), 16))
     parts = {name: (slice(0, one.shape[1]),) for name, one in stack.params.items()}
     plain = Step(batch, parts, 0, {})
-    step = composed(world, stack, plain, additions_of(world))
+    step = plain
+    for addition in additions_of(world):
+        step = addition(world, stack, step)
     assert not plain.terms
     assert not plain.changes
     assert (len(step.terms), len(step.changes)) == (1, 2)
@@ -55,9 +57,7 @@ def test_additions_are_composed_in_order_and_units_that_rest_stay(kernel: str) -
         found = change(found)
     assert found["a"].item() == 7.0
     before = {name: one.clone() for name, one in stack.params.items()}
-    steps = backend(world, stack)
-    steps.take(plain)
-    steps.finish()
+    backend(world, stack).take([plain])
     assert {name for name, one in stack.params.items() if torch.equal(one, before[name])} == {"head.bias"}
 
 

@@ -11,7 +11,7 @@ from shoal.agents.world import World
 from shoal.fleet.run import simulate
 from shoal.learners import der, in_torch, rehearsal
 from shoal.learners.batches import Batch
-from shoal.learners.in_torch import Backend, autograd, objective
+from shoal.learners.in_torch import InTorch, autograd, objective
 from shoal.learners.step import Step, together
 from shoal.models import dropout, heads
 from shoal.models.contract import Model
@@ -75,7 +75,7 @@ def test_what_is_added_to_the_loss_is_added_to_its_gradient(
 ) -> None:
     apart, seen = in_torch.gradients, []
 
-    def both(by: Backend, step: Step) -> Any:
+    def both(by: InTorch, step: Step) -> Any:
         function = partial(objective, by.world.model, step, False, True)
         arguments = step.images, dropout.drawn(step.usage), [term.state for term in step.terms]
         wanted = autograd(by.world, by.stack, function, arguments, step.parts, step.cuts)

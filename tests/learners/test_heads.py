@@ -18,6 +18,7 @@ from shoal.fleet.run import simulate, train
 from shoal.learners.additions import common_units
 from shoal.learners.agem import AGEM
 from shoal.learners.batches import Images, Pool, balanced, generators, remembered
+from shoal.learners.step import Step
 from shoal.models.table import MODELS
 from shoal.settings.groups import Machine, Settings
 
@@ -125,7 +126,7 @@ def test_agem_projects_a_head_that_all_tasks_share() -> None:
     assert common_units(world).keys() == stack.params.keys()
     learner = world.settings.learner
     assert isinstance(learner, AGEM)
-    turn = learner.compare(world, stack, 1, remembered(stack, 128, generators(stack, "agem", 1, 0)), 0, {})
+    turn = learner.compare(world, stack, Step(remembered(stack, 128, generators(stack, "agem", 1, 0)), {}, None, {}))
     (change,) = turn.changes
     found = {name: torch.randn_like(tensor) for name, tensor in stack.params.items()}
     other = {name: -tensor for name, tensor in found.items()}
@@ -144,7 +145,7 @@ def test_agem_compares_what_all_tasks_use_without_dropout() -> None:
         learner = one.settings.learner
         assert isinstance(learner, AGEM)
         memories = remembered(stack, 128, generators(stack, "agem", 1, 0))
-        (change,) = learner.compare(one, stack, 1, memories, 0, {}).changes
+        (change,) = learner.compare(one, stack, Step(memories, {}, None, {})).changes
         ends.append([change({name: sign * tensor for name, tensor in drawn.items()}) for sign in (1, -1)])
     for here, there in zip(*ends, strict=True):
         assert all(torch.equal(tensor, there[name]) for name, tensor in here.items())

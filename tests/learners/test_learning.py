@@ -10,10 +10,11 @@ from shoal.fleet.run import simulate
 from shoal.learners import adam
 from shoal.learners.candidates import alive as living
 from shoal.learners.modular import Growth
-from shoal.models.families import is_modular
+from shoal.models.families import family
 from shoal.models.mlp import Linear
 from shoal.models.modular import Modular
 from shoal.models.monolithic import Monolithic
+from shoal.models.table import GROWTH
 from shoal.rng import key
 from tests import twin
 from tests.fleets import fleet
@@ -65,7 +66,7 @@ def twin_of(made: World, lane: int) -> tuple[twin.Agent, list[twin.Data]]:
             renormalise=growth.hidden == "renormalise",
         ),
         weights=weights,
-        choice=first.of("model")["choice"][lane] if is_modular(settings) else None,
+        choice=first.of("model")["choice"][lane] if family(settings) == GROWTH else None,
         candidate=candidate,
         order=order,
         keep=keep,

@@ -23,14 +23,14 @@ from shoal.fleet.run import simulate
 from shoal.learners import reservoir
 from shoal.learners.adam import sgd
 from shoal.learners.batches import Batch, Images, Pool, batches, generators, pool, trained
-from shoal.learners.der import DERpp, rehearse
+from shoal.learners.der import DERpp
 from shoal.learners.er import ER
 from shoal.learners.erace import ERACE
 from shoal.learners.gdumb import GDumb
 from shoal.learners.lwf import LwF
 from shoal.learners.rehearsal import relearned
-from shoal.learners.step import Frame, Part, Tensors
-from shoal.learners.usual import Turn, usage_of
+from shoal.learners.step import Frame, Part, Step, Tensors
+from shoal.learners.usual import usage_of
 from shoal.models import heads
 from shoal.rng import key
 from tests.fleets import fleet
@@ -75,7 +75,12 @@ def plain(world: World, params: Tensors, batch: Batch, row: int) -> Tensor:
     return found
 
 
-def same(turn: Turn, found: Tensors, row: int, params: Tensors, loss: Tensor) -> None:
+def a_step(world: World, stack: Stack, batch: Batch) -> Step:
+    """The first step of an epoch, before anybody has added to it."""
+    return Step(batch, everything(stack), None, usage_of(world, stack))
+
+
+def same(turn: Step, found: Tensors, row: int, params: Tensors, loss: Tensor) -> None:
     """Is what a turn makes of the gradients of the new images the gradient of a loss?"""
     (change,) = turn.changes
     changed = change(found)
@@ -183,7 +188,7 @@ def test_replay_step_by_step_is_the_mean_over_new_images_and_memories() -> None:
     old, _ = reservoir.draw(stack.of("er"), 4, generators(stack, "er", 1, 0, 0))
     assert (old.task == 0).all()
     found = relearned(world, stack, everything(stack), batch, usage_of(world, stack))
-    turn = learner.rehearse(world, stack, 0, batch, 0, everything(stack))
+    turn = learner.rehearse(world, stack, a_step(world, stack, batch))
     for row in range(2):
         params = weights(stack, row)
         both = [F.cross_entropy(plain(world, params, one, row), one.y[row], reduction="sum") for one in (batch, old)]
@@ -198,7 +203,7 @@ def test_memories_can_count_as_much_as_earlier_tasks_are() -> None:
     learner, batch = world.settings.learner, one_batch(world, 2)
     assert isinstance(learner, ER)
     found = relearned(world, stack, everything(stack), batch, usage_of(world, stack))
-    turn = learner.rehearse(world, stack, 0, batch, 0, everything(stack))
+    turn = learner.rehearse(world, stack, a_step(world, stack, batch))
     assert turn.also is not None
     for row in range(2):
         params = weights(stack, row)
@@ -214,7 +219,7 @@ def test_der_with_labels_is_its_formula() -> None:
     first, at = reservoir.draw(before, 4, rngs)
     second, _ = reservoir.draw(before, 4, rngs)
     found = relearned(world, stack, everything(stack), batch, usage_of(world, stack))
-    turn = rehearse(learner, 4, 0.3, 0.7, world, stack, 0, batch, 0, everything(stack))
+    turn = learner.additions()[0](world, stack, a_step(world, stack, batch))
     for row in range(2):
         params = weights(stack, row)
         said = before["said"][row, at[row]]
@@ -233,9 +238,8 @@ def test_new_images_push_down_no_class_of_earlier_tasks(outputs: str) -> None:
     learner = world.settings.learner
     assert isinstance(learner, ERACE)
     old, _ = reservoir.draw(stack.of("er-ace"), 4, generators(stack, "er-ace", 1, 0, 0))
-    turn = learner.rehearse(world, stack, 0, batch, 0, everything(stack))
-    assert turn.usage is not None
-    found = relearned(world, stack, everything(stack), batch, usage_of(world, stack) | turn.usage)
+    turn = learner.rehearse(world, stack, a_step(world, stack, batch))
+    found = relearned(world, stack, everything(stack), batch, turn.usage)
     for row in range(2):
         params = weights(stack, row)
         present, met = set(batch.y[row].tolist()), world.open[row, :2].any(0).nonzero().flatten().tolist()
@@ -326,7 +330,7 @@ def test_si_pulls_weights_back_and_clips_slopes() -> None:
     found = {
         name: torch.randn(one.shape, generator=torch.Generator().manual_seed(0)) for name, one in stack.params.items()
     }
-    turn = learner.follow(world, stack, one_batch(world, 1), 0, everything(stack))  # type: ignore[attr-defined]
+    turn = learner.additions()[0](world, stack, a_step(world, stack, one_batch(world, 1)))
     (change,) = turn.changes
     changed = change(dict(found))
     torch.testing.assert_close(changed["net.1.bias"], (found["net.1.bias"] + 0.12).clamp(-0.5, 0.5))

@@ -277,7 +277,7 @@ def test_a_lane_with_fewer_images_stops_early_and_is_left_alone() -> None:
     parts = {name: (slice(0, tensor.shape[1]),) for name, tensor in stack.params.items()}
     after = []
     for batch in batches(short, generators(stack, "test"), 16):
-        backend(made, stack).take(Step(batch, parts, 0, {}))
+        backend(made, stack).take([Step(batch, parts, 0, {})])
         after.append({name: tensor.clone() for name, tensor in stack.tensors.items()})
     assert len(after) == 3
     for name, tensor in after[0].items():

@@ -19,9 +19,8 @@ from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.letters.mail import ACCEPTED
 from shoal.models.contract import Model
-from shoal.models.families import block_of, is_modular
-from shoal.models.table import MODELS, modular, named
-from shoal.models.wrapped import wrapped
+from shoal.models.families import block_of, family
+from shoal.models.table import GROWTH, MODELS, modular, named, wrapped
 from shoal.settings.groups import Settings
 from shoal.settings.writing import toml
 
@@ -182,7 +181,7 @@ def test_a_class_is_named_by_where_it_is_imported_from() -> None:
     assert named(modular(Gate)) == f"modular-{HERE}:Gate"
     assert named("mlp") == "mlp"
     settings = small(modular(Gate))
-    assert is_modular(settings)
+    assert family(settings) == GROWTH
     assert block_of(settings) == f"{HERE}:Gate"
     assert resolve({"model": settings.model}).model in toml(settings)
 

@@ -18,8 +18,7 @@ from shoal.configure.reading import resolve
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
 from shoal.models.recurrent import gated
-from shoal.models.table import MODELS
-from shoal.models.wrapped import wrapped
+from shoal.models.table import MODELS, wrapped
 from tests.fleets import colours, exchange
 
 

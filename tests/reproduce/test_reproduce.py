@@ -14,7 +14,8 @@ from shoal import prepare
 from shoal.agents.stack import start
 from shoal.configure.reading import read, resolve
 from shoal.errors import UserError
-from shoal.models.families import is_modular
+from shoal.models.families import family
+from shoal.models.table import GROWTH
 from shoal.runs import paired
 from shoal.settings.groups import Settings
 from shoal.study.cells import finished, open_cell, place_of, read_csv, scores
@@ -339,7 +340,7 @@ def test_what_agents_are_given_is_what_the_world_gives_them() -> None:
         tasks = small.tasks
         fixed, basis = {"module.weight", "module.bias"}, small.net.shape.get("basis", small.net.depth)
         units = {name: tensor[0, : basis if name in fixed else tasks.initial] for name, tensor in stack.params.items()}
-        if is_modular(small):
+        if family(small) == GROWTH:
             units["structure"] = units["structure"][:, : small.net.depth, :basis]
         assert free.weights == sum(tensor.numel() for tensor in units.values())
         rows = sum(int(split.sizes[0, : tasks.initial].sum()) for split in (world.train, world.validation))

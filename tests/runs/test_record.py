@@ -21,7 +21,8 @@ from shoal.agents.stack import Stack, grid
 from shoal.configure.reading import read
 from shoal.learners.candidates import modules
 from shoal.learners.modular import Growth
-from shoal.models.families import is_modular
+from shoal.models.families import family
+from shoal.models.table import GROWTH
 from shoal.runs import about as made_by
 from shoal.runs.execute import carry_out, prepare
 from shoal.runs.files import RecordError
@@ -113,7 +114,7 @@ def test_growth_has_a_row_for_each_trial(finished: tuple[Record, Stack]) -> None
     found = table(record, "growth")
     origins = ["origin_agent", "origin_task", "root_agent", "root_task", "hops"]
     assert found.columns == ["seed", "agent", "task", "with", "without", "kept", *origins]
-    if not is_modular(record.settings):
+    if family(record.settings) != GROWTH:
         assert found.is_empty()
         return
     tasks = range(record.settings.tasks.initial, record.settings.tasks.count)
@@ -151,7 +152,7 @@ def test_the_summary_is_that_of_the_tables(finished: tuple[Record, Stack]) -> No
     last = table(record, "accuracy").filter(task=5, epoch=record.settings.learner.epochs + 1)
     mean = last["accuracy"].cast(pl.Float64).mean()
     assert summary["final_accuracy"] == pytest.approx(100 * mean)  # type: ignore[operator]
-    grown = modules(stack).mean() if is_modular(record.settings) else None
+    grown = modules(stack).mean() if family(record.settings) == GROWTH else None
     assert summary["modules"] == grown
     assert summary["identity"] == record.settings.identity()
     assert (summary["agents"], summary["seeds"], summary["tasks"]) == (2, 2, 6)

@@ -15,9 +15,9 @@ from shoal.data.draws import DRAWS
 from shoal.data.scenarios import SCENARIOS, kind_of
 from shoal.errors import SettingsError
 from shoal.learners.modular import Growth
-from shoal.models.families import is_modular
+from shoal.models.families import family
 from shoal.models.nets import ModularNet
-from shoal.models.table import MODELS, OWN
+from shoal.models.table import GROWTH, MODELS, OWN
 from shoal.network.graphs import GRAPHS
 from shoal.network.graphs import kind_of as network_by
 from shoal.settings.groups import Kind, Net, Network, Settings, Tasks
@@ -711,7 +711,7 @@ class Choosy(FedAvg):
     """A mode that can serve monolithic nets only."""
 
     def suits(self, settings: Settings) -> None:
-        if is_modular(settings):
+        if family(settings) == GROWTH:
             raise SettingsError(f"mode `choosy` needs a monolithic model, got `{settings.model}`; use model = mlp")
 
 

@@ -406,7 +406,7 @@ def test_what_sites_gain_is_what_their_agents_have_more_on_test_rows() -> None:
     (pick,) = [row for row in advice.rows if row["candidate"] == "simp"]
     assert {row["site"] for row in advice.sites} == {"north", "south", "east"}
     assert np.mean([row["gain"] for row in advice.sites]) == pytest.approx(pick["test_gain"])
-    assert " By site: " in advice.sentence
+    assert " By site, each ± corrected for all 3: " in advice.sentence
     assert json.loads(Path("out/advise.json").read_text())["sites"] == list(advice.sites)
 
 

@@ -11,7 +11,7 @@ from shoal.cli.arguments import Data, Json, Trust
 from shoal.cli.door import Command
 from shoal.cli.terminal import show_rows
 from shoal.cli.work import dumps
-from shoal.console import console, err, say
+from shoal.console import console, err, plainly, say
 from shoal.errors import UserError
 from shoal.files import replaceable
 from shoal.progress import steps
@@ -164,13 +164,12 @@ def show_ranks(found: "Found") -> None:
     for metric, one in found.ranks.items():
         table.add_row(metric, *(spoken(rho, ".3f") for rho in one[:2]), *map(str, one[2:]))
     console.print(table)
-    console.print(
+    plainly(
         f"seed {found.seed}, {len(found.trials)} pairs: after {found.epochs} epoch{'s' * (found.epochs > 1)} a "
-        f"received module gains {spoken(found.gain, '+.2f')} points over a fresh one, on average",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        f"received module gains {spoken(found.gain, '+.2f')} points over a fresh one, on average"
+    )
     for why in found.why.values():
-        console.print(f"left out because {why}", highlight=False, markup=False, soft_wrap=True)
+        plainly(f"left out because {why}")
 
 
 def show_means(means: "Means") -> None:
@@ -183,10 +182,7 @@ def show_means(means: "Means") -> None:
         table.add_row(metric, *(f"{spoken(one.mean, '.3f')} ± {spoken(one.error, '.3f')}" for one in both))
     console.print(table)
     gain = f"{spoken(means.gain.mean, '+.2f')} ± {spoken(means.gain.error, '.2f')}"
-    console.print(
-        f"mean of {means.seeds} seeds ± standard error; a received module gains {gain} points over a fresh one",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+    plainly(f"mean of {means.seeds} seeds ± standard error; a received module gains {gain} points over a fresh one")
 
 
 TRANSFER = Command(transfer, "Look at runs", ("shoal transfer runs/modules", "shoal transfer runs/modules --parts"))

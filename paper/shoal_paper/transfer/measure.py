@@ -27,9 +27,9 @@ from shoal.errors import SettingsError, UserError
 from shoal.fleet.run import one_thread
 from shoal.learners.candidates import Offer, alive, forgetful, modular, plant, rehearse, settle
 from shoal.mail.post import Post
-from shoal.models.families import is_modular
+from shoal.models.families import family
 from shoal.models.modular import STRUCTURE
-from shoal.models.table import modular_form
+from shoal.models.table import GROWTH, modular_form
 from shoal.rng import key
 from shoal.runs.execute import prepare
 from shoal.runs.files import RecordError
@@ -137,7 +137,7 @@ def opened(folder: Path, seed: int | None, data: Path | None) -> tuple[World, St
         raise RecordError(f"{folder} is not finished; go on with `shoal resume {folder}`")
     if settings.kinds:
         raise UserError(f"{folder} is a fleet of several kinds, whose tasks are not compared; give a run of one kind")
-    if not is_modular(settings):
+    if family(settings) != GROWTH:
         raise UserError(
             f"{folder} has no modules: its model is `{settings.model}`; "
             f"give a run with model = {modular_form(settings.model)}"

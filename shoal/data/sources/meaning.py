@@ -9,7 +9,7 @@ import polars as pl
 
 from shoal.data.bank import Bank
 from shoal.data.tasks import NOTHING, Lane, Stream
-from shoal.units import plural
+from shoal.units import listed, plural
 
 FEW = 30  # test rows of a task, below which one row moves its accuracy by more than three points
 NAMES = 6  # of classes or sites that a sentence has before it counts the rest
@@ -71,10 +71,9 @@ def target(bank: Bank) -> str:
         wide = bank.targets.shape[1]
         low, high = float(bank.targets.min()), float(bank.targets.max())
         return f"to predict: {plural(wide, 'number')} for each row, between {low:g} and {high:g}"
-    names = ", ".join(bank.classes[:NAMES]) + f" and {len(bank.classes) - NAMES} more" * (len(bank.classes) > NAMES)
     whole = all(one.lstrip("-").isdigit() for one in bank.classes)
     doubt = '; if these are numbers to predict, say predict="numbers"' if whole and len(bank.classes) > 2 else ""
-    return f"to predict: one of {len(bank.classes)} classes ({names}){doubt}"
+    return f"to predict: one of {len(bank.classes)} classes ({listed(bank.classes, NAMES)}){doubt}"
 
 
 def people(bank: Bank, agents: int) -> list[str]:
@@ -83,8 +82,7 @@ def people(bank: Bank, agents: int) -> list[str]:
     if sites == 1 or agents == sites:
         return []
     if agents < sites:
-        rest = bank.sources[agents:]
-        names = ", ".join(rest[:NAMES]) + f" and {len(rest) - NAMES} more" * (len(rest) > NAMES)
+        names = listed(bank.sources[agents:], NAMES)
         return [f"{plural(agents, 'agent')} and {sites} sites: nobody has the rows of {names}; say agents={sites}"]
     return [
         f"{agents} agents and {sites} sites: some sites are shared by several agents; say agents={sites} for one each"

@@ -1,6 +1,5 @@
 """Names of data of one's own: `csv:PATH?label=..`, which a settings file can say, and what a program holds."""
 
-import difflib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from shoal.data.bank import Bank
 from shoal.data.dataset import DataError
 from shoal.data.sources import folder, saved, table
 from shoal.data.sources.own import MEMORY, Data
-from shoal.errors import UserError
+from shoal.errors import UserError, nearly
 
 SAFE = "/{}*, ()[]:;@."  # letters that stay readable in a name
 FOLDERS = ("folder", "hf")  # schemes whose path is one
@@ -63,9 +62,8 @@ def read(name: str) -> Data:
     make, keys = SCHEMES[scheme]
     for key in options:
         if key not in keys:
-            close = difflib.get_close_matches(key, keys, 1)
-            hint = f"did you mean `{close[0]}`? " if close else ""
-            raise DataError(f"`{key}` in `{name}` is not known; {hint}allowed for {scheme}: {', '.join(keys)}")
+            allowed = f"{nearly(key, keys)}allowed for {scheme}: {', '.join(keys)}"
+            raise DataError(f"`{key}` in `{name}` is not known; {allowed}")
     stamp = stamp_of(name)
     if name not in READ or READ[name][0] != stamp:
         READ[name] = stamp, Data(made(make, Path(path), options), name)

@@ -1,6 +1,5 @@
 """Tables: CSV and Parquet files, and frames of polars or pandas."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from shoal.data import sizes
 from shoal.data.bank import Bank, Column
 from shoal.data.dataset import DataError
 from shoal.data.sources import arrays
+from shoal.errors import nearly
 
 if TYPE_CHECKING:
     import polars as pl
@@ -147,9 +147,8 @@ def bank_of(
 def there(frame: "pl.DataFrame", column: str, key: str) -> None:
     """Raise if a table lacks a column."""
     if column not in frame.columns:
-        close = difflib.get_close_matches(column, frame.columns, 1)
-        hint = f"did you mean `{close[0]}`? " if close else ""
-        raise DataError(f"{key}: there is no column `{column}`; {hint}there are {', '.join(frame.columns)}")
+        there = f"{nearly(column, frame.columns)}there are {', '.join(frame.columns)}"
+        raise DataError(f"{key}: there is no column `{column}`; {there}")
 
 
 def lost(frame: "pl.DataFrame", columns: Iterable[str], name: str, who: str = "") -> None:
@@ -183,43 +182,30 @@ def spelled(frame: "pl.DataFrame", column: str, name: str) -> None:
 
 def words_of(frame: "pl.DataFrame", column: str) -> tuple[str, ...]:
     """The different words in a column."""
-    return tuple(np.unique(frame[column].cast(str_type()).to_numpy()).tolist())
+    return tuple(np.unique(frame[column].cast(str).to_numpy()).tolist())
 
 
 def features(frame: "pl.DataFrame", columns: Sequence[Column], name: str, who: str = "") -> np.ndarray:
     """What agents read, or `who` has learned to read: numbers as they are, and of a column of words a column of 0 and 1
     for each."""
+    import polars as pl
+
     plain = [one.name for one in columns if one.words is None]
-    strange = [one for one in plain if not (frame[one].dtype.is_numeric() or frame.schema[one] == bool_type())]
+    strange = [one for one in plain if not (frame[one].dtype.is_numeric() or frame.schema[one] == pl.Boolean)]
     if strange:
-        fine = [one for one in plain if one not in strange]
-        rest = f"columns={','.join(fine)}" if fine else "columns=..."
+        told = f"no numbers are in {', '.join(f'`{one}` ({frame.schema[one]})' for one in strange)} of `{name}`"
         if who:
-            raise DataError(
-                f"no numbers are in {', '.join(f'`{one}` ({frame.schema[one]})' for one in strange)} of `{name}`, and "
-                f"{who} learned from numbers there; give numbers"
-            )
+            raise DataError(f"{told}, and {who} learned from numbers there; give numbers")
+        fine = ",".join(one for one in plain if one not in strange) or "..."
         raise DataError(
-            f"no numbers are in {', '.join(f'`{one}` ({frame.schema[one]})' for one in strange)} of `{name}`; leave "
-            f"them out by {rest}, or say onehot={','.join(strange)} for a column of 0 and 1 for each word"
+            f"{told}; leave them out by columns={fine}, or say onehot={','.join(strange)} for a column of 0 and 1 for "
+            "each word"
         )
     found = []
     for one in columns:
         if one.words is None:
             found.append(frame[one.name].to_numpy().astype(np.float64)[:, None])
         else:
-            values = frame[one.name].cast(str_type()).to_numpy()
+            values = frame[one.name].cast(str).to_numpy()
             found.append((values[:, None] == np.array(one.words)[None]).astype(np.float64))
     return np.concatenate(found, 1)
-
-
-def bool_type() -> Any:
-    import polars as pl
-
-    return pl.Boolean
-
-
-def str_type() -> Any:
-    import polars as pl
-
-    return pl.String
