@@ -75,7 +75,7 @@ def refused(settings: Settings) -> None:
                 raise UserError(
                     f"the {noun} `{word}` cannot go on with more tasks, because {why}; run all tasks at once"
                 )
-    if settings.clock.own or settings.clock.counts:
+    if settings.clock.own:
         raise UserError("agents with clocks of their own know when their tasks come; run all tasks at once")
 
 

@@ -128,6 +128,17 @@ def test_heads_that_tasks_share_go_on(heads: str) -> None:
     law(tasks={"heads": heads})
 
 
+@pytest.mark.parametrize("speed", [100.0, [50.0, 100.0, 30.0]])
+def test_seconds_that_are_counted_go_on(speed: Any) -> None:
+    network = {"graph": "ring", "bandwidth": "1 kB/s", "latency": "20 ms"}
+    law(clock={"speed": speed}, sharing=[{"mode": "simp", "every": 2}], network=network)
+
+
+def test_links_that_lose_and_delay_mail_go_on() -> None:
+    network = {"graph": "ring", "loss": 0.3, "delay": 1, "budget": "2 kB/task"}
+    law(sharing=[{"mode": "fedavg", "every": 2}, {"mode": "simp", "every": 1}], network=network)
+
+
 def test_numbers_go_on() -> None:
     law(numeric=True)
 
