@@ -45,14 +45,15 @@ def both(numeric: bool = False, **said: Any) -> tuple[shoal.Result, shoal.Result
 
 def same(whole: shoal.Result, parts: shoal.Result) -> None:
     assert whole.settings.identity() == parts.settings.identity()
-    (one,), (two,) = (last_saved(Record(run.folder, run.settings)) or () for run in (whole, parts))
-    assert one.tensors.keys() == two.tensors.keys()
-    for name, tensor in one.tensors.items():
-        pair = [found.nan_to_num(-7) for found in (tensor, two.tensors[name])]
-        if name == "record/training":  # whose last column, the norm of all weights, counts those that are to come
-            pair = [found[..., :2] for found in pair]
-        if not torch.equal(*pair):
-            pytest.fail(f"{name} differs")
+    here, there = (last_saved(Record(run.folder, run.settings)) or () for run in (whole, parts))
+    for one, two in zip(here, there, strict=True):
+        assert one.tensors.keys() == two.tensors.keys()
+        for name, tensor in one.tensors.items():
+            pair = [found.nan_to_num(-7) for found in (tensor, two.tensors[name])]
+            if name == "record/training":  # whose last column, the norm of all weights, counts those that are to come
+                pair = [found[..., :2] for found in pair]
+            if not torch.equal(*pair):
+                pytest.fail(f"{name} differs")
     assert whole.accuracy.equals(parts.accuracy)
     assert whole.ledger.equals(parts.ledger)
     assert int(parts.accuracy["task"].max()) == TASKS  # type: ignore[arg-type]
@@ -137,6 +138,13 @@ def test_seconds_that_are_counted_go_on(speed: Any) -> None:
 def test_links_that_lose_and_delay_mail_go_on() -> None:
     network = {"graph": "ring", "loss": 0.3, "delay": 1, "budget": "2 kB/task"}
     law(sharing=[{"mode": "fedavg", "every": 2}, {"mode": "simp", "every": 1}], network=network)
+
+
+def test_agents_of_several_kinds_go_on_and_those_that_are_absent() -> None:
+    kinds = [{"name": "small", "agents": [0], "net": {"width": 4, "depth": 2}}]
+    law(kinds=kinds, sharing=[{"mode": "prototypes", "every": 2}], network="ring")
+    away = {"absent": [{"agents": [1], "epochs": [[5, 9]]}]}
+    law(presence=away, sharing=[{"mode": "fedavg", "every": 2}], network="ring")
 
 
 def test_numbers_go_on() -> None:
