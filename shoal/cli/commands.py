@@ -118,7 +118,9 @@ def run(
 
     give(trust)
     if start is not None:
-        report(go_on(start, str(file), words or [], out), json)
+        more = {"seeds": seeds, "data": data, "track": track, "workers": workers, "address": address, "stacks": stacks}
+        said = [f"--{name}" for name, value in more.items() if value]
+        report(go_on(start, str(file), [*(words or []), *said], out), json)
         return
     needs(track or [])
     said = [*(words or []), *([f"seeds={seeds}"] if seeds is not None else [])]

@@ -59,18 +59,21 @@ def export(
 def go_on(folder: Path, rows: str, words: Sequence[str], out: Path | None) -> dict[str, Any]:
     """Let the fleet of a finished run go on with the rows that a name says, and return the summary."""
     from shoal.errors import UserError
+    from shoal.keep.going import brought
     from shoal.python.results import Result
     from shoal.study.cells import shown_summary
 
     if words:
         raise UserError(f"a run that goes on keeps its settings, so `{words[0]}` means nothing; leave it out")
+    name = rows.removeprefix("data=")
+    new = brought(name)  # before anything is said of a directory
     before = Result.read(folder)
     place = out or after(folder)
     if (place / "summary.json").exists():
         say(f"{place} was finished already")
     else:
         say(f"run directory {place}")
-    before.continue_with(rows.removeprefix("data="), place, progress=True)
+    before.continue_with(new, place, progress=True)
     return shown_summary(place)
 
 

@@ -39,8 +39,9 @@ def brought(given: Any) -> Data:
     if isinstance(given, tuple) and len(given) == 2:
         return Data.from_arrays(*given)
     if not isinstance(given, Data):
+        what = repr(given) if isinstance(given, str) else type(given).__name__
         raise UserError(
-            f"a fleet cannot go on with {type(given).__name__}; give shoal.Data.from_table(...) or from_arrays(...), a "
+            f"a fleet cannot go on with {what}; give shoal.Data.from_table(...) or from_arrays(...), a "
             "pair (x, y), or a name such as csv:FILE?label=NAME"
         )
     return given

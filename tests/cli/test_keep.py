@@ -40,7 +40,13 @@ def test_a_run_goes_on_with_a_file_that_has_come(tmp_path: Path, monkeypatch: py
     done = call("run", "data=csv:next.csv?label=state&agent=site&onehot=roof", "--from", "mine")
     assert done.code == 0, done.err
     assert [len(task.classes) for task in shoal.Result.read("mine-on").agent("north").tasks] == [2, 2, 4]
-    assert "keeps its settings" in call("run", "data=csv:next.csv", "agents=3", "--from", "mine").err
+    for more in (["agents=3"], ["--seeds", "3"], ["--workers", "2"]):
+        refused = call("run", "data=csv:next.csv", *more, "--from", "mine")
+        assert refused.code == 2
+        assert f"keeps its settings, so `{more[0]}` means nothing" in refused.err
+    refused = call("run", "digits", "--from", "mine", "--out", "other")
+    assert "a fleet cannot go on with 'digits'; give shoal.Data" in refused.err
+    assert "run directory" not in refused.err
 
 
 def test_a_run_goes_on_by_command_as_often_as_rows_come_and_needs_no_file_of_before(
