@@ -173,7 +173,7 @@ within each seed, and $n$ counts seeds. We report both; trust the latter. Agents
 fewer than two numbers there is no error.
 
 A gain is paired over seeds: the difference is taken in each seed, where both runs met the same tasks, and the p-value
-is that of a paired t-test."""
+is that of a paired t-test, corrected by Holm's rule in every table of these pages that has several."""
 
 
 def metrics() -> str:

@@ -1,9 +1,9 @@
 """What pages for people show of Table 1, the budget and the graphs: short tables from the CSVs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
-from shoal.runs.paired import Gain, chance, holm
+from shoal.runs.paired import SURE, Gain, chance, holm
 from shoal.study.cells import Row
 from shoal.study.power import POWER
 from shoal_paper import agreement, budget, claims, draws, overview, topology
@@ -125,17 +125,14 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
         names = [one.dataset for one in own if shown(one)]
         return "on each" if len(names) == len(own) else f"singly on {', '.join(names)}" if names else "singly on none"
 
-    def gains(model: str, method: str, name: str) -> dict[str, float]:
+    def gains(model: str, method: str, name: str) -> dict[str, Gain]:
         every = {dataset: overview.gain(("fair", dataset, model, method), name, each) for dataset in MLP}
-        return {dataset: gap.mean for dataset, gap in every.items() if gap}
-
-    def span(values: Iterable[float]) -> str:
-        every = list(values)
-        return f"{min(every):+.1f} to {max(every):+.1f}"
+        return {dataset: gap for dataset, gap in every.items() if gap}
 
     plain, modular = (gains(model, "data", "final_accuracy") for model in ("monolithic", "modular"))
+    by_images = shown(plain, modular)
     size = [results for results in (per_link(fit["fair", name, "monolithic", "data"]) for name in MLP) if results]
-    most = " most" if fmean(plain.values()) > fmean(modular.values()) else ""
+    most = " most" if mean_of(plain) > mean_of(modular) else ""
     old = [name for name in MLP if any(former(row) for row in here if row["dataset"] == name)]
     drawn = "" if not old else "; tasks as shoal 0.1 drew them" + f" on {', '.join(old)}" * (len(old) < len(MLP))
     lines = [
@@ -144,16 +141,18 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
         f"over seeds{drawn} (`shoal reproduce table1 --protocol fair --seeds {max(counts)}`, "
         "[tables](docs/results.md)):",
         "",
-        f"- **Images help nets in one piece{most}**: {span(plain.values())} points of final accuracy, for "
-        f"{min(size) / 1e6:.2f} to {max(size) / 1e6:.2f} MB per link and task; modular nets {span(modular.values())}.",
+        f"- **Images help nets in one piece{most}**: {span(plain)} points of final accuracy ({by_images[0]}), for "
+        f"{min(size) / 1e6:.2f} to {max(size) / 1e6:.2f} MB per link and task; modular nets {span(modular)} "
+        f"({by_images[1]}).",
     ]
     ratio = [
         images / modules
         for images, modules in ([per_link(fit["fair", name, "modular", one]) for one in NAMED] for name in MLP[:3])
         if images and modules
     ]
+    modules = gains("modular", "modmod", "auc")
     lines.append(
-        f"- **Modules help for the fewest bytes**: AUC {span(gains('modular', 'modmod', 'auc').values())}, for "
+        f"- **Modules help for the fewest bytes**: AUC {span(modules)} ({shown(modules)[0]}), for "
         f"1/{max(ratio):.0f} to 1/{min(ratio):.0f} of the bytes that images take on the MNISTs."
     )
     both = [findings["the hybrid ends above its parts", model] for model in ("modular", "monolithic")]
@@ -165,12 +164,35 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
         single = f"; {also(one, lambda it: it.verdict == 'holds')}" * (one.verdict == "holds")
         said.append(f"in {words}: {VERDICTS[one.verdict]} ({', '.join(parts)}{single})")
     lines.append(f"- **All at once ends above each part** {'; '.join(said)}.")
-    average = {model: gains(model, "fedavg", "final_accuracy") for model in ("monolithic", "modular")}
-    every = [gain for one in average.values() for gain in one.values()]
-    lowest = min(MLP, key=lambda name: fmean(one[name] for one in average.values()))
-    where = "where agents have different data (combined)" if lowest == "combined" else f"on {lowest}"
-    lines.append(f"- **Averaging models** changes final accuracy by {span(every)} points; the lowest are {where}.")
+    average = [gains(model, "fedavg", "final_accuracy") for model in ("monolithic", "modular")]
+    spans = [
+        f"{span(own)} points in {words}" for own, words in zip(average, ("one piece", "modular nets"), strict=True)
+    ]
+    said = [f"{words} ({by})" for words, by in zip(spans, shown(*average), strict=True)]
+    lines.append(f"- **Averaging models** changes final accuracy by {', '.join(said)}.")
     return lines
+
+
+def span(gains: Mapping[str, Gain]) -> str:
+    """From the least to the most of some gains."""
+    every = [one.mean for one in gains.values()]
+    return f"{min(every):+.1f} to {max(every):+.1f}"
+
+
+def mean_of(gains: Mapping[str, Gain]) -> float:
+    return fmean(one.mean for one in gains.values())
+
+
+def shown(*groups: Mapping[str, Gain]) -> list[str]:
+    """Of each group on which datasets its gains are shown, with p corrected by Holm's rule for all groups together."""
+    chances = iter(holm([1.0 if one.p is None else one.p for own in groups for one in own.values()]))
+    said = []
+    for own in groups:
+        signs = {name: (one.mean > 0) - (one.mean < 0) for name, one in own.items() if next(chances) < SURE}
+        every = len(signs) == len(own) and len({*signs.values()}) == 1
+        each = ", ".join(f"{name}, {own[name].mean:+.1f}" for name in signs)
+        said.append("shown on each" if every else f"shown on {each}" if signs else "shown on none")
+    return said
 
 
 def tenths(gap: Gain) -> str:

@@ -237,10 +237,15 @@ OTHERS = {"module": "structure+head", "structure": "module+head", "head": "modul
 
 
 def by_score(rows: list[Row]) -> list[str]:
-    """How well each score ranks what is received by what it gains, over all pairs and within a task."""
+    """How well each score ranks what is received by what it gains, over all pairs and within a task; p-values are
+    corrected for all correlations of the table."""
+    names = {"rho": "all pairs", "within": "within a task"}
+    tested = [{f"{name}_p": Gain(row[name], row[f"{name}_se"], row["seeds"]).p for name in names} for row in rows]
+    raw = [row | chances for row, chances in zip(rows, tested, strict=True)]
+    known = results.holmed(raw, *(f"{name}_p" for name in names))
     lines = [
-        [words, *(spread(row, name, end="_se") for row in rows)]
-        for words, name in (("all pairs", "rho"), ("within a task", "within"))
+        [words, *(f"{spread(row, name, end='_se')} (p {chance(row[f'{name}_p']) or '-'})" for row in known)]
+        for name, words in names.items()
     ]
     return table(["", *(row["metric"] for row in rows)], lines)
 

@@ -126,8 +126,8 @@ def show_compared(rows: list[dict[str, Any]], where: Console) -> None:
         where.print(table)
     plainly(
         f"{counted([row for row in rows if not row['kind']])}; errors over seeds; differences from "
-        f"{rows[0]['baseline']}, in points, paired over seeds, with p of a paired t-test; AUC in brackets in the "
-        f"paper's unit; bytes per link and task",
+        f"{rows[0]['baseline']}, in points, paired over seeds, with p of a paired t-test that is not corrected "
+        f"for how many are compared; AUC in brackets in the paper's unit; bytes per link and task",
         where=where,
     )
 

@@ -280,7 +280,8 @@ def result_of(said: Any) -> Result:
 
 def compare(result: Result | str | Path, *others: Result | str | Path) -> pl.DataFrame:
     """What a result has more than each of the others, paired over the seeds that both have: the mean difference, its
-    standard `error`, the 95 % interval from `low` to `high`, and `p` of a paired t-test.
+    standard `error`, the 95 % interval from `low` to `high`, and `p` of a paired t-test, neither of them
+    corrected for how many are compared.
 
     `final_accuracy` and `auc_normalised` are in percentage points, `auc` in the paper's unit.
 

@@ -409,8 +409,8 @@ def test_scores_are_a_column_each_with_errors_over_seeds() -> None:
     assert tables.by_score(rows) == [
         "|  | iou | leep |",
         "| --- | --- | --- |",
-        "| all pairs | 0.19 ± 0.01 | 0.33 ± 0.01 |",
-        "| within a task | 0.33 | 0.62 |",
+        "| all pairs | 0.19 ± 0.01 (p <0.001) | 0.33 ± 0.01 (p <0.001) |",
+        "| within a task | 0.33 (p -) | 0.62 (p -) |",
     ]
     (words,) = tables.scored(rows)
     assert words.startswith("4 seeds, 2,400 pairs in all: ")

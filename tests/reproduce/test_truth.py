@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import SettingsError
-from shoal.runs.paired import paired
+from shoal.runs.paired import SURE, paired
 from shoal.study.cells import Row, read_csv
 from shoal.study.sweep import grid
 from shoal_paper import agreement, benchmarks, best, claims, corrections, draws, families, given, results, tables
@@ -227,13 +227,13 @@ def test_what_the_readme_found_is_in_the_csvs() -> None:
         return f"{min(values):+.1f}", f"{max(values):+.1f}"
 
     low, high = span(gains("monolithic", "data", "final_accuracy"))
-    assert f"{low} to {high} points of final accuracy, for " in text
+    assert f"{low} to {high} points of final accuracy (shown on each), for " in text
     low, high = span(gains("modular", "data", "final_accuracy"))
-    assert f"modular nets {low} to {high}." in text
+    assert f"modular nets {low} to {high} (shown on mnist, +0.3)." in text
     low, high = span(gains("modular", "modmod", "auc"))
-    assert f"AUC {low} to {high}, for " in text
-    low, high = span([*gains("monolithic", "fedavg", "final_accuracy"), *gains("modular", "fedavg", "final_accuracy")])
-    assert f"**Averaging models** changes final accuracy by {low} to {high} points" in text
+    assert f"AUC {low} to {high} (shown on each), for " in text
+    low, high = span(gains("monolithic", "fedavg", "final_accuracy"))
+    assert f"**Averaging models** changes final accuracy by {low} to {high} points in one piece (shown on " in text
 
     def over(method: str, rival: str, name: str) -> str:
         def mean(of: str) -> dict[int, dict[str, float]]:
@@ -316,3 +316,34 @@ def test_seeds_come_to_the_gains_beside_them(name: str) -> None:
             continue
         assert fmean(gains) == pytest.approx(one["gain"], abs=2e-3)
         assert stdev(gains) / len(gains) ** 0.5 == pytest.approx(one["gain_se"], abs=2e-3)
+
+
+def test_scores_and_kinds_that_a_sentence_names_are_those_that_are_shown() -> None:
+    """By the corrected p-values of their tables."""
+    text = (DOCS / "results.md").read_text()
+    head, _, *lines = tables.lines_named("scores", DOCS / "results")
+    chances = [re.findall(r"\(p (\S+)\)", line) for line in lines]
+    words = {"leep": "LEEP", "logme": "LogME", "otce": "OTCE", "a_distance": "the A-distance", "iou": "IoU", "kl": "KL"}
+    shown, not_shown = [], []
+    for name, *both in zip(head.split(" | ")[1:], *chances, strict=True):
+        own = [float(one.replace("<", "")) < SURE for one in both]
+        (shown if all(own) else not_shown).append(words.get(name.strip(" |"), name.strip(" |")))
+        assert all(own) or not any(own), f"{name} ranks offers in one of two ways; the sentence does not say so"
+    said = re.search(r"([^\n.]+) rank offers better than chance, none well; of ([^\n.]+) it is not shown", text)
+    assert said is not None
+    assert all(name in said[1] for name in shown)
+    assert all(name in said[2] for name in not_shown)
+
+    kinds = {row["kind"]: row for row in read_csv(DOCS / "results" / "mixed.csv") if row["method"] == "hybrid"}
+    whole = kinds[None]
+    gain, error = whole["final_accuracy_difference"], whole["final_accuracy_difference_se"]
+    assert f"all together gain {gain:+.1f} ± {error:.1f} points" in text
+    table = {
+        line.split(" | ")[0].strip("| "): line.split(" | ") for line in tables.lines_named("mixed", DOCS / "results")
+    }
+    decided = {
+        kind
+        for kind, cells in table.items()
+        if re.fullmatch(r"[<.\d]+", cells[4]) and float(cells[4].strip("<")) < SURE
+    }
+    assert decided == {"rest", "all"}

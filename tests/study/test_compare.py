@@ -122,6 +122,7 @@ def test_settings_and_finished_runs_stand_side_by_side() -> None:
     assert "<html" in page.read_text()
     page.unlink()
     again = call("compare", "done", shares, "--seeds", 2, "--baseline", shares, "--json", "--no-page")
+    assert "not corrected for how many are compared" in " ".join(again.err.split())
     assert not page.exists()
     rows = [json.loads(line) for line in again.out.splitlines()]
     assert rows[0]["auc_difference"] == pytest.approx(-second["auc_difference"])
