@@ -62,7 +62,7 @@ def masks(
     """The `masks` of nets in training; lanes whose dropout is switched off drop nothing."""
     rate = world.settings.net.dropout
     own: Sequence[float] = getattr(world.model, "rates", ())  # of the layers of a net of one's own
-    if (rate == 0 and not own) or not shapes or 0 in shapes[0]:
+    if undropped(world, shapes):
         return {}
     off = stack.of(dropout.OWNER)["off"]
     if off.all():
@@ -77,11 +77,18 @@ def masks(
     return {"masks": dropout.silenced(drawn, off)}
 
 
+def undropped(world: World, shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Does no net drop anything?"""
+    return not shapes or 0 in shapes[0] or (world.settings.net.dropout == 0 and not getattr(world.model, "rates", ()))
+
+
 def dropped(world: World, stack: Stack, source: dropout.Source, shapes: Sequence[tuple[int, ...]]) -> Usage:
     """The next `masks` of an epoch; where the kernel draws them itself, it is told from where."""
+    if undropped(world, shapes):
+        return {}
     rate = world.settings.net.dropout
     chained = isinstance(world.model, Wrapped)  # a net of one's own, whose dropout layers have rates of their own
-    if not world.compiled or rate == 0 or not shapes or 0 in shapes[0] or (chained and len(shapes) > 1):
+    if not world.compiled or rate == 0 or (chained and len(shapes) > 1):
         return {**masks(world, stack, source.live, shapes)}
     axis = world.model.block.axis if isinstance(world.model, Stacked) else 0
     first, off = source.word, stack.of(dropout.OWNER)["off"]
