@@ -81,6 +81,7 @@ class Wrapped(Headed):
             self.read = self.first.eval()(x).flatten(1).shape[1]
         self.drops = [self.dropped(layer) for layer in drops_of(self.first)]
         self.rates = tuple(layer.rate for layer in drops_of(self.first))  # whose masks come behind that of the heads
+        self.recurrent = gated(self.first)  # of which something faster may take the steps
         repeatable(self.first, x, self.what)
         weights = dict(self.first.named_parameters())
         self.names = {name: f"net.{name}" for name, one in weights.items() if one.requires_grad}
