@@ -350,13 +350,14 @@ def by_sums(rows: list[Row]) -> list[str]:
     lines = [
         [
             row["case"],
+            f"{row['chosen']:g}" + (f", {row['epochs']} epochs" if row["gap"] is None else ""),
             f"{row['final']:.2f}" + (f" ± {row['final_se']:.2f}" if row["seeds"] > 1 else ""),
             "" if row["gap"] is None else f"{row['gap'] + 0.0:+.2f}",
             f"{row['bytes_per_link'] / 1e6:.2f}",
         ]
         for row in rows
     ]
-    return table(["case", "final, %", "from the pooled value", "MB per link"], lines)
+    return table(["case", "ridge, or rate", "final, %", "from the pooled value", "MB per link"], lines)
 
 
 def by_adapter(rows: list[Row]) -> list[str]:
@@ -389,6 +390,22 @@ def by_anchor(rows: list[Row]) -> list[str]:
     ]
     head = ["score", "final, %", "over agents alone", "kB per link and task", "µs of CPU per edge and exchange"]
     return table(head, lines)
+
+
+def by_detector(rows: list[Row]) -> list[str]:
+    """Changes of agents' streams: how many of the true ones detectors find, how late, and how often there is none."""
+    lines = [
+        [
+            row["stream"],
+            row["detector"],
+            {"rows": "how far rows lie", "errors": "errors of the nearest mean"}[row["watch"]],
+            f"{row['found']} of {row['true']}",
+            "" if row["delay"] is None else f"{row['delay']:.1f}",
+            str(row["false"]),
+        ]
+        for row in rows
+    ]
+    return table(["stream", "detector", "watches", "true changes found", "rows late", "false alarms"], lines)
 
 
 def by_learner(rows: list[Row]) -> list[str]:
@@ -524,6 +541,7 @@ TABLES = {
     "closed": Table(by_sums, "closed"),
     "adapters": Table(by_adapter, "adapters"),
     "anchors": Table(by_anchor, "anchors"),
+    "drift": Table(by_detector, "drift"),
     "parts-lost": Table(by_loss("what it adds to the two others", OTHERS), "parts"),
     "parts-zero": Table(by_loss("received", {"all three parts, over a zero head": "zero head"}), "parts"),
     heads.NAME: Table(by_head, heads.NAME),

@@ -213,9 +213,17 @@ class World:
         """Does the compiled kernel take the steps?"""
         return not self.uncompiled
 
+    @cached_property
+    def recurrent(self) -> bool:
+        """Does the kernel take the steps of GRUs, in a net whose other parts are torch's?"""
+        wanted = self.device.type == "cpu" and self.settings.machine.kernel != "torch"
+        return wanted and bool(getattr(self.model, "recurrent", ())) and kernel().library is not None
+
     @property
     def kernel(self) -> str:
         """What takes the steps and reads trained nets, as far as last bits depend on it."""
+        if self.recurrent:
+            return f"torch, GRUs compiled by {kernel().about}"
         if self.unread:
             return f"compiled by {kernel().about}, read by torch" if self.compiled else "torch"
         return f"compiled by {kernel().about}" if self.compiled else f"torch, read by what {kernel().about} compiled"
@@ -224,6 +232,7 @@ class World:
     def about(self) -> str:
         """What its model is and what runs it, in a sentence."""
         steps = f"are {self.kernel}" if self.compiled else f"go through torch: {self.uncompiled}"
+        steps += f"; those of its GRUs are compiled by {kernel().about}" if self.recurrent else ""
         return f"{described(self.model, self.settings.model, self.engine)}; its steps {steps}"
 
     @cached_property

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from shoal.agents.lanes import NAMES, Held, Place, Split
 from shoal.agents.world import World
+from shoal.compiled.recurrent import InKernel
 from shoal.data import Bank
 from shoal.data.scaling import Scaling, scaling
 from shoal.data.scenarios import seen, streams
@@ -61,6 +62,9 @@ def world(settings: Settings, bank: Bank, lanes: Sequence[Lane] | None = None) -
         raise SettingsError(
             f'machine.kernel = "compiled" cannot be, because {made.uncompiled}; say machine.kernel=auto'
         )
+    if made.recurrent:
+        for part in getattr(model, "recurrent", ()):
+            part.steps = InKernel
     return made
 
 

@@ -16,6 +16,12 @@ FIELDS = (
     *("weight", "bias", "share", "head", "head_bias", "out"),
 )
 SEARCH = 7  # numbers and addresses of a `Search`
+# And of recurrent layers, as `Gru` in recurrent.h.
+GRU = (
+    *("lanes", "steps", "batch", "inputs", "width", "x_lane", "x_step", "x_row", "x"),
+    *("enter", "enter_bias", "pass", "pass_bias", "states", "kept", "slope"),
+    *("to_x", "to_enter", "to_enter_bias", "to_pass", "to_pass_bias"),
+)
 
 Int, Float, Pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 Ints, Pointers = Int * (len(TENSORS) + 2 * DEEPEST), Pointer * (len(TENSORS) + 2 * DEEPEST)
@@ -83,4 +89,5 @@ STRUCTURES = {
     "Step": ctypes.sizeof(Step),
     "Question": 8 * len(FIELDS),
     "Search": 8 * SEARCH,
+    "Gru": 8 * len(GRU),
 }

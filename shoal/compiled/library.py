@@ -73,6 +73,8 @@ def declare(library: ctypes.CDLL) -> None:
         "shoal_steps": (ctypes.c_int, [place, place, number, ctypes.c_int, number]),
         "shoal_answers": (ctypes.c_int, [place, number]),
         "shoal_orders": (ctypes.c_int, [place, place, number, number, ctypes.c_int, place, place]),
+        "shoal_gru_forth": (ctypes.c_int, [place]),
+        "shoal_gru_back": (ctypes.c_int, [place]),
         "shoal_nearest": (ctypes.c_int, [place, number, number, number, place, number, place, place]),
     }
     for name, (gives, takes) in functions.items():

@@ -14,6 +14,7 @@
 
 #include "vectors.h"
 #include "convolutions.h"
+#include "recurrent.h"
 
 enum { DEEPEST = 8 }; /* layers of a chain, each of which has a weight and a bias of its own, from LAYERS on */
 enum { WEIGHT, BIAS, STRUCTURE, HEAD, HEAD_BIAS, LAYERS, TENSORS = LAYERS + 2 * DEEPEST };
@@ -1352,6 +1353,7 @@ int shoal_level(void) {
 
 /* The bytes of a structure, by its place in layout.py; -1: there is none. */
 i64 shoal_size(i64 which) {
-    const i64 sizes[] = {sizeof(Net), sizeof(Images), sizeof(Step), sizeof(Question), sizeof(Search)};
+    const i64 sizes[] = {sizeof(Net), sizeof(Images), sizeof(Step), sizeof(Question), sizeof(Search),
+                         sizeof(Gru)};
     return which < 0 || which >= (i64)(sizeof sizes / sizeof *sizes) ? -1 : sizes[which];
 }

@@ -26,7 +26,7 @@ def masks(
     """The `masks` of nets in training; lanes whose dropout is switched off drop nothing."""
     rate = world.settings.net.dropout
     own = world.model.rates
-    if (rate == 0 and not own) or not shapes or 0 in shapes[0]:
+    if undropped(world, shapes):
         return {}
     off = stack.of(dropout.OWNER)["off"]
     if off.all():
@@ -41,12 +41,17 @@ def masks(
     return {"masks": dropout.silenced(drawn, off)}
 
 
+def undropped(world: World, shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Does no net drop anything?"""
+    return not shapes or 0 in shapes[0] or (world.settings.net.dropout == 0 and not world.model.rates)
+
+
 def dropped(world: World, stack: Stack, source: dropout.Source, shapes: Sequence[tuple[int, ...]]) -> Usage:
     """The next `masks` of an epoch; where the kernel draws them itself, it is told from where."""
-    rate, own = world.settings.net.dropout, world.model.rates
-    if (rate == 0 and not own) or not shapes or 0 in shapes[0]:
+    if undropped(world, shapes):
         return {}
-    if own or not world.compiled:
+    rate = world.settings.net.dropout
+    if world.model.rates or not world.compiled:
         return {**masks(world, stack, source.live, shapes)}
     first, off = source.word, stack.of(dropout.OWNER)["off"]
     source.word += dropout.words(shapes, rate)

@@ -10,24 +10,29 @@ import torch
 from torch import Tensor, nn
 
 
-def gated(module: nn.Module) -> None:
-    """Let every GRU of a module be one that `vmap` can map."""
+def gated(module: nn.Module) -> list["Gated"]:
+    """Let every GRU of a module be one that `vmap` can map; those that there are now."""
     for part in module.modules():
         if type(part) is nn.GRU:
             part.__class__ = Gated
+    return [part for part in module.modules() if isinstance(part, Gated)]
 
 
 class Gated(nn.GRU):
-    """In the place of an `nn.GRU`, with the same weights and, up to rounding, the same numbers."""
+    """In the place of an `nn.GRU`, with the same weights and, up to rounding, the same numbers. What takes its `steps`
+    is `Steps`, or what knows the same, faster."""
+
+    steps: Any
 
     def forward(self, x: Any, hx: Any = None) -> Any:
         plain = self.bias and not self.bidirectional and not (self.dropout and self.num_layers > 1)
-        if not self.training or hx is not None or not plain or not isinstance(x, Tensor) or x.ndim != 3:
+        wanted = self.training or self.steps is not Steps  # who only answers needs no way back, and torch can do that
+        if not wanted or hx is not None or not plain or not isinstance(x, Tensor) or x.ndim != 3:
             return super().forward(x, hx)
         h, last = x.transpose(0, 1) if self.batch_first else x, []
         for at in range(self.num_layers):
             weights = (getattr(self, f"{name}_l{at}") for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh"))
-            h, *_ = Steps.apply(h, *weights)  # type: ignore[no-untyped-call]
+            h, *_ = self.steps.apply(h, *weights)
             last.append(h[-1])
         return (h.transpose(0, 1) if self.batch_first else h), torch.stack(last)
 
@@ -84,6 +89,9 @@ class Steps(torch.autograd.Function):
             for one, axis in zip(given, where, strict=True)
         ]
         return Steps.apply(*lanes), (0, 0, 0)  # type: ignore[no-untyped-call]
+
+
+Gated.steps = Steps
 
 
 def turned(held: Sequence[Tensor], slope: Tensor, deeper: bool) -> tuple[Tensor | None, ...]:

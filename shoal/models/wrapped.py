@@ -13,7 +13,7 @@ from shoal.data import Bank
 from shoal.errors import CodeError, SettingsError
 from shoal.models import heads
 from shoal.models.base import Headed
-from shoal.models.chains import chain_of
+from shoal.models.chains import chain_of, forth
 from shoal.models.contract import Masks, Usage, Which
 from shoal.models.foreign import (
     ROWS,
@@ -74,6 +74,8 @@ class Wrapped(Headed):
                 layer.calls = 0
             self.read = self.first.eval()(x).flatten(1).shape[1]
         self.drops = [self.dropped(layer) for layer in drops_of(self.first)]
+        self.rates = tuple(layer.rate for layer in drops_of(self.first))  # whose masks come behind that of the heads
+        self.recurrent = gated(self.first)  # of which something faster may take the steps
         repeatable(self.first, x, self.what)
         weights = dict(self.first.named_parameters())
         self.names = {name: f"net.{name}" for name, one in weights.items() if one.requires_grad}
@@ -94,11 +96,6 @@ class Wrapped(Headed):
             )
         layer.shape = layer.seen[1:]
         return layer.shape
-
-    @property
-    def rates(self) -> tuple[float, ...]:
-        """The rates of the module's own dropout layers, whose masks come behind that of the heads."""
-        return tuple(layer.rate for layer in drops_of(self.first))
 
     def reads(self, bank: Bank) -> tuple[bool, nn.Module]:
         """Does the net want a channel axis where the bank has none? And the net, with some weights.
@@ -209,16 +206,20 @@ class Wrapped(Headed):
         """What the heads read, [B, F]. In training, buffers such as running statistics are written in place: they are
         rows of the stack."""
         given: dict[str, Any] = {name: whole(params[full])[0] for name, full in self.names.items()}
+        rows = x.float() / self.peak
+        if self.layers and not training and masks is None:
+            h = forth(self.layers, given, rows)  # what the module does, without its calls
+            assert h is not None
+            return h
         if not hasattr(self.copies, "module"):
             self.copies.module = deepcopy(self.first)
         module: nn.Module = self.copies.module.train(training)
         layers = drops_of(module) if self.drops else []
         for layer, mask in zip(layers, masks[1:] if masks else [None] * len(layers), strict=True):
             layer.mask = mask
-        rows = x.float() / self.peak
         with running(self.make, self.what):
             rows = by_channels(rows) if self.last and not torch.compiler.is_compiling() else rows
-            h: Tensor = torch.func.functional_call(module, given | dict(buffers or {}), (rows,))
+            h = torch.func.functional_call(module, given | dict(buffers or {}), (rows,))
             if not isinstance(h, Tensor) or not h.is_floating_point() or h.flatten(1).shape != (x.shape[0], self.read):
                 got = f"shape {list(h.shape)} of {h.dtype}" if isinstance(h, Tensor) else repr(h)
                 raise TypeError(f"it returns {got:.200}, and {self.read} floats for each of {len(x)} rows are needed")

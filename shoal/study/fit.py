@@ -154,16 +154,17 @@ def note(fleet: Sequence[World], folder: Path) -> str:
     known = {(seed, agent, task): one for seed, agent, task, one in table.rows()}
     inputs, numeric = world.inputs.flatten(1).cpu().numpy(), world.bank.targets is not None
     own, theirs, rows = [], [], 0
+    kind = np.float64 if numeric else np.float32  # of classes the largest counts, and it is a matter of whole points
     for row, lane in lanes:
         task = last[row]
         count = int(world.validation.sizes[row, task]) if task >= 0 else 0
         if not count or (alone := known.get((*lane, task))) is None:
             continue
         places, wanted = part(world, row, task)
-        check = inputs[world.validation.rows[row, task, :count].cpu().numpy()].astype(np.float64)
+        check = inputs[world.validation.rows[row, task, :count].cpu().numpy()].astype(kind)
         right = world.validation.labels[row, task, :count].cpu().numpy()
         right = right if numeric else np.array(world.streams[row][task].outputs)[right]
-        theirs.append(scored(inputs[places].astype(np.float64), wanted, check, right, numeric))
+        theirs.append(scored(inputs[places].astype(kind), wanted, check, right, numeric))
         own.append(alone)
         rows += count
     if rows < SEEN:
@@ -195,7 +196,7 @@ def scored(x: np.ndarray, y: np.ndarray, check: np.ndarray, right: np.ndarray, n
     middle = x.mean(0)
     x, check = x - middle, check - middle
     classes = np.unique(y) if not numeric else np.zeros(0)
-    wanted = y.astype(float) if numeric else (y[:, None] == classes).astype(float)
+    wanted = y.astype(x.dtype) if numeric else (y[:, None] == classes).astype(x.dtype)
     level = wanted.mean(0)
     # Of rows or of columns, whichever are fewer: both come to the same.
     turned = len(x) > x.shape[1]
@@ -204,7 +205,7 @@ def scored(x: np.ndarray, y: np.ndarray, check: np.ndarray, right: np.ndarray, n
     size = max(float(np.trace(gram)) / len(x), 1e-12)
     found = []
     for ridge in RIDGES:
-        said = across @ np.linalg.solve(gram + ridge * size * np.eye(len(gram)), pull) + level
+        said = across @ np.linalg.solve(gram + ridge * size * np.eye(len(gram), dtype=x.dtype), pull) + level
         if numeric:
             spread = float(((right - right.mean(0)) ** 2).sum())
             found.append(1 - float(((said - right) ** 2).sum()) / spread if spread else 0.0)

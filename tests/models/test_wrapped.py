@@ -14,10 +14,12 @@ from shoal import data
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
 from shoal.agents.worlds import world
+from shoal.compiled.library import kernel
+from shoal.compiled.recurrent import InKernel
 from shoal.configure.reading import resolve
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
-from shoal.models.recurrent import gated
+from shoal.models.recurrent import Steps, gated
 from shoal.models.table import MODELS, wrapped
 from tests.fleets import colours, exchange
 
@@ -237,15 +239,25 @@ def test_dropout_that_no_mask_can_reach_is_refused() -> None:
         MODELS.remove("free")
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_a_gru_is_mapped_and_comes_to_what_torch_comes_to(layers: int) -> None:
+def taken_by(steps: type[torch.autograd.Function]) -> None:
+    if steps is InKernel and kernel().library is None:
+        pytest.skip(kernel().about)
+
+
+@pytest.mark.parametrize("steps", [Steps, InKernel])
+@pytest.mark.parametrize(("layers", "batch", "wide"), [(1, 11, 7), (2, 11, 7), (1, 1, 1), (1, 33, 32)])
+def test_a_gru_is_mapped_and_comes_to_what_torch_comes_to(
+    layers: int, batch: int, wide: int, steps: type[torch.autograd.Function]
+) -> None:
+    taken_by(steps)
     rng = torch.Generator().manual_seed(0)
-    plain = nn.GRU(5, 7, layers, batch_first=True)
+    plain = nn.GRU(5, wide, layers, batch_first=True)
     ours = deepcopy(plain)
-    gated(ours)
+    for part in gated(ours):
+        part.steps = steps
     assert type(plain) is nn.GRU
-    x = torch.randn(11, 6, 5, generator=rng)
-    pulls = torch.randn(11, 6, 7, generator=rng), torch.randn(layers, 11, 7, generator=rng)
+    x = torch.randn(batch, 6, 5, generator=rng)
+    pulls = torch.randn(batch, 6, wide, generator=rng), torch.randn(layers, batch, wide, generator=rng)
     found = []
     for module in (plain, ours):
         rows = x.clone().requires_grad_()
@@ -254,6 +266,29 @@ def test_a_gru_is_mapped_and_comes_to_what_torch_comes_to(layers: int) -> None:
         found.append([*given, rows.grad, *(one.grad for one in module.parameters())])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [Steps, InKernel])
+def test_states_of_a_gru_that_are_no_numbers_stay_none(steps: type[torch.autograd.Function]) -> None:
+    taken_by(steps)
+    weights = [torch.ones(one) for one in ((1, 6, 3), (1, 6), (1, 6, 2), (1, 6))]
+    weights[0][0, 0, 0] = torch.nan
+    states, *_ = steps.apply(torch.ones(1, 4, 5, 3), *weights)  # type: ignore[no-untyped-call]
+    assert states[..., 0].isnan().all()
+
+
+def test_a_gru_in_the_kernel_has_the_same_bits_whoever_else_is_there() -> None:
+    taken_by(InKernel)
+    rng = torch.Generator().manual_seed(0)
+    sizes = ((4, 5, 9, 3), (4, 6, 3), (4, 6), (4, 6, 2), (4, 6))
+    all_ = [torch.randn(one, generator=rng).requires_grad_() for one in sizes]
+    found = []
+    for rows in (slice(4), slice(2, 3)):
+        given = [one[rows] for one in all_]
+        states, _ = InKernel.apply(*given)  # type: ignore[no-untyped-call]
+        found.append([states, *torch.autograd.grad(states.square().sum(), given)])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one[2:3], other)
 
 
 class Recurrent(nn.Module):
@@ -269,14 +304,19 @@ class Recurrent(nn.Module):
 
 
 def test_a_gru_learns_mapped_what_it_learns_one_after_the_other() -> None:
-    def ended(engine: str) -> tuple[str, Stack]:
+    def ended(engine: str, kernel: str = "auto") -> tuple[str, Stack]:
         tasks = {"count": 3, "classes": 2, "initial": 1, "train": 16, "validation": 4}
-        fleet = shoal.Fleet("digits", model=Recurrent, agents=3, tasks=tasks, machine={"engine": engine})
+        machine = {"engine": engine, "kernel": kernel}
+        fleet = shoal.Fleet("digits", model=Recurrent, agents=3, tasks=tasks, machine=machine)
         (world,) = shoal.prepare(fleet.settings)
         return world.engine, shoal.simulate(world)
 
     (chosen, ours), (_, looped) = ended("auto"), ended("loop")
     assert chosen == "vmap"
+    (_, torch_s) = ended("auto", "torch")
     assert "net.gru.weight_hh_l0" in ours.params
     for name, tensor in ours.params.items():
         torch.testing.assert_close(tensor, looped.params[name], rtol=0, atol=1e-3, msg=name)
+        torch.testing.assert_close(tensor, torch_s.params[name], rtol=0, atol=1e-3, msg=name)
+    taken_by(InKernel)
+    assert not torch.equal(ours.params["net.gru.weight_hh_l0"], torch_s.params["net.gru.weight_hh_l0"])  # it took them

@@ -1,5 +1,8 @@
 """Closed form: agents that pass on sums end with the weights of all rows together, on any graph."""
 
+import multiprocessing
+import os
+import signal
 from copy import deepcopy
 from typing import Any
 
@@ -13,9 +16,12 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.contracts.fleets import saved, settings_of
 from shoal.errors import SettingsError, UserError
+from shoal.fleet.members import LostError
+from shoal.fleet.run import Moment, train
 from shoal.learners.gram import cut, packed, rebuilt, solved, squared, summed
 from shoal.learners.table import LEARNERS
 from shoal.letters.mail import ACCEPTED, Mail
+from shoal.settings.staff import staff
 from shoal.sharing.statistics import diagonal
 
 AGENTS, CLOSE = 6, 1e-5
@@ -90,6 +96,33 @@ def test_so_they_do_where_a_third_is_lost_and_after_a_stop(graph: Any) -> None:
     assert gap(world, whole) < CLOSE
     (resumed,) = saved([world], [states[len(states) // 2]])
     assert gap(world, shoal.simulate(world, resumed)) < CLOSE
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=str)
+def test_so_they_do_where_a_worker_is_killed(graph: Any) -> None:
+    """By `kill -9`, in the middle of a run whose mail is lost too; it goes on from what was saved before."""
+    said = graph if isinstance(graph, dict) else {"graph": graph}
+    made = fleet({**said, "loss": 0.33}, learner={"epochs": 30}).settings
+    (world,) = shoal.prepare(made)
+    states: list[tuple[Stack, ...]] = []
+    losses: list[str] = []
+
+    def watch(moment: Moment) -> None:
+        if moment.task == 2 and not states:
+            states.append(deepcopy(moment.stacks))
+        if (moment.task, moment.epoch) == (3, 7) and not losses:
+            pid = multiprocessing.active_children()[0].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+
+    def lost(loss: LostError) -> tuple[Stack, ...]:
+        losses.append(str(loss))
+        return states[0]
+
+    (end,) = train(shoal.prepare(made.model_copy(update={"machine": staff(made.machine, 2)})), watch=watch, lost=lost)
+    assert len(losses) == 1
+    assert "exit code -9" in losses[0]
+    assert gap(world, end) < CLOSE
 
 
 @settings(max_examples=12, deadline=None)
