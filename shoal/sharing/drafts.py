@@ -10,10 +10,9 @@ from torch import Tensor
 
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.letters.letter import Letter
+from shoal.letters.letter import Letter, Room, fitting
 from shoal.letters.links import Links
 from shoal.letters.mail import Expected, identify
-from shoal.letters.quote import Room, fitting
 from shoal.letters.table import WHOLE, Table, words
 from shoal.mail.filters import room
 from shoal.mail.post import Post

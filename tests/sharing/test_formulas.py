@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.agents.clock import due
+from shoal.agents.events import due
 from shoal.agents.engine import parted
 from shoal.agents.memory import remember
 from shoal.agents.received import Arrived, digest, slot
@@ -42,7 +42,7 @@ from shoal.sharing.fedfish import FedFish, normalised
 from shoal.sharing.fedprox import FedProx
 from shoal.sharing.images import Held, held, store
 from shoal.sharing.mode import agent_of, is_last
-from shoal.sharing.penalty import scale
+from shoal.sharing.body import scale
 from shoal.sharing.recv import score
 from shoal.sharing.search import admissible, nearness
 from shoal.sharing.simp import Simp
