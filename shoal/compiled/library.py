@@ -73,7 +73,7 @@ def declare(library: ctypes.CDLL) -> None:
         "shoal_steps": (ctypes.c_int, [place, place, number, ctypes.c_int, number]),
         "shoal_answers": (ctypes.c_int, [place, number]),
         "shoal_orders": (ctypes.c_int, [place, place, number, number, ctypes.c_int, place, place]),
-        "shoal_nearest": (ctypes.c_int, [place, number, number, number, place, number, place, place]),
+        "shoal_nearest": (ctypes.c_int, [place, number, number, number, place, number, number, place, place]),
     }
     for name, (gives, takes) in functions.items():
         function = getattr(library, name)
