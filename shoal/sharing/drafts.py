@@ -160,12 +160,6 @@ def stacked(values: Sequence[Any]) -> Any:
     return torch.cat([torch.as_tensor(value) for value in values])
 
 
-def room_for(post: Post, kind: str, lane: Lane, other: Lane) -> int:
-    """How many items of a letter the link to a neighbour still carries."""
-    form = form_of(post, kind, other)
-    return within(post, form, other, form.most, post.left(lane, other)) if post.limited else form.most
-
-
 def within(post: Post, form: Form, other: Lane, most: int, left: Room) -> int:
     """How many of so many items of a letter fit what is left of a link."""
 

@@ -52,7 +52,7 @@ from shoal.sharing.mixing import (
     turn_of,
 )
 from shoal.sharing.mode import Draft, Present, Received
-from shoal.sharing.power import directions, lengths, low_gaps, low_layout, product_for
+from shoal.sharing.power import Pair, directions, lengths, low_gaps
 
 
 class Federated(Compressing):
@@ -155,7 +155,9 @@ class Federated(Compressing):
         model, agents = world.model, world.fleet.agents
         degree = {"degree": Expected(torch.int32, (1,), agents)} if self.weights == METROPOLIS else {}
         if self.way == POWER:
-            return low_layout(self, model) | degree
+            # The products of all matrices and all vectors in a row, the step that they are for, and their sender's.
+            step = Expected(torch.int32, (2,), MANY)
+            return {"low": Expected(torch.float32, (None,)), "step": step} | degree
         found = layout(self, model)
         for name, one in layout(self, model, f"{self.beside}.").items() if self.beside else ():
             found[name] = one._replace(least=self.least, most=WEIGHTIEST) if one.dtype.is_floating_point else one
@@ -185,7 +187,7 @@ class Federated(Compressing):
         if self.way == COPIES:
             return update(self, agent, to, weights)
         if self.way == POWER:
-            return product_for(self, agent, to, weights)
+            return Pair(self, agent, agent.kept, to).letter(weights) | degrees(self, agent)
         count, first = body_units(agent.model), turn_of(agent, to)
         if first and agent.fits("model", to) == count:
             first = 0

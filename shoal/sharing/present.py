@@ -28,7 +28,7 @@ from shoal.settings.groups import Settings
 from shoal.sharing.accept import helps
 from shoal.sharing.agent import Agent
 from shoal.sharing.contract import Sharing
-from shoal.sharing.drafts import Draft, room_for
+from shoal.sharing.drafts import Draft, form_of, within
 from shoal.sharing.images import store
 
 T = TypeVar("T")
@@ -192,7 +192,9 @@ class Present(Agent):
 
     def fits(self, kind: str, to: int) -> int:
         """How many items of such a letter the link to a neighbour still carries."""
-        return room_for(self._post, kind, self._lane, Lane(self._lane.seed, to))
+        post, other = self._post, Lane(self.seed, to)
+        form = form_of(post, kind, other)
+        return within(post, form, other, form.most, post.left(self._lane, other)) if post.limited else form.most
 
     def sent(self, kind: str) -> dict[int, Sent]:
         """What of its letters of a kind has left at this exchange so far, by the neighbour that it has left for."""
