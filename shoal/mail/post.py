@@ -324,11 +324,14 @@ class Post:
     @property
     def limited(self) -> bool:
         """Carries any link not all that one likes?"""
+        return not self.free and bool(np.isfinite(self.rooms).any())
+
+    @cached_property
+    def free(self) -> bool:
+        """Do links always carry all that one likes, as far as settings say?"""
         roads = self.world.roads(self.mode)
-        free = usual() and np.isinf(roads.limits.amount).all() and limit(self.mode.budget) is None
-        if free and (roads.every == 1).all() and not roads.weather.breaks:
-            return False
-        return bool(np.isfinite(self.rooms).any())
+        most = usual() and np.isinf(roads.limits.amount).all() and limit(self.mode.budget) is None
+        return bool(most and (roads.every == 1).all() and not roads.weather.breaks)
 
     def permitted(self, lane: Lane, others: Sequence[Lane], kind: str, classes: np.ndarray) -> np.ndarray:
         """Which of some items, of classes [n] or of several each [n, K], may be in mail of a kind from a lane to all of

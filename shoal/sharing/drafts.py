@@ -124,7 +124,7 @@ def filled(post: Post, kind: str, rows: Sequence[Row], links: Links, items: np.n
     alike: dict[tuple[Any, ...], list[int]] = {}
     for at, row in enumerate(rows):
         post.drafts[row.lane, row.other, kind] = row.draft
-        alike.setdefault(pile_of(row, int(items[at])), []).append(at)
+        alike.setdefault(pile_of(post, row, int(items[at])), []).append(at)
     for (_, cut, *_), mine in alike.items():
         which[mine] = len(contents)
         row = rows[mine[0]]
@@ -144,13 +144,18 @@ def filled(post: Post, kind: str, rows: Sequence[Row], links: Links, items: np.n
     return Table.at(links, post.mode.mode, kind, clock, contents, first, items, which=which, replies=replies)
 
 
-def pile_of(row: Row, items: int) -> tuple[Any, ...]:
+def pile_of(post: Post, row: Row, items: int) -> tuple[Any, ...]:
     """What letters whose items can lie in one content have in common: the look of them, that they are cut there, and
     the shapes of their drafts; else it is nobody else's but of those with as much of the same draft."""
-    values = [row.draft[name] for name in row.form.look]
-    if row.form.whole or not values or any(len(value) < items for value in values):
-        return id(row.form.look), False, id(row.draft), items
-    return id(row.form.look), True, *(type(value) is np.ndarray or value.shape[1:] for value in values)
+
+    def find() -> tuple[int, list[Any]]:
+        values = [row.draft[name] for name in row.form.look]
+        shapes = [type(value) is np.ndarray or value.shape[1:] for value in values]
+        return min(map(len, values), default=-1), shapes
+
+    short, shapes = (-1, []) if row.form.whole else post.once(("pile", id(row.form.look)), row.draft, find)
+    cut = short >= items
+    return id(row.form.look), cut, *(shapes if cut else (id(row.draft), items))
 
 
 def stacked(values: Sequence[Any]) -> Any:
