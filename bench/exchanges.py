@@ -21,9 +21,9 @@ from bench import results
 from bench.cases import midway, noise
 from bench.race import CLOCKS
 from bench.scale import peak
-from shoal.agents.clock import due
 from shoal.agents.engine import keep_memory
 from shoal.agents.evaluate import others
+from shoal.agents.events import due
 from shoal.agents.worlds import world
 from shoal.configure.reading import EXPERIMENTS, read
 from shoal.fleet.exchange import meet_all

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.learners.table import LEARNERS
-from shoal.sharing import arrived, body, federated, penalty, turns
+from shoal.sharing import body, federated
 from shoal.sharing.modes import MODES
 
-COMMON = (federated, arrived, turns, body, penalty)  # what federated modes share, but for compression and mixing
+COMMON = (federated, body)  # what federated modes share, but for compression and mixing
 
 
 def methods() -> dict[str, Mapping[str, int]]:

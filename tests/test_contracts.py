@@ -88,7 +88,7 @@ from shoal.learners.contract import Learner
 from shoal.learners.usual import usual_epoch
 from shoal.letters.mail import Expected
 from shoal.letters.letter import Letter
-from shoal.letters.quote import Quote
+from shoal.letters.letter import Quote
 from shoal.sharing.mode import Mode
 from shoal.sharing.scores import Metric
 

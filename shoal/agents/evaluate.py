@@ -95,7 +95,8 @@ def read_all(world: World, stack: Stack, what: str, asks: Asks) -> Tensor:
     """The `logits` [N, K] or `features` [N, F] of the nets of many lanes as they are now, where they can be read
     `together`: what a net says of an image depends on no other."""
     known, usage = heads.parted(world.usage(stack.of(MODEL), stack.task))
-    found = answers.of_many(world.model, stack.params, usage, what, asks)
+    share = answers.shares_of(world.model, stack.params, usage)
+    found = answers.answered(world.model, stack.params, share, what, asks)
     if known is None or what != "logits":
         return found
     counts = torch.from_numpy(asks.counts)

@@ -1,4 +1,4 @@
-"""The clock: who acts at a moment, and when each lane acts next.
+"""The clock: who acts at a moment, which modes do, and when each lane acts next.
 
 The run goes from the earliest moment of all lanes to the next. Where lanes have clocks of their own, the next `moment`
 of each is part of the state, in epochs of the fleet or in seconds (`Clock.pace`), and mail under way lies in the
@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.agents.clock import due
 from shoal.data.tasks import JOINT, Lane
 from shoal.rng import key
 from shoal.settings.groups import Settings
@@ -24,6 +23,29 @@ if TYPE_CHECKING:
     from shoal.agents.stack import Stack
     from shoal.agents.world import World
     from shoal.sharing.contract import Sharing
+
+
+def due(settings: Settings, task: int, epoch: int, ended: bool = False) -> "list[Sharing]":
+    """The modes that act when `epoch` epochs of a task are done: those `after` them, then those `before` the next.
+
+    Training is cut at every multiple of any mode's period, and at the end. A mode `before` acts ahead of the chunks
+    that end at a multiple of its own period, or, if that is the task, at its start (docs/protocol.md, section 6).
+    `ended` leaves out what belongs to the next task.
+    """
+    epochs = settings.learner.epochs
+    modes = [one for one in settings.sharing if task >= one.first(settings.tasks.initial)]
+    periods = {one.mode: epochs if one.every == "task" else one.every for one in modes}
+    after = [one for one in modes if one.when == "after" and epoch and epoch % periods[one.mode] == 0]
+    if ended or epoch >= epochs:
+        return after
+    starts = epoch == 0 or any(epoch % period == 0 for period in periods.values())
+    end = min([epochs, *((epoch // period + 1) * period for period in periods.values())])
+
+    def ahead(one: "Sharing") -> bool:
+        return epoch == 0 if one.every == "task" else starts and end % periods[one.mode] == 0
+
+    return after + [one for one in modes if one.when == "before" and ahead(one)]
+
 
 # What lanes that act at a moment can be at: an initial task that is only met, the end of an epoch, and the beginning of
 # one.

@@ -1,7 +1,7 @@
 """Received images: what others have sent for each task, which agents learn from as from their own."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
+
+from shoal.agents.worlds import reader
 
 if TYPE_CHECKING:
     from shoal.agents.stack import Stack
@@ -110,16 +112,16 @@ def store(
 def put(
     world: "World",
     stack: "Stack",
+    images: Tensor,
+    at: np.ndarray,
     rows: np.ndarray,
     tasks: np.ndarray,
     labels: np.ndarray,
     rule: str,
     luck: np.ndarray,
-    encode: Callable[[np.ndarray, np.ndarray], Tensor],
 ) -> None:
-    """`store` of images for lanes in `rows`, which are in order, with tasks and labels as arrays, images that a buffer
-    holds already too; `luck` is a number in [0, 1) for each. `encode` says what lanes in some rows read of which of
-    these images."""
+    """`store` of images[at] for lanes in `rows`, which are in order, with tasks and local labels, images that a buffer
+    holds already too; `luck` is a number in [0, 1) for each."""
     state = stack.of(OWNER)
     room = state["y"].shape[2]
     if not len(rows) or not room:
@@ -140,12 +142,33 @@ def put(
     # Of images for one place the last stays.
     last = np.full(fill.size * room, -1)
     last[cell[kept] * room + place[kept]] = kept
-    at = np.flatnonzero(last >= 0)
-    chosen = last[at]
-    where = tuple(torch.from_numpy(one).to(world.device) for one in np.unravel_index(at, (*fill.shape, room)))
+    places = np.flatnonzero(last >= 0)
+    chosen = last[places]
+    where = tuple(torch.from_numpy(one).to(world.device) for one in np.unravel_index(places, (*fill.shape, room)))
     state["marks"][tuple(one.cpu() for one in where)] = 0
-    state["x"][where] = encode(rows[chosen], chosen)
+    x, place = read_once(world, images, rows[chosen], at[chosen])
+    state["x"][where] = x[torch.from_numpy(place)]
     state["y"][where] = torch.from_numpy(labels[chosen]).to(world.device)
+
+
+def read_once(world: "World", images: Tensor, lane: np.ndarray, which: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """What lanes in some rows read of images[which], each once for all that read alike, and which of these each is."""
+    parts, at, first, groups = [world.inputs[:0]], np.zeros(len(lane), np.int64), 0, eyes(world, np.unique(lane))
+    for rows in groups:
+        mine = np.flatnonzero(np.isin(lane, rows)) if len(groups) > 1 else slice(None)
+        some, place = np.unique(which[mine], return_inverse=True)
+        parts.append(world.encode(images[torch.from_numpy(some)], world.lanes[rows[0]]))
+        at[mine] = first + place
+        first += len(some)
+    return torch.cat(parts), at
+
+
+def eyes(world: "World", rows: np.ndarray) -> list[np.ndarray]:
+    """Rows of lanes that are here, in groups that read the same of an image."""
+    found: dict[Lane, list[int]] = {}
+    for row in rows.tolist():
+        found.setdefault(reader(world.lanes[row], world.scales[row]), []).append(row)
+    return [np.array(some) for some in found.values()]
 
 
 def slot(fill: int, seen: int, room: int, luck: float, rule: str) -> int | None:

@@ -109,7 +109,7 @@ class Stack:
     @property
     def silent(self) -> frozenset[Lane]:
         """The lanes that have ended."""
-        return frozenset(self.lanes[row] for row in self.gone.nonzero().flatten().tolist())
+        return frozenset(self.lanes[row] for row in self.ended[:, 0].nonzero().flatten().tolist())
 
     @property
     def moved(self) -> Tensor:

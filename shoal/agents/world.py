@@ -24,7 +24,7 @@ from shoal.letters.links import Links
 from shoal.letters.terms import Terms, terms
 from shoal.models.contract import Model, Usage, described
 from shoal.models.heads import OPEN, sizes
-from shoal.network.edges import Edge, edges, version
+from shoal.network.edges import Edge, edges, moves, version
 from shoal.network.roads import Roads
 from shoal.settings.conditions import Interval
 from shoal.settings.groups import Settings
@@ -67,6 +67,8 @@ class World:
 
     def at(self, task: int, epoch: int) -> "World":
         """This world with the graph that it has when so many epochs of a task are done."""
+        if self.once(("still",), lambda: not self.fleet.network.changes and not moves(self.fleet.network)):
+            return self
         when = version(self.fleet.network, moment(self.settings, task, epoch))
         if when == self.epoch:
             return self
@@ -287,11 +289,11 @@ class World:
     def neighbours(self, mode: "Sharing") -> dict[Lane, list[Lane]]:
         """Whom each lane that is here can send to by a mode."""
 
-        def find() -> dict[Lane, list[Lane]]:
-            receivers = ((lane, self.receivers.get(lane, [])) for lane in self.lanes)
-            return {lane: [other for other in others if mode.uses(self, lane, other)] for lane, others in receivers}
-
-        return self.once(("neighbours", mode), find)
+        every = ((lane, self.receivers.get(lane, [])) for lane in self.lanes)
+        return self.once(
+            ("neighbours", mode),
+            lambda: {lane: [other for other in some if mode.uses(self, lane, other)] for lane, some in every},
+        )
 
     def links(self, mode: "Sharing") -> Links:
         """The edges from each lane that is here to its `neighbours` by a mode, as arrays."""
@@ -319,8 +321,7 @@ class World:
 
     def arrays(self, pairs: Iterable[tuple[Lane, Lane]]) -> Links:
         """Edges as arrays."""
-        place = self.places
-        found = np.array([(place[a], place[b]) for a, b in pairs], np.int64).reshape(-1, 2)
+        found = np.array([(self.places[a], self.places[b]) for a, b in pairs], np.int64).reshape(-1, 2)
         return Links(self.peers, *found.T.copy())
 
     def terms(self, sender: Lane, receiver: Lane) -> Terms | None:
@@ -345,8 +346,7 @@ class World:
         """The lanes of the fleet that are absent in an epoch since the first task."""
         if not self.gaps:
             return frozenset()
-        away = {agent for agent, gaps in self.gaps.items() if any(first <= when < last for first, last in gaps)}
-        return frozenset(lane for lane in self.peers if lane.agent in away)
+        return frozenset(lane for lane in self.peers if self.back(lane, when) != when)
 
     def back(self, lane: Lane, when: int) -> int:
         """The first epoch from `when` on in which a lane is there; NEVER: it does not come back."""

@@ -44,11 +44,10 @@ def of_one(model: Model, params: Params, usage: Usage, what: str, x: Tensor, row
     return answered(model, {name: whole(one)[None] for name, one in params.items()}, share, what, asks)
 
 
-def of_many(model: Model, params: Params, usage: Usage, what: str, asks: Asks) -> Tensor:
-    """The `logits` [N, K] or `features` [N, H] for all images; `params` and `usage` are of all lanes."""
+def shares_of(model: Model, params: Params, usage: Usage) -> Tensor:
+    """How much of each module all lanes take, whose `params` and `usage` these are, for all their tasks."""
     assert isinstance(model, Monolithic | Modular)
-    share = model.shares(params, usage["slots"]).contiguous() if isinstance(model, Modular) else ones(model.depth)
-    return answered(model, params, share, what, asks)
+    return model.shares(params, usage["slots"]).contiguous() if isinstance(model, Modular) else ones(model.depth)
 
 
 @cache
@@ -58,8 +57,8 @@ def ones(depth: int) -> Tensor:
 
 
 def answered(model: Model, params: Params, share: Tensor, what: str, asks: Asks) -> Tensor:
-    """Put questions to the kernel about lanes that take so much of each module, share[L, T, C, D]; an axis of one entry
-    is for all lanes or tasks."""
+    """The `logits` [N, K] or `features` [N, H] for all images that lanes are asked about, which take so much of each
+    module, share[L, T, C, D]; an axis of one entry is for all lanes or tasks."""
     assert isinstance(model, Monolithic | Modular)
     library = kernel().library
     assert library is not None

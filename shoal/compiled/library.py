@@ -75,7 +75,7 @@ def declare(library: ctypes.CDLL) -> None:
         "shoal_orders": (ctypes.c_int, [place, place, number, number, ctypes.c_int, place, place]),
         "shoal_gru_forth": (ctypes.c_int, [place]),
         "shoal_gru_back": (ctypes.c_int, [place]),
-        "shoal_nearest": (ctypes.c_int, [place, number, number, number, place, number, place, place]),
+        "shoal_nearest": (ctypes.c_int, [place, number, number, number, place, number, number, place, place]),
     }
     for name, (gives, takes) in functions.items():
         function = getattr(library, name)

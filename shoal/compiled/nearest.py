@@ -21,10 +21,17 @@ class Searches(NamedTuple):
 
 
 def nearest(
-    searches: Searches, features: Tensor, number: np.ndarray, task: np.ndarray, wanted: np.ndarray, most: int
+    searches: Searches,
+    features: Tensor,
+    number: np.ndarray,
+    task: np.ndarray,
+    wanted: np.ndarray,
+    most: int,
+    places: int = 0,
 ) -> np.ndarray:
     """The numbers of the `most` images that are nearest to each query by the cosine of features[N, H], the nearest
-    first; -1: there are no more. Of images that are as near, the one comes first that is searched first.
+    first; -1: there are no more. Of images that are as near, the one comes first that is searched first. Where there
+    are `places`, cosines are rounded to whole numbers of so many parts of one.
 
     Of all rows of features, `number` int64 [N] says which query or image each is, and `task` which task an image is of;
     wanted[queries, tasks] are those in which a query is searched."""
@@ -45,7 +52,7 @@ def nearest(
     )  # fmt: skip
     best = np.full((len(wanted), most), -np.inf, np.float32)
     found = np.full(best.shape, -1, np.int64)
-    said = (len(made), features.shape[1], wanted.shape[1], wanted.ctypes.data, most, best.ctypes.data)
+    said = (len(made), features.shape[1], wanted.shape[1], wanted.ctypes.data, most, places, best.ctypes.data)
     if library.shoal_nearest(made.ctypes.data, *said, found.ctypes.data):
         raise MemoryError("there is no memory for the features of some rows")
     return found

@@ -1281,10 +1281,10 @@ INLINE void unit(i64 H, const float *in, float *out) {
 
 /* For every query its `most` nearest images by the cosine of features, of tasks that are wanted[query][tasks]: into
    best[query][most], the nearest first, and found[query][most], of images that are as near the one that comes first.
-   What is there before counts too. A query's neighbours depend on no other query. Gives 0, or 1 where there is no
-   memory. */
-int shoal_nearest(const Search *searches, i64 count, i64 H, i64 tasks, const uint8_t *wanted, i64 most, float *best,
-                  i64 *found) {
+   Where there are `places`, cosines are whole numbers of so many parts of one. What is there before counts too. A
+   query's neighbours depend on no other query. Gives 0, or 1 where there is no memory. */
+int shoal_nearest(const Search *searches, i64 count, i64 H, i64 tasks, const uint8_t *wanted, i64 most, i64 places,
+                  float *best, i64 *found) {
     i64 N = SIMILAR;
     float *memory = aligned_alloc(64, (4 * (2 * H * N + MR * (H + N)) + 127) / 64 * 64);
     if (!memory) return 1;
@@ -1303,6 +1303,7 @@ int shoal_nearest(const Search *searches, i64 count, i64 H, i64 tasks, const uin
                     i64 query = s->query[q + i], *at = found + query * most;
                     float *near = best + query * most, last = near[most - 1];
                     const uint8_t *wants = wanted + query * tasks;
+                    for (i64 j = 0; places && j < n; j++) similar[i * N + j] = rintf(similar[i * N + j] * places);
                     for (i64 j = 0; j < n; j++) {
                         float one = similar[i * N + j];
                         if (!(one > last) || !wants[s->task[from + j]]) continue;

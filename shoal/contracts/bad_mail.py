@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.agents.clock import due
+from shoal.agents.events import due
 from shoal.agents.stack import Stack
 from shoal.contracts.fleets import difference
 from shoal.contracts.law import law

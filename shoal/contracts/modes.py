@@ -26,8 +26,8 @@ from shoal.contracts.fleets import Run, bank_of, difference, engines_agree, save
 from shoal.contracts.law import Law, finishes, law, laws_of
 from shoal.contracts.mode_case import FIRST, KINDS, LANES, LONELY, PAIRS, SECOND, Case, edges, made_of, model_of, rows
 from shoal.fleet.run import simulate, train
+from shoal.letters.letter import Room
 from shoal.letters.mail import FORBIDDEN, OVER_BUDGET, UNDECLARED, UNSENT, pack
-from shoal.letters.quote import Room
 from shoal.settings.policies import CONTENTS
 from shoal.sharing.contract import Sharing
 from shoal.sharing.plan import quoted

@@ -32,15 +32,16 @@ def deliver(crew: "Crew", here: World, sent: Sequence[Any], observe: Observe | N
     source = np.repeat(np.arange(len(parts)), [len(one) for one in parts])[order]
     going = every.places
     homes = crew.homes[every.table.links.receivers[going]]
-    for at, member in enumerate(crew.members):
-        mine = going[homes == at]
-        if isinstance(sent[at], Told):
-            places = np.concatenate([one.receipt.place for one in sent])[order][mine]
-            member.tell("receive", *routed(sent, source[mine], places, at))
-        else:
-            member.tell("receive", every.table if len(mine) == len(every) else every.table.take(mine))
-    for at, member in enumerate(crew.members):
-        every.verdicts[going[homes == at]] = member.told()
+    if crew.workers is None:
+        here_alone: Any = crew.members[0]
+        every.verdicts[going] = here_alone.receive(every.table if len(going) == len(every) else every.table.take(going))
+    else:
+        places = np.concatenate([one.receipt.place for one in sent])[order]
+        for at, member in enumerate(crew.members):
+            mine = going[homes == at]
+            member.tell("receive", *routed(sent, source[mine], places[mine], at))
+        for at, member in enumerate(crew.members):
+            every.verdicts[going[homes == at]] = member.told()
     crew.ledger.write(every)
     if observe:
         for mail, verdict in every:

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import inf
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from shoal.letters.ledger import Settled
 from shoal.letters.mail import NO_TASK, UNDER_WAY, Mail
 from shoal.letters.posted import Posted
 from shoal.letters.table import Table
-from shoal.mail.audit import audit
+from shoal.mail.filters import audit
 from shoal.mail.post import Post
 
 Pieces = list[tuple[World, Stack]]
@@ -38,7 +37,6 @@ class Here:
         self.fleet = [self.placed(at, None if stacks is None else stacks[at]) for at in range(len(whole))]
         self.ledger = self.fleet[0][1].ledger
         self.bind()
-        self.result: Any = None
         self.mode = 0  # that acts, by its place in the settings,
         self.now = 0.0  # and the moment
         self.posts: list[Post] = []
@@ -71,12 +69,6 @@ class Here:
         """All stacks write to one ledger."""
         for _, stack in self.fleet:
             stack.ledger = self.ledger
-
-    def tell(self, verb: str, *arguments: Any) -> None:
-        self.result = getattr(self, verb)(*arguments)
-
-    def told(self) -> Any:
-        return self.result
 
     # The verbs of a moment (shoal/agents/events.py), for those who act at it
 
@@ -232,7 +224,8 @@ class Here:
         found = []
         for post in self.posts:
             post.asking, post.verb = True, "ask"
-            mails = spoken(post)
+            with speaking(post):
+                mails = letters(post, post.mode.asks_of(post))
             post.asking = False
             known_kinds(post, mails)
             found.append(post.send(going(post, mails)))
@@ -284,7 +277,9 @@ class Here:
             self.questions.append(post.collect(asked=True))
             post.verb = "answer"
             if post.acts or len(self.questions[-1]):
-                found.append(post.send(going(post, spoken(post, self.questions[-1]))))
+                with speaking(post):
+                    mails = letters(post, post.mode.answers_of(post, self.questions[-1]))
+                found.append(post.send(going(post, mails)))
         return Posted.joined(found, self.whole[0].peers)
 
     def absorb(self) -> list[Settled]:
@@ -292,7 +287,9 @@ class Here:
         for post, questions in zip(self.posts, self.questions, strict=True):
             if not post.acts and not len(questions):
                 continue
-            absorbed(post, questions, post.collect(asked=False) if post.acts else Table.none(post.world.peers))
+            answers = post.collect(asked=False) if post.acts else Table.none(post.world.peers)
+            with absorbing(post):
+                post.mode.absorbs_of(post, questions, answers)
             audit(post)
             self.waits |= {lane: max(until, self.waits.get(lane, until)) for lane, until in post.waits.items()}
         self.lease.close()
@@ -324,22 +321,27 @@ def learned(world: World, stack: Stack) -> None:
         measure(world, stack, labels.index(stack.epoch), during=True)
 
 
-def spoken(post: Post, *questions: Sequence[Mail]) -> Sequence[Mail]:
-    """What a mode says by the verb whose time it is; it may not write."""
+@contextmanager
+def speaking(post: Post) -> Iterator[None]:
+    """What a mode says by the verb whose time it is, it says without writing."""
+    with guarded(post.stack, f"the mode `{post.mode.mode}`, before it absorbs,", ()), post.running(post.verb):
+        yield
+
+
+@contextmanager
+def absorbing(post: Post) -> Iterator[None]:
+    """What a mode makes of what has come, it writes into what is its own."""
     mode = post.mode
-    with guarded(post.stack, f"the mode `{mode.mode}`, before it absorbs,", ()), post.running(post.verb):
-        mails: Sequence[Mail] = getattr(mode, f"{post.verb}s_of")(post, *questions)
-        if not isinstance(mails, Table) and not all(isinstance(mail, Mail) for mail in mails):
-            raise TypeError(f"`{post.verb}` returns something that is no mail")
-    return mails
-
-
-def absorbed(post: Post, questions: Sequence[Mail], answers: Sequence[Mail]) -> None:
-    """Let a mode make use of what has come; it writes what is its own."""
-    mode, stack = post.mode, post.stack
     owners = RECORD, mode.owner, *mode.writes, *([PARAMS] if mode.writes_weights else [])
-    with guarded(stack, f"the mode `{mode.mode}`", owners), post.running("absorb"):
-        mode.absorbs_of(post, questions, answers)
+    with guarded(post.stack, f"the mode `{mode.mode}`", owners), post.running("absorb"):
+        yield
+
+
+def letters(post: Post, mails: Sequence[Mail]) -> Sequence[Mail]:
+    """What a mode has said, if it is mail."""
+    if not isinstance(mails, Table) and not all(isinstance(mail, Mail) for mail in mails):
+        raise TypeError(f"`{post.verb}` returns something that is no mail")
+    return mails
 
 
 def going(post: Post, mails: Sequence[Mail]) -> Sequence[Mail]:

@@ -82,11 +82,6 @@ def cut(agents: Sequence[int], links: Traffic, parts: int) -> list[list[int]]:
     ]
 
 
-def crossing(whole: Sequence[World], deals: Sequence[Sequence[Lane]]) -> float:
-    """The bytes that go from one worker to another in a run, at most."""
-    return sum(crossings(whole, deals)[0])
-
-
 def crossings(whole: Sequence[World], deals: Sequence[Sequence[Lane]]) -> tuple[list[float], list[float]]:
     """The bytes that leave each worker for others in a run, at most, and that come to it."""
     weights, home = traffic(whole), {lane: at for at, lanes in enumerate(deals) for lane in lanes}

@@ -19,9 +19,9 @@ from shoal.data.tasks import Lane, lanes_of
 from shoal.fleet.delivery import checked
 from shoal.fleet.here import Here
 from shoal.fleet.members import Crew, joint
+from shoal.letters.letter import Room
 from shoal.letters.mail import ACCEPTED, Mail, pack, weight
 from shoal.letters.posted import Posted
-from shoal.letters.quote import Room
 from shoal.live.office import Draft, Office
 from shoal.live.screening import Arrived, screened
 from shoal.live.store import EACH, NEWEST, QUESTION

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from shoal.letters.letter import Room
 from shoal.letters.mail import AT_REST, DOWN, OVER_BUDGET, UNSENT
-from shoal.letters.quote import Room
 from shoal.letters.terms import Terms, stops
 from shoal.letters.uses import Used
 from shoal.network.roads import Fate, Limits, Roads
@@ -21,6 +21,7 @@ from shoal.network.weather import Numbers
 from shoal.units import limit
 
 if TYPE_CHECKING:
+    from shoal.mail.post import Post
     from shoal.sharing.contract import Sharing
 
 
@@ -191,3 +192,22 @@ def sent(ways: Ways, load: Load) -> tuple[Numbers, Numbers]:
         gone, later = one.sends(ways, load)
         lost, late = lost | gone, late + later
     return lost, late
+
+
+def audit(post: "Post") -> None:
+    """The constraint of the paper's equation 1, size(K_ji) <= b_ji f_ji C, for every edge, with 1 / `every` as the
+    frequency: an edge can have been used once at the start and once for each of its periods that have passed. Of a
+    budget per task, a task is the period."""
+    links, roads = post.world.links(post.mode), post.world.roads(post.mode)
+    most = roads.limits
+    if np.isinf(most.amount).all():
+        return
+    total = post.stack.ledger.every.of(links).total
+    times = np.where(most.task, post.stack.task + 1, post.now // roads.every + 1)
+    over = np.flatnonzero(total[np.arange(len(links)), most.bytes.astype(np.int64)] > most.amount * times)
+    for at in over.tolist():
+        (sender, receiver), unit = links.pairs[at], "bytes" if most.bytes[at] else "floats"
+        raise RuntimeError(
+            f"edge {sender} -> {receiver} carried {total[at, int(most.bytes[at])]} {unit} where "
+            f"{most.amount[at] * times[at]:.0f} are allowed"
+        )

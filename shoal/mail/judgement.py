@@ -6,6 +6,7 @@ fails on it is no verdict: it ends the run (shoal/own_code.py).
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,10 +33,8 @@ if TYPE_CHECKING:
     from shoal.mail.post import Post
 
 
-def seen(post: "Post", table: Table) -> Words:
-    """What receivers say of letters that are there."""
-    verdicts = judged(post, table)
-    # A sender counts once: of those that are accepted the first, if none has been before.
+def counted_once(post: "Post", table: Table, verdicts: Words) -> None:
+    """A sender counts once: of its letters of a kind that are accepted the first, if none has been before."""
     for kind in table.kinds:
         mine = np.flatnonzero(table.among_kinds([kind]) & (verdicts == ACCEPTED))
         some = table if len(mine) == len(table) else table.take(mine)
@@ -45,7 +44,6 @@ def seen(post: "Post", table: Table) -> Words:
             twice |= np.isin(some.links.codes, post.heard[kind])
         verdicts[mine[twice]] = ONCE
         hear(post, some.take(np.flatnonzero(~twice)) if twice.any() else some, kind)
-    return verdicts
 
 
 def judged(post: "Post", table: Table) -> Words:
@@ -82,8 +80,12 @@ def looked_at(post: "Post", table: Table) -> Words:
     """What receivers say of what letters look like: of all at once where they are alike and nothing is wrong with any,
     else of each content once."""
     found = np.full(len(table), ACCEPTED, object)
-    if table.alike and post.known(table.kind[0]) and sound(post, table):
-        return found
+    kind = table.kind[0] if table.alike else ""
+    if table.alike and post.known(kind) and (looks := looks_of(post, table, kind)):
+        # Of letters that are alike the contents are looked at as a whole.
+        pairs = [(content, look) for content in table.contents for look in looks]
+        if all(noted(one, tuple(look.items()), partial(fault, one, look)) == ACCEPTED for one, look in pairs):
+            return found
     verdicts: dict[tuple[object, ...], str] = {}
     columns = (table.kind, table.links.senders, table.which, table.first, table.items)
     for at, (kind, sender, *place) in enumerate(zip(*(one.tolist() for one in columns), strict=True)):
@@ -98,20 +100,14 @@ def looked_at(post: "Post", table: Table) -> Words:
     return found
 
 
-def sound(post: "Post", table: Table) -> bool:
-    """Do all letters of a table of one kind look as expected? Their contents are looked at as a whole."""
-    kind, senders = table.kind[0], table.links.senders
+def looks_of(post: "Post", table: Table, kind: str) -> list[Mapping[str, Expected]]:
+    """What letters of a kind must look like to be looked at as a whole; nothing, where one by one is needed."""
+    senders = table.links.senders
     some = np.unique(senders) if post.world.fleet.kinds else senders[:1]
     looks = {id(look): look for look in (post.look(kind, table.links.peers[at]) for at in some.tolist())}.values()
-    if any(want.shape[:1] != (None,) for look in looks for want in look.values()) or not all(looks):
-        return False
-    if kind in post.quotes and int(table.items.max()) > post.quotes[kind].items:
-        return False
-    pairs = ((content, look) for content in table.contents for look in looks)
-    return all(
-        noted(content, tuple(look.items()), lambda content=content, look=look: fault(content, look)) == ACCEPTED  # type: ignore[misc]
-        for content, look in pairs
-    )
+    many = kind in post.quotes and int(table.items.max()) > post.quotes[kind].items
+    apart = any(not look or any(want.shape[:1] != (None,) for want in look.values()) for look in looks)
+    return [] if many or apart else [*looks]
 
 
 def fault_of(post: "Post", kind: str, look: Mapping[str, Expected], payload: Mapping[str, Tensor]) -> str:

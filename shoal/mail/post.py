@@ -1,7 +1,7 @@
 """The post: the only way from one agent to another. It prices, refuses, records and delivers.
 
 It trusts no mail. Whatever is handed to it or arrives becomes a verdict, and none of it ends a run: `dispatch` says
-what may leave, `carriage` what becomes of it on its way, `arrival` when it is there, and `judgement` what its receivers
+what may leave, `carriage` what becomes of it on its way and when it is there, and `judgement` what its receivers
 accept.
 """
 
@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from torch import Tensor
 
-from shoal.agents.events import own
 from shoal.agents.lanes import moment
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.letters.ledger import Settled
+from shoal.letters.letter import Quote, Room
 from shoal.letters.links import Links
 from shoal.letters.mail import ACCEPTED, UNDER_WAY, Expected, Mail, identify
-from shoal.letters.quote import Quote, Room
 from shoal.letters.table import Table, Words, words
 from shoal.mail import dispatch
-from shoal.mail.arrival import are_there, taken
+from shoal.mail.carriage import are_there, taken
 from shoal.mail.filters import Ways, left, room, usual
-from shoal.mail.judgement import seen, seen_late
+from shoal.mail.judgement import counted_once, judged, seen_late
 from shoal.mail.policy import permitted
 from shoal.own_code import for_whom, running
+from shoal.units import limit
 
 if TYPE_CHECKING:
     from shoal.sharing.contract import Sharing
@@ -67,6 +67,7 @@ class Post:
     whole: bool = True  # are all lanes of the fleet at this exchange, at one point of their clocks?
     waits: dict[Lane, float] = field(default_factory=dict)  # until when a lane waits for answers to what it has asked
     room: np.ndarray | None = None  # what links still carry, until something leaves
+    means: dict[int, dict[str, Tensor]] | None = None  # of models that have come, by rows, if found for all at once
 
     # When it is
 
@@ -77,7 +78,7 @@ class Post:
     @cached_property
     def own(self) -> bool:
         """Have lanes clocks of their own?"""
-        return own(self.stack.clock)
+        return "moment" in self.stack.clock
 
     @cached_property
     def now(self) -> int:
@@ -97,7 +98,7 @@ class Post:
     @cached_property
     def asynchronous(self) -> bool:
         """Does everybody go on, and mail come when it comes?"""
-        return self.own and self.world.fleet.clock.pace == "asynchronous"
+        return self.world.fleet.clock.pace == "asynchronous" and self.own
 
     @cached_property
     def prompt(self) -> bool:
@@ -323,7 +324,14 @@ class Post:
     @property
     def limited(self) -> bool:
         """Carries any link not all that one likes?"""
-        return bool(np.isfinite(self.rooms).any())
+        return not self.free and bool(np.isfinite(self.rooms).any())
+
+    @cached_property
+    def free(self) -> bool:
+        """Do links always carry all that one likes, as far as settings say?"""
+        roads = self.world.roads(self.mode)
+        most = usual() and np.isinf(roads.limits.amount).all() and limit(self.mode.budget) is None
+        return bool(most and (roads.every == 1).all() and not roads.weather.breaks)
 
     def permitted(self, lane: Lane, others: Sequence[Lane], kind: str, classes: np.ndarray) -> np.ndarray:
         """Which of some items, of classes [n] or of several each [n, K], may be in mail of a kind from a lane to all of
@@ -344,8 +352,9 @@ class Post:
         table = table.among(self.world.peers)
         verdicts, there = np.full(len(table), UNDER_WAY, object), are_there(self, table)
         now = table if there.all() else table.take(np.flatnonzero(there))
-        verdicts[there] = said = seen(self, now)
-        good = np.flatnonzero(said == ACCEPTED)
+        said = judged(self, now)
+        counted_once(self, now, said)
+        verdicts[there], good = said, np.flatnonzero(said == ACCEPTED)
         if len(good):
             self.arrived.append(now if len(good) == len(now) else now.take(good))
         self.stack.inbox.hold(table.take(np.flatnonzero(~there)))

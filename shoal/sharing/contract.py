@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from shoal.agents.world import World
     from shoal.data.tasks import Lane
     from shoal.learners.additions import Addition
-    from shoal.letters.letter import Letter
+    from shoal.letters.letter import Letter, Quote, Room
     from shoal.letters.mail import Expected, Mail
-    from shoal.letters.quote import Quote, Room
     from shoal.letters.table import Table
     from shoal.mail.post import Post
     from shoal.settings.groups import Settings
@@ -39,7 +38,7 @@ class Sharing(Part):
     offers: ClassVar[bool] = False  # does it offer modules, each noted in its state `offers`?
     solves: ClassVar[bool] = False  # can what was sent solve tasks that only others have met? Who has `knows` says so
     asking: ClassVar[tuple[str, ...]] = ("question",)  # the kinds of mail that `ask` sends
-    bounds_weights: ClassVar[bool] = False  # do receivers refuse weights far larger than their own (bounds.py)?
+    bounds_weights: ClassVar[bool] = False  # do receivers refuse weights far larger than their own (body.py)?
     both_ways: ClassVar[bool] = False  # does it need the edge back, because questions are answered?
     late: ClassVar[Mapping[str, Late]] = {}  # which mail that comes later is still of use, by its kind; else the newest
     example: ClassVar[Mapping[str, Any]] = {}  # settings with which it acts soon in a tiny fleet, for tests

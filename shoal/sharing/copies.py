@@ -24,11 +24,6 @@ from shoal.sharing.mode import Draft, Present, Received
 KEPT = ("version", "holds", "owes", "turn", "mine.", "theirs.", "out.", "in.")  # what copies are kept under
 
 
-def begun_alike(world: World, other: Lane) -> bool:
-    """Has an agent elsewhere begun as a copy of the same joint agent?"""
-    return world.settings.tasks.common and world.of(other) == world.settings
-
-
 def copies(mode: Compressing, world: World) -> dict[str, Tensor]:
     """What lanes keep for each neighbour, [L, slots, ...]: `mine`, what it surely knows of me, and `out`, what is under
     way to it; `theirs`, what it surely knows that I know of it, and `in`, what has come since; how often each was
@@ -60,7 +55,8 @@ def alike_from_the_start(mode: Compressing, world: World, stack: Stack) -> dict[
     }
     for row, lane in enumerate(world.lanes):
         for other, at in slots(world).places.get((lane.seed, lane.agent), {}).items():
-            if begun_alike(world, Lane(lane.seed, other)):
+            # Also an agent elsewhere has begun as a copy of the same joint agent.
+            if world.settings.tasks.common and world.of(Lane(lane.seed, other)) == world.settings:
                 for name, units in world.model.body.items():
                     for word in ("mine", "theirs"):
                         found[f"{word}.{name}"][row, at] = stack.params[name][row, :units].cpu()

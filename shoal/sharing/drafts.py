@@ -10,10 +10,9 @@ from torch import Tensor
 
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
-from shoal.letters.letter import Letter
+from shoal.letters.letter import Letter, Room, fitting
 from shoal.letters.links import Links
 from shoal.letters.mail import Expected, identify
-from shoal.letters.quote import Room, fitting
 from shoal.letters.table import WHOLE, Table, words
 from shoal.mail.filters import room
 from shoal.mail.post import Post
@@ -125,7 +124,7 @@ def filled(post: Post, kind: str, rows: Sequence[Row], links: Links, items: np.n
     alike: dict[tuple[Any, ...], list[int]] = {}
     for at, row in enumerate(rows):
         post.drafts[row.lane, row.other, kind] = row.draft
-        alike.setdefault(pile_of(row, int(items[at])), []).append(at)
+        alike.setdefault(pile_of(post, row, int(items[at])), []).append(at)
     for (_, cut, *_), mine in alike.items():
         which[mine] = len(contents)
         row = rows[mine[0]]
@@ -145,13 +144,18 @@ def filled(post: Post, kind: str, rows: Sequence[Row], links: Links, items: np.n
     return Table.at(links, post.mode.mode, kind, clock, contents, first, items, which=which, replies=replies)
 
 
-def pile_of(row: Row, items: int) -> tuple[Any, ...]:
+def pile_of(post: Post, row: Row, items: int) -> tuple[Any, ...]:
     """What letters whose items can lie in one content have in common: the look of them, that they are cut there, and
     the shapes of their drafts; else it is nobody else's but of those with as much of the same draft."""
-    values = [row.draft[name] for name in row.form.look]
-    if row.form.whole or not values or any(len(value) < items for value in values):
-        return id(row.form.look), False, id(row.draft), items
-    return id(row.form.look), True, *(type(value) is np.ndarray or value.shape[1:] for value in values)
+
+    def find() -> tuple[int, list[Any]]:
+        values = [row.draft[name] for name in row.form.look]
+        shapes = [type(value) is np.ndarray or value.shape[1:] for value in values]
+        return min(map(len, values), default=-1), shapes
+
+    short, shapes = (-1, []) if row.form.whole else post.once(("pile", id(row.form.look)), row.draft, find)
+    cut = short >= items
+    return id(row.form.look), cut, *(shapes if cut else (id(row.draft), items))
 
 
 def stacked(values: Sequence[Any]) -> Any:
@@ -159,12 +163,6 @@ def stacked(values: Sequence[Any]) -> Any:
     if all(isinstance(value, np.ndarray) for value in values):
         return np.concatenate(values)
     return torch.cat([torch.as_tensor(value) for value in values])
-
-
-def room_for(post: Post, kind: str, lane: Lane, other: Lane) -> int:
-    """How many items of a letter the link to a neighbour still carries."""
-    form = form_of(post, kind, other)
-    return within(post, form, other, form.most, post.left(lane, other)) if post.limited else form.most
 
 
 def within(post: Post, form: Form, other: Lane, most: int, left: Room) -> int:

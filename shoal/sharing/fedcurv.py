@@ -13,11 +13,11 @@ from shoal.errors import SettingsError
 from shoal.learners.additions import Addition, penalised, tangent, trains_body
 from shoal.learners.step import Frame, Part, Tensors
 from shoal.settings.groups import Settings
+from shoal.sharing.body import remember, scale
 from shoal.sharing.codecs import NONE
 from shoal.sharing.compress import COPIES, DIFFERENCE, opened
 from shoal.sharing.federated import Federated
 from shoal.sharing.mode import Draft, Present, Received
-from shoal.sharing.penalty import remember, scale
 
 
 class FedCurv(Federated):

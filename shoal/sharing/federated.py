@@ -16,24 +16,43 @@ from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.learners.step import Tensors
-from shoal.letters.letter import Letter
+from shoal.letters.letter import Letter, Quote, Room
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
-from shoal.letters.quote import Quote, Room
 from shoal.models.contract import body_units
 from shoal.models.families import family
 from shoal.models.table import FROZEN
 from shoal.settings.groups import Settings
-from shoal.sharing.arrived import combined
-from shoal.sharing.body import net_of
-from shoal.sharing.bounds import WEIGHTIEST, far_larger
+from shoal.sharing.body import WEIGHTIEST, far_larger, net_of
 from shoal.sharing.codecs import NONE, POWER
-from shoal.sharing.combine import RULES
-from shoal.sharing.compress import COPIES, DIFFERENCE, MANY, Compressing, coded_now, layout, opened, possible, suited
-from shoal.sharing.copies import alike_from_the_start, copies, known_then, receipts, update
-from shoal.sharing.mixing import MEAN, METROPOLIS, PUSH_SUM, degrees, offered
+from shoal.sharing.combine import RULES, Heard
+from shoal.sharing.compress import (
+    COPIES,
+    DIFFERENCE,
+    MANY,
+    Compressing,
+    as_sent,
+    coded_now,
+    layout,
+    opened,
+    possible,
+    suited,
+)
+from shoal.sharing.copies import alike_from_the_start, copied_gaps, copies, known_then, receipts, update
+from shoal.sharing.mixing import (
+    MEAN,
+    METROPOLIS,
+    PUSH_SUM,
+    degrees,
+    gap_to,
+    mixed,
+    offered,
+    pushed,
+    receipts_owed,
+    remember_turns,
+    turn_of,
+)
 from shoal.sharing.mode import Draft, Present, Received
-from shoal.sharing.power import directions, lengths, low_layout, product_for
-from shoal.sharing.turns import receipts_owed, turn_of
+from shoal.sharing.power import Pair, directions, lengths, low_gaps
 
 
 class Federated(Compressing):
@@ -136,7 +155,9 @@ class Federated(Compressing):
         model, agents = world.model, world.fleet.agents
         degree = {"degree": Expected(torch.int32, (1,), agents)} if self.weights == METROPOLIS else {}
         if self.way == POWER:
-            return low_layout(self, model) | degree
+            # The products of all matrices and all vectors in a row, the step that they are for, and their sender's.
+            step = Expected(torch.int32, (2,), MANY)
+            return {"low": Expected(torch.float32, (None,)), "step": step} | degree
         found = layout(self, model)
         for name, one in layout(self, model, f"{self.beside}.").items() if self.beside else ():
             found[name] = one._replace(least=self.least, most=WEIGHTIEST) if one.dtype.is_floating_point else one
@@ -166,7 +187,7 @@ class Federated(Compressing):
         if self.way == COPIES:
             return update(self, agent, to, weights)
         if self.way == POWER:
-            return product_for(self, agent, to, weights)
+            return Pair(self, agent, agent.kept, to).letter(weights) | degrees(self, agent)
         count, first = body_units(agent.model), turn_of(agent, to)
         if first and agent.fits("model", to) == count:
             first = 0
@@ -203,4 +224,55 @@ class Federated(Compressing):
 
     def combined(self, agent: Present, letters: Sequence[Received], own: Tensors | None = None) -> Tensors:
         """What its rule makes of an agent's own weights and those that have come; nothing, if none have."""
-        return combined(self, agent, letters, agent.weights if own is None else own)
+        if agent.mean is not None:
+            return agent.mean
+        own = agent.weights if own is None else own
+        if self.way in (COPIES, POWER):  # what is kept of neighbours is written down also if nothing has come
+            gaps = (copied_gaps if self.way == COPIES else low_gaps)(self, agent, letters)
+            return mixed(agent, own, gaps, self.step if self.way == COPIES else 1.0)
+        remember_turns(agent, letters, self.receipts)
+        if self.weights == PUSH_SUM:
+            return pushed(agent, own, letters)
+        if self.way == DIFFERENCE:
+            said = as_sent(self, agent, own) if letters else own
+            gaps = [gap_to(letter, opened(self, agent, letter), said) for letter in letters]
+            return mixed(agent, own, gaps, self.step)
+        if self.weights == METROPOLIS:
+            return mixed(agent, own, [gap_to(letter, letter.tensors, own) for letter in letters], self.step)
+        return by_rule(self, agent, letters, own) if letters else {}
+
+
+def by_rule(mode: Federated, agent: Present, letters: Sequence[Received], own: Tensors) -> Tensors:
+    """What a mode's rule makes of modules.
+
+    In double precision and in the order of agents: agents with the same neighbourhood get the same bits from rules that
+    ask nothing else, and what comes of equal weights is these weights.
+    """
+    count = body_units(agent.model)
+    mine = {name: tensor.cpu() for name, tensor in own.items()} | {"modules": torch.arange(count)}
+    every = sorted([(one.sender, one.tensors) for one in letters] + [(agent.number, mine)], key=lambda one: one[0])
+    here = torch.zeros(len(every), count, dtype=torch.bool)
+    tables = {name: mine[name].new_zeros(len(every), *mine[name].shape) for name in own}
+    for at, (_, tensors) in enumerate(every):
+        which = tensors["modules"].long()
+        here[at, which] = True
+        for name in own:
+            tables[name][at, which] = tensors[name]
+    place = [sender for sender, _ in every].index(agent.number)
+    found = {name: mine[name].clone() for name in own}
+    for pattern in here.unique(dim=1).T:  # modules that came from the same agents are one model
+        units, who = (here == pattern[:, None]).all(0), pattern.nonzero()[:, 0]
+        if len(who) > 1:  # somebody has sent these
+            parts = {name: table[who][:, units] for name, table in tables.items()}
+            for name, value in made_one(mode, parts, int((who == place).nonzero())).items():
+                found[name][units] = value
+    return {name: tensor.to(agent.device) for name, tensor in found.items()}
+
+
+def made_one(mode: Federated, models: Tensors, own: int) -> Tensors:
+    """What a mode's rule makes of models, tensors [n, ...] by name of which one is the agent's own: tensors [...]."""
+    flat = torch.cat([tensor.flatten(1) for tensor in models.values()], 1).double().numpy()
+    heard = Heard(flat, own, mode.tolerates, None if mode.radius == "adaptive" else mode.radius)
+    one = torch.from_numpy(RULES.find(mode.combine).combine(heard)).float()
+    parts = one.split([tensor[0].numel() for tensor in models.values()])
+    return {name: part.view(tensor.shape[1:]) for part, (name, tensor) in zip(parts, models.items(), strict=True)}

@@ -11,9 +11,9 @@ from shoal.agents.stack import Stack
 from shoal.agents.world import World
 from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.step import Frame, Part, Tensors
+from shoal.sharing.body import remember, scale
 from shoal.sharing.federated import Federated
 from shoal.sharing.mode import Present, Received
-from shoal.sharing.penalty import remember, scale
 
 
 class FedProx(Federated):

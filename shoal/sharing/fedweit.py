@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from math import ceil
+from math import ceil, prod
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
@@ -20,9 +21,7 @@ from shoal.models.decomposed import BASE, LAST, SCALE, Decomposed
 from shoal.models.families import family
 from shoal.models.table import DECOMPOSED
 from shoal.settings.groups import Settings
-from shoal.sharing.bits import opened, packed, sparse, unpacked, words
-from shoal.sharing.body import net_of
-from shoal.sharing.bounds import far_larger
+from shoal.sharing.body import far_larger, net_of
 from shoal.sharing.mode import Draft, Mode, Present, Received
 
 LARGE = 100.0  # no entry of a part that is sent is larger
@@ -177,3 +176,34 @@ def entries(world: World) -> int:
     """How many entries the part of a task has."""
     net = world.settings.net
     return net.depth * net.width**2
+
+
+def words(bits: int) -> int:
+    """How many whole numbers of 32 bits hold so many bits."""
+    return -(-bits // 32)
+
+
+def packed(bits: Tensor) -> Tensor:
+    """Bits [..., n] as whole numbers, int32 [..., n / 32]."""
+    wide = torch.nn.functional.pad(bits, (0, -bits.shape[-1] % 32))
+    return torch.from_numpy(np.packbits(wide.numpy(), axis=-1).view(np.int32))
+
+
+def unpacked(held: Tensor, count: int) -> Tensor:
+    """The first `count` bits that whole numbers [..., n] hold, bool [..., count]."""
+    return torch.from_numpy(np.unpackbits(held.numpy().view(np.uint8), axis=-1)[..., :count].astype(bool))
+
+
+def sparse(part: Tensor, many: int, large: float) -> dict[str, Tensor]:
+    """The `many` largest entries of a part, none larger than `large`, and where they are."""
+    flat = part.flatten()
+    held = torch.zeros(len(flat), dtype=torch.bool)
+    held[flat.abs().argsort(descending=True, stable=True)[:many]] = True
+    return {"values": flat[held].clamp(-large, large), "bits": packed(held)}
+
+
+def opened(sent: Mapping[str, Tensor], shape: Sequence[int]) -> Tensor:
+    """The part that was sent."""
+    flat = torch.zeros(prod(shape))
+    flat[unpacked(sent["bits"], len(flat))] = sent["values"]
+    return flat.view(*shape)

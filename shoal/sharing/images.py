@@ -10,7 +10,6 @@ from torch import Tensor
 from shoal.agents import received
 from shoal.agents.engine import THREADS, crew
 from shoal.agents.world import World
-from shoal.agents.worlds import reader
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.letters.letter import classes_of as classes_of
@@ -21,14 +20,6 @@ from shoal.settings.groups import Settings
 from shoal.sharing.agent import Held as Held
 from shoal.sharing.agent import held as held
 from shoal.sharing.contract import Sharing
-
-
-def eyes(world: World, rows: np.ndarray) -> list[np.ndarray]:
-    """Rows of lanes that are here, in groups that read the same of an image."""
-    found: dict[Lane, list[int]] = {}
-    for row in rows.tolist():
-        found.setdefault(reader(world.lanes[row], world.scales[row]), []).append(row)
-    return [np.array(some) for some in found.values()]
 
 
 def per_lane(world: World, work: Callable[[Lane], Any]) -> dict[Lane, Any]:
@@ -68,38 +59,3 @@ def store(post: Post, lane: Lane, arrived: received.Arrived, rule: str, once: bo
     """Put received images into the buffers of their tasks, by a rule (`received.store`)."""
     luck = key(*lane, "shared", post.mode.mode, post.stack.task, post.stack.epoch)
     received.store(post.world, post.stack, lane, arrived, rule, once, luck)
-
-
-def put(
-    post: Post,
-    images: Tensor,
-    at: np.ndarray,
-    rows: np.ndarray,
-    tasks: np.ndarray,
-    labels: np.ndarray,
-    rule: str,
-) -> None:
-    """`store` of images[at], of which all may come again, for lanes in `rows`, which are in order, with tasks and local
-    labels, all at once."""
-    here, counts = np.unique(rows, return_counts=True)
-    now = "shared", post.mode.mode, post.stack.task, post.stack.epoch
-    who = (post.world.lanes[row] for row in here.tolist())
-    luck = [key(*lane, *now).random(count) for lane, count in zip(who, counts.tolist(), strict=True)]
-
-    def encode(some: np.ndarray, which: np.ndarray) -> Tensor:
-        x, place = seen(post.world, images, some, at[which])
-        return x[torch.from_numpy(place)]
-
-    received.put(post.world, post.stack, rows, tasks, labels, rule, np.concatenate([np.zeros(0), *luck]), encode)
-
-
-def seen(world: World, images: Tensor, lane: np.ndarray, which: np.ndarray) -> tuple[Tensor, np.ndarray]:
-    """What lanes in some rows read of images[which], each once for all that read alike, and which of these each is."""
-    parts, at, first, groups = [world.inputs[:0]], np.zeros(len(lane), np.int64), 0, eyes(world, np.unique(lane))
-    for rows in groups:
-        mine = np.flatnonzero(np.isin(lane, rows)) if len(groups) > 1 else slice(None)
-        some, place = np.unique(which[mine], return_inverse=True)
-        parts.append(world.encode(images[torch.from_numpy(some)], world.lanes[rows[0]]))
-        at[mine] = first + place
-        first += len(some)
-    return torch.cat(parts), at

@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
-from shoal.letters.letter import Letter, most_of
+from shoal.letters.letter import Letter, Quote, Room, most_of, numbers
 from shoal.letters.mail import Expected, Mail
-from shoal.letters.quote import Quote, Room, numbers
 from shoal.letters.table import Table
 from shoal.mail.post import Post
 from shoal.settings.policies import Carries
@@ -101,17 +100,17 @@ class Mode(Sharing):
         return (beside is not None and beside.welcomes(self, post, table)) or type(self).judge is Mode.judge
 
     def asks_of(self, post: Post) -> Table:
-        beside = companion_of(self, post)
-        asked: Table | None = beside.ask(self, post) if beside else None
-        if asked is not None:
-            return asked
         kinds = [one for one in self.letters if one in self.asking][:1]
         if self.both_ways and not kinds:
             raise SettingsError(
                 f"mode `{self.mode}` answers questions, and none of its letters ({', '.join(self.letters)}) asks one "
                 f"({', '.join(self.asking)}); name the kind of its question in its `asking`"
             )
-        found = self.each(post, lambda agent: self.ask(agent) if agent.neighbours else None, "ask") if kinds else {}
+        beside = companion_of(self, post) if kinds else None
+        asked: Table | None = beside.ask(self, post) if beside else None
+        if asked is not None or not kinds:
+            return Table.none(post.world.peers) if asked is None else asked
+        found = self.each(post, lambda agent: self.ask(agent) if agent.neighbours else None, "ask")
         said = []
         for lane, drafts in found.items():
             others = post.out(lane) if drafts else []

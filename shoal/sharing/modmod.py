@@ -28,7 +28,7 @@ from shoal.settings.groups import Settings
 from shoal.sharing import modules
 from shoal.sharing.accept import Accept, accepting
 from shoal.sharing.anchors import anchor_layout
-from shoal.sharing.bounds import far_larger
+from shoal.sharing.body import far_larger
 from shoal.sharing.contract import Late
 from shoal.sharing.mode import Draft, Mode, Present, Received
 from shoal.sharing.promises import described, promise

@@ -16,10 +16,10 @@ from shoal.models.families import family
 from shoal.models.table import GROWTH
 from shoal.settings.groups import Settings
 from shoal.sharing.agent import ON
+from shoal.sharing.body import remember
 from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.federated import Federated
 from shoal.sharing.mode import Draft, Present, Received
-from shoal.sharing.penalty import remember
 
 
 def in_one_piece(mode: Federated, settings: Settings) -> None:

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.agents.clock import due
+from shoal.agents.events import due
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
+from shoal.letters.letter import Quote, Room
 from shoal.letters.mail import AT_REST, OVER_BUDGET, POLICY, weight
-from shoal.letters.quote import Quote, Room
 from shoal.letters.uses import Use, Used
 from shoal.mail.filters import Load, Ways, left, room, stopped
 from shoal.network.roads import Roads

@@ -14,12 +14,11 @@ from torch import Tensor
 from shoal.agents.slots import slots
 from shoal.agents.world import World
 from shoal.learners.step import Tensors
-from shoal.letters.mail import Expected
 from shoal.models.contract import Model, body_shapes, body_units
 from shoal.rng import key
-from shoal.sharing.compress import MANY, Compressing, suited
-from shoal.sharing.mixing import Gap, degrees, told
-from shoal.sharing.mode import Draft, Present, Received
+from shoal.sharing.compress import Compressing, suited
+from shoal.sharing.mixing import Gap, told
+from shoal.sharing.mode import Present, Received
 
 KEPT = ("step", "lags", "left", "now", "before", "way.")  # what directions are kept under
 LEAST = 1e-12  # a direction that is shorter is none
@@ -33,12 +32,6 @@ def lengths(mode: Compressing, model: Model) -> tuple[int, int]:
         units * (vectors + sum(rows * mode.rank for rows, _ in matrix.values())),
         units * (vectors + sum(columns * mode.rank for _, columns in matrix.values())),
     )
-
-
-def low_layout(mode: Compressing, model: Model) -> dict[str, Expected]:
-    """A mail has the products of all matrices and all vectors in a row, the step that they are for, and the step at
-    which its sender is."""
-    return {"low": Expected(torch.float32, (None,)), "step": Expected(torch.int32, (2,), MANY)}
 
 
 def orthonormal(matrix: Tensor) -> Tensor:
@@ -165,11 +158,6 @@ def directions(mode: Compressing, world: World) -> dict[str, Tensor]:
     for name, shape in suited(world.model, mode).items():
         found[f"way.{name}"] = torch.zeros(lanes, most, body_units(world.model), max(shape), mode.rank)
     return found
-
-
-def product_for(mode: Compressing, agent: Present, to: int, weights: Tensors) -> Draft:
-    """What the step that comes next for an agent and a neighbour needs."""
-    return Pair(mode, agent, agent.kept, to).letter(weights) | degrees(mode, agent)
 
 
 def low_gaps(mode: Compressing, agent: Present, letters: Sequence[Received]) -> list[Gap]:

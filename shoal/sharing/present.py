@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.agents.clock import due
 from shoal.agents.evaluate import Trained, accuracy, nets
+from shoal.agents.events import due
 from shoal.agents.received import Arrived
 from shoal.agents.slots import slots
 from shoal.agents.stack import MEAN, STEPS, VAR
@@ -28,7 +28,7 @@ from shoal.settings.groups import Settings
 from shoal.sharing.accept import helps
 from shoal.sharing.agent import Agent
 from shoal.sharing.contract import Sharing
-from shoal.sharing.drafts import Draft, room_for
+from shoal.sharing.drafts import Draft, form_of, within
 from shoal.sharing.images import store
 
 T = TypeVar("T")
@@ -83,6 +83,12 @@ class Present(Agent):
             if not torch.equal(now, value):
                 self._stack.moved[self._row] = True
                 now.copy_(value)
+
+    @property
+    def mean(self) -> Tensors | None:
+        """The mean of its own model and those that have come, if it was found for all agents at once; nothing, if none
+        have come."""
+        return None if self._post.means is None else self._post.means.get(self._row, {})
 
     @property
     def coming(self) -> Task | None:
@@ -186,7 +192,9 @@ class Present(Agent):
 
     def fits(self, kind: str, to: int) -> int:
         """How many items of such a letter the link to a neighbour still carries."""
-        return room_for(self._post, kind, self._lane, Lane(self._lane.seed, to))
+        post, other = self._post, Lane(self.seed, to)
+        form = form_of(post, kind, other)
+        return within(post, form, other, form.most, post.left(self._lane, other)) if post.limited else form.most
 
     def sent(self, kind: str) -> dict[int, Sent]:
         """What of its letters of a kind has left at this exchange so far, by the neighbour that it has left for."""
@@ -242,7 +250,11 @@ class Received:
         self.post, self.table, self.at = post, table, at
         self.kind: str = table.kind[at]
         self.sender = table.ends(at)[0].agent
-        self.tensors = table.payload(at)
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """What it holds, by name."""
+        return self.table.payload(self.at)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]

@@ -17,7 +17,7 @@ from shoal.letters.letter import Letter
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
 from shoal.models.families import block_of
 from shoal.settings.groups import Settings
-from shoal.sharing.bounds import LARGEST, size
+from shoal.sharing.body import LARGEST, size
 from shoal.sharing.images import classes_only
 from shoal.sharing.mode import Draft, Mode, Present, Received
 

@@ -23,7 +23,7 @@ from shoal.sharing.asked import history, remember, remembered
 from shoal.sharing.by_class import ImageMode
 from shoal.sharing.contract import Late
 from shoal.sharing.mode import Draft, Present, Received
-from shoal.sharing.search import nearest_to
+from shoal.sharing.search import Queries, closest
 
 Scorer = Literal["cross-entropy", "confidence", "margin", "entropy", "random"]
 
@@ -111,7 +111,8 @@ class Recv(ImageMode):
         """Its own images that are nearest to those of the question: first the nearest to each, then the second nearest,
         and so on, so that every one has its nearest if not all fits a link."""
         assert question is not None
-        near = nearest_to(agent, question.tensors, np.array([len(question["images"])]), self.oldest, self.nearest)
+        here = Queries(*np.array([[agent._row], [0], [len(question["images"])]]))
+        near = closest(agent._post, question.tensors, here, self.oldest, self.nearest)
         return {"images": near.rows, "labels": near.labels, "queries": near.query}
 
     def judge(self, agent: Present, letter: Received) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from shoal.agents.world import World
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
+from shoal.letters.letter import Room
 from shoal.letters.mail import NOT_CLIPPED
-from shoal.letters.quote import Room
 from shoal.mail.privacy import affordable, needs_account, unclipped
 from shoal.settings.policies import CONTENTS
-from shoal.sharing.bounds import LARGEST, fresh
+from shoal.sharing.body import LARGEST, fresh
 from shoal.sharing.contract import Sharing
 
 

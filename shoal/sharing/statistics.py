@@ -17,7 +17,7 @@ from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, TOO_LARGE, Expected
 from shoal.models.families import family
 from shoal.models.table import ANALYTIC
 from shoal.settings.groups import Settings
-from shoal.sharing.bounds import LARGEST
+from shoal.sharing.body import LARGEST
 from shoal.sharing.contract import Late
 from shoal.sharing.mode import Draft, Mode, Present, Received
 

@@ -13,7 +13,7 @@ from shoal.errors import SettingsError
 from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.step import Frame, Part, Tensors
 from shoal.settings.groups import Settings
-from shoal.sharing.bounds import WEIGHTIEST
+from shoal.sharing.body import WEIGHTIEST
 from shoal.sharing.codecs import NONE
 from shoal.sharing.federated import Federated
 from shoal.sharing.mixing import PUSH_SUM, gap_to, mixed

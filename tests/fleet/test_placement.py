@@ -10,7 +10,7 @@ from shoal.agents.worlds import worlds
 from shoal.configure.reading import resolve
 from shoal.data import load
 from shoal.data.tasks import Lane
-from shoal.fleet.placement import crossing, cut, deal, traffic
+from shoal.fleet.placement import crossings, cut, deal, traffic
 
 
 def fleet(agents: int, seeds: int = 1, **network: Any) -> tuple[World, ...]:
@@ -42,7 +42,7 @@ def test_parts_of_a_graph_that_never_talk_are_not_cut() -> None:
     whole = fleet(6, graph="edges", edges=edges)
     deals = deal(whole, 2)
     assert sorted(tuple(lane.agent for lane in mine) for mine in deals) == [(0, 2, 4), (1, 3, 5)]
-    assert crossing(whole, deals) == 0
+    assert sum(crossings(whole, deals)[0]) == 0
 
 
 def test_a_ring_is_cut_into_arcs() -> None:
@@ -65,4 +65,4 @@ def test_what_crosses_is_what_check_says_of_the_links_between() -> None:
     halves = [tuple(Lane(0, agent) for agent in part) for part in ((0, 1), (2, 3))]
     (each,) = {round(bytes_ - 1) for bytes_ in traffic(whole).values()}
     assert each > 0
-    assert crossing(whole, halves) == 4 * each  # 1 -> 2, 2 -> 1, 3 -> 0, 0 -> 3
+    assert sum(crossings(whole, halves)[0]) == 4 * each  # 1 -> 2, 2 -> 1, 3 -> 0, 0 -> 3

@@ -15,10 +15,10 @@ from shoal.contracts.mode_case import made_of, model_of
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
 from shoal.fleet.run import simulate
+from shoal.letters.letter import Room, fitting, numbers
 from shoal.letters.mail import ACCEPTED, OVER_BUDGET, Expected, weight
-from shoal.letters.quote import Room, fitting, numbers
 from shoal.letters.table import Table
-from shoal.mail.audit import audit
+from shoal.mail.filters import audit
 from shoal.mail.post import Post
 from shoal.sharing.modes import MODES
 from shoal.sharing.plan import feasible, fit, plan, total

@@ -13,7 +13,7 @@ from shoal.fleet.placement import deal
 from shoal.fleet.run import simulate
 from shoal.letters.mail import ACCEPTED, TOO_LARGE, Expected, Mail
 from shoal.mail.lies import BUILT_IN, LIES, Truth
-from shoal.sharing.bounds import GROWN, LARGEST, fresh, size
+from shoal.sharing.body import GROWN, LARGEST, fresh, size
 from tests.fleets import FEW, fleet
 
 WEIGHTS = torch.tensor([[1.0, -2.0], [3.0, 4.0]])

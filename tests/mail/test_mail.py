@@ -19,7 +19,7 @@ from shoal.data.tasks import Lane
 from shoal.fleet.run import train
 from shoal.letters.inbox import Inbox
 from shoal.letters.ledger import COLUMNS, Ledger
-from shoal.letters.letter import Letter
+from shoal.letters.letter import Letter, Room
 from shoal.letters.mail import (
     ACCEPTED,
     AT_REST,
@@ -33,7 +33,6 @@ from shoal.letters.mail import (
     pack,
     unpack,
 )
-from shoal.letters.quote import Room
 from shoal.letters.uses import Use, Used, Weight
 from shoal.mail.filters import ROW, Filter, Load, Ways, left, room, stopped
 from shoal.mail.post import Post

@@ -14,10 +14,10 @@ import torch
 from shoal.agents.stack import Stack
 from shoal.data.tasks import Lane
 from shoal.letters.inbox import Inbox
+from shoal.letters.letter import Room
 from shoal.letters.links import Links
 from shoal.letters.mail import ACCEPTED, NOT_FINITE, TOO_LARGE, UNDER_WAY, Mail, pack
 from shoal.letters.posted import Posted
-from shoal.letters.quote import Room
 from shoal.letters.table import Table
 from shoal.letters.uses import Uses
 from shoal.mail.dispatch import sealed

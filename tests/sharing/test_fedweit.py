@@ -18,8 +18,7 @@ from shoal.learners.step import Frame
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Mail
 from shoal.mail.post import Post
 from shoal.models.decomposed import ATTEND, BASE, BIAS, LAST, OTHERS, PART, SCALE, Decomposed
-from shoal.sharing.bits import opened, packed, sparse, unpacked
-from shoal.sharing.fedweit import FedWeIT
+from shoal.sharing.fedweit import FedWeIT, opened, packed, sparse, unpacked
 from shoal.sharing.mode import agent_of
 from tests.fleets import exchange, fleet
 

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.agents.clock import due
 from shoal.agents.engine import parted
+from shoal.agents.events import due
 from shoal.agents.memory import remember
 from shoal.agents.received import Arrived, digest, slot
 from shoal.agents.stack import MODEL, Stack, start
 from shoal.agents.world import World
+from shoal.compiled.nearest import Searches, nearest
 from shoal.configure.reading import resolve
 from shoal.data.tasks import Lane
 from shoal.errors import SettingsError
@@ -35,16 +36,16 @@ from shoal.models.contract import body_units
 from shoal.models.params import MODULE as NAMES
 from shoal.rng import key
 from shoal.sharing.batched import averaging
+from shoal.sharing.body import scale
 from shoal.sharing.choices import quotas
 from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.fedcurv import FedCurv
 from shoal.sharing.fedfish import FedFish, normalised
 from shoal.sharing.fedprox import FedProx
-from shoal.sharing.images import Held, held, store
+from shoal.sharing.images import held, store
 from shoal.sharing.mode import agent_of, is_last
-from shoal.sharing.penalty import scale
 from shoal.sharing.recv import score
-from shoal.sharing.search import admissible, nearness
+from shoal.sharing.search import Queries, closest, nearest_by_torch
 from shoal.sharing.simp import Simp
 from tests.fleets import exchange, fleet
 
@@ -130,55 +131,49 @@ def logits_of(world: World, stack: Stack, row: int, x: Tensor, task: int, params
 # Recv: what is near
 
 
-class Seen:
-    """A net whose features are the input itself in task 0, and turned around, (y, x), in task 1."""
-
-    def features(self, x: Tensor, task: int) -> Tensor:
-        return x.flip(1) if task else x
-
-    def alike(self, tasks: range) -> list[list[int]]:
-        """No two tasks have the same features."""
-        return [[task] for task in tasks]
+FOUND = pytest.mark.parametrize("find", [nearest, nearest_by_torch])
+# Own images of task 0, (1, 0), (0, 2) and (3, 3), and of task 1, (0, -1) and (1, 0), behind three queries in each.
+QUERIES = [[2.0, 1.0], [0.0, 1.0], [1.0, 1.0]]
+FEATURES = torch.tensor([*QUERIES, *([y, x] for x, y in QUERIES), [1.0, 0], [0, 2], [3, 3], [0, -1], [1, 0]])
+NUMBER, TASK = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 4]), np.array([0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1])
+SEARCHES = Searches(*np.array([[0, 3], [3, 3], [6, 9], [3, 2]]))
 
 
-OWN = Held(
-    x=torch.tensor([[1.0, 0], [0, 2], [3, 3], [-1, 0], [0, 1]]),
-    rows=np.arange(5),
-    labels=np.zeros(5, np.int64),
-    task=np.array([0, 0, 0, 1, 1]),
-)
-
-
-def test_the_nearest_are_by_cosine_each_task_with_its_own_features() -> None:
-    queries = torch.tensor([[2.0, 1], [0, 1], [1, 1]])
-    admissible = torch.tensor([[True, False], [False, True], [False, False]])
-    near, place = nearness(cast(Any, Seen()), 2, queries, OWN, admissible)
+@FOUND
+def test_the_nearest_are_by_cosine_each_task_with_its_own_features(find: Any) -> None:
+    wanted = np.array([[True, False], [False, True], [False, False]])
     # (2,1): with (1,0) 2/sqrt 5 = 0.8944, with (0,2) 1/sqrt 5 = 0.4472, with (3,3) 3/sqrt 10 = 0.9487.
     # (0,1) in task 1 is (1,0): with (0,-1) 0, with (1,0) 1. The third may be searched for nowhere.
-    torch.testing.assert_close(near[:2], torch.tensor([[0.948683, 0.894427], [1.0, 0.0]]), rtol=0, atol=1e-5)
-    assert place[:2].tolist() == [[2, 0], [4, 3]]
-    assert (near[2] == -torch.inf).all()
+    assert find(SEARCHES, FEATURES, NUMBER, TASK, wanted, 2).tolist() == [[2, 0], [4, 3], [-1, -1]]
 
 
-def test_where_there_are_fewer_images_than_asked_for_the_rest_is_empty() -> None:
-    admissible = torch.tensor([[True, False], [True, True]])
-    near, _ = nearness(cast(Any, Seen()), 7, torch.tensor([[2.0, 1], [2.0, 1]]), OWN, admissible)
-    assert near.isfinite().sum(1).tolist() == [3, 5]
-    assert near[near.isfinite().logical_not()].eq(-torch.inf).all()
+@FOUND
+def test_where_there_are_fewer_images_than_asked_for_the_rest_is_empty(find: Any) -> None:
+    wanted = np.array([[True, False], [True, True], [False, False]])
+    found = find(SEARCHES, FEATURES, NUMBER, TASK, wanted, 7)
+    assert (found >= 0).sum(1).tolist() == [3, 5, 0]
+
+
+@FOUND
+def test_of_images_that_differ_in_rounding_alone_the_first_is_the_nearer(find: Any) -> None:
+    features = torch.tensor([[1.0, 1.0], [1.0, 1.0 + 1e-4], [1.0, 1.0], [1.0, 0.9]])  # 1 - 1e-9, 1 and 0.9986
+    number, task = np.array([0, 0, 1, 2]), np.zeros(4, np.int64)
+    one = Searches(*(np.array([at]) for at in (0, 1, 1, 3)))
+    assert find(one, features, number, task, np.array([[True]]), 3, 2**16).tolist() == [[0, 1, 2]]
 
 
 def test_senders_search_tasks_that_have_the_querys_class() -> None:
-    tasks = [SimpleNamespace(classes=classes) for classes in ((0, 1), (1, 2), (3, 4))]
-    world = SimpleNamespace(bank=SimpleNamespace(classes=range(6)))
-    agent = cast(Any, SimpleNamespace(_world=world, task=1, tasks=tasks[:2]))
-    labels = torch.tensor([1, 2, 3, 0, 5], dtype=torch.int32)
-    # Task 2 has not come yet. Classes 1, 2, 3, 0, 5 are in tasks {0, 1}, {1}, {(2)}, {0}, none.
-    want = [[True, True], [False, True], [False, False], [True, False], [False, False]]
-    assert admissible(agent, 5, labels, 0).tolist() == want
-    old = [[False, one[1]] for one in want]
-    assert admissible(agent, 5, labels, 1).tolist() == old
-    assert admissible(agent, 5, None, 0).tolist() == [[True, True]] * 5
-    assert admissible(agent, 5, None, 1).tolist() == [[False, True]] * 5
+    world, _, post = ready({"mode": "recv", "queries": 6, "nearest": 40})
+    met = [task.classes for task in world.streams[0][: post.stack.task + 1]]
+    strange = next(one for one in range(10) if not any(one in classes for classes in met))
+    labels = torch.tensor([met[0][0], met[-1][0], strange], dtype=torch.int32)
+    question = {"images": world.images(world.streams[1][0].validation[:3]), "labels": labels}
+    own = held(world, post.stack, 0)
+    for oldest in (0, 1):
+        near = closest(post, question, Queries(*np.array([[0], [0], [3]])), oldest, 40)
+        for query, label in enumerate(labels.tolist()):
+            may = [label in met[task] and task >= oldest for task in own.task]
+            assert sorted(near.rows[near.query == query]) == sorted(own.rows[may][:40]), (oldest, label)
 
 
 def test_an_answer_is_the_nearest_own_images_of_every_query() -> None:

@@ -10,8 +10,8 @@ from shoal.agents.world import World
 from shoal.configure.reading import resolve
 from shoal.data.tasks import Task
 from shoal.errors import SettingsError
+from shoal.letters.letter import Room
 from shoal.letters.mail import ACCEPTED, CLASS_FORBIDDEN, OUT_OF_RANGE, Mail
-from shoal.letters.quote import Room
 from shoal.mail.post import Post
 from shoal.sharing.labels import Labels
 from shoal.sharing.mode import agent_of, received

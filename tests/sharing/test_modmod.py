@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shoal.agents.clock import due
 from shoal.agents.evaluate import nets
+from shoal.agents.events import due
 from shoal.agents.memory import remember
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
@@ -22,8 +22,8 @@ from shoal.fleet.run import simulate
 from shoal.learners import candidates as grow
 from shoal.learners.candidates import TOGETHER, alive, correct, one_of, trying
 from shoal.learners.growth import adapt, assimilate
+from shoal.letters.letter import Room, numbers
 from shoal.letters.mail import ACCEPTED, OUT_OF_RANGE, Mail
-from shoal.letters.quote import Room, numbers
 from shoal.mail.post import Post
 from shoal.models.modular import Modular
 from shoal.rng import key

@@ -31,7 +31,6 @@ def shared(model: str, kernel: str, case: str) -> tuple[World, Stack]:
     """A fleet after one exchange."""
     mode = {"mode": "recv", "every": 2, **CASES[case]}
     tasks = {"count": 6, "classes": 4, "train": 20, "validation": 10, "common": False}
-    # In narrow nets many images have features that differ in rounding alone, and either may be taken for the nearer.
     made = fleet(model, agents=4, seeds=2, tasks=tasks, net={"width": 48}, sharing=[mode])
     world = with_kernel(made, kernel)
     stack = midway(world)
@@ -50,8 +49,25 @@ def assert_same(one: Stack, other: Stack) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("model", MODELS)
-def test_all_lanes_at_once_find_what_each_finds_alone(model: str, case: str) -> None:
-    assert_same(shared(model, "torch", case)[1], shared(model, "compiled", case)[1])
+def test_torch_finds_what_the_kernel_finds(model: str, case: str) -> None:
+    one, other = (shared(model, kernel, case)[1] for kernel in ("torch", "compiled"))
+    if model == "mlp":
+        assert_same(one, other)
+        return
+    # Of a modular net's images that are as near up to rounding, one in so many lies where rounding is up or down.
+    assert np.array_equal(one.ledger.rows, other.ledger.rows)
+    ours, theirs = (stack.of(received.OWNER)["x"].flatten(3) for stack in (one, other))
+    there = (ours != 0).any(3)
+    assert there.sum() > 0
+    assert (ours != theirs).any(3).sum() <= 0.02 * there.sum()
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("model", MODELS)
+def test_all_lanes_at_once_find_what_each_finds_alone(model: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = shared(model, "compiled", case)[1]
+    monkeypatch.setattr("shoal.sharing.mode.companion_of", lambda mode, post: None)
+    assert_same(together, shared(model, "compiled", case)[1])
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -90,7 +106,8 @@ def test_questions_are_cut_where_the_lane_changes(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("shoal.sharing.search.AT_ONCE", 10)
     items = np.array([4, 4, 4, 1, 20, 1])
     asked = Queries(np.array([0, 0, 2, 3, 3, 5]), items.cumsum() - items, items)
-    assert [(part.start, part.stop) for part in asked.parts()] == [(0, 3), (3, 5), (5, 6)]
+    assert [part.who.tolist() for part in asked.parts()] == [[0, 0, 2], [3, 3], [5]]
+    assert np.concatenate([part.first for part in asked.parts()]).tolist() == asked.first.tolist()
 
 
 def test_cut_questions_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from shoal.agents import received
-from shoal.agents.clock import due
+from shoal.agents.events import due
 from shoal.agents.stack import CLOCK, Stack
 from shoal.agents.world import World
 from shoal.configure.reading import resolve
 from shoal.data.tasks import Lane
 from shoal.fleet.run import simulate
+from shoal.letters.letter import Room
 from shoal.letters.mail import ACCEPTED, AT_REST, OVER_BUDGET, Mail
-from shoal.letters.quote import Room
 from shoal.mail.post import Post
 from shoal.models import dropout
 from shoal.models.table import MODELS

@@ -1,14 +1,12 @@
 """Averaging for all agents of a stack at once: what the definitions of its modes say, on arrays, where all send whole
 models as they are."""
 
-from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.agents.state import State
 from shoal.agents.world import World
 from shoal.learners.fisher import fisher, snapshot
 from shoal.learners.second import second_learned
@@ -19,43 +17,31 @@ from shoal.letters.table import Table
 from shoal.mail.post import Post
 from shoal.models.contract import body_units
 from shoal.sharing.agent import ON
-from shoal.sharing.arrived import made_one
-from shoal.sharing.body import write_all
-from shoal.sharing.bounds import LARGEST, fresh, largest, sizes_of
+from shoal.sharing.body import LARGEST, fresh, largest, remember, sizes_of, write_all
 from shoal.sharing.combine import RULES, averaged
 from shoal.sharing.drafts import fitted
 from shoal.sharing.fedavg import FedAvg
 from shoal.sharing.fedcurv import FedCurv
-from shoal.sharing.federated import Federated
-from shoal.sharing.fedfish import FedFish, between, normalised
-from shoal.sharing.fedprox import FedProx
+from shoal.sharing.federated import Federated, made_one
 from shoal.sharing.mode import Mode, agent_of
-from shoal.sharing.personal import Ditto, FedRep, second
+from shoal.sharing.personal import Ditto, second
 from shoal.sharing.tracking import Tracking
-
-AT_ONCE = 256  # lanes whose weights are mixed at once
 
 
 def ask(mode: Mode, post: Post) -> Table | None:
-    """Nobody asks where nothing is confirmed."""
-    assert isinstance(mode, Federated)
-    return Table.none(post.world.peers) if bundled(mode, post) else None
-
-
-def bundled(mode: Federated, post: Post) -> bool:
-    """Does everybody send whole models to all its neighbours?"""
-    if not post.batched or not post.world.edges or mode.receipts or not mode.whole:
-        return False
-    count = np.full(len(post.links), body_units(post.world.model))
-    return not len(count) or bool((fitted(post, "model", post.links, count) == count).all())
+    """Receipts, where they are wanted, are each agent's own."""
+    return None
 
 
 def answer(mode: Mode, post: Post, questions: Table) -> Table | None:
     """Everybody's modules, and what it sends of each beside, to all its neighbours."""
     assert isinstance(mode, Federated)
-    if not bundled(mode, post):
-        return None
     world, stack, count = post.world, post.stack, body_units(post.world.model)
+    items = np.full(len(post.links), count)
+    if not post.batched or not world.edges or not mode.whole or mode.receipts:
+        return None
+    if (fitted(post, "model", post.links, items) < items).any():  # not all modules fit every link
+        return None
     content = seconds(post) if isinstance(mode, Ditto) else snapshot(world, stack)
     if isinstance(mode, FedCurv):
         matters = fisher(world, stack, mode.fisher, mode.samples)
@@ -65,8 +51,7 @@ def answer(mode: Mode, post: Post, questions: Table) -> Table | None:
         content |= {f"{mode.beside}.{name}": torch.stack([one[name] for one in tracked]) for name in tracked[0]}
     flat = {name: tensor.flatten(0, 1) for name, tensor in content.items()}
     flat["modules"] = torch.arange(count, dtype=torch.int32).repeat(len(world.lanes))
-    begin = post.rows(post.links.senders) * count
-    return post.table("model", flat, begin, np.full(len(begin), count))
+    return post.table("model", flat, post.rows(post.links.senders) * count, items)
 
 
 def welcomes(mode: Mode, post: Post, table: Table) -> bool:
@@ -99,99 +84,20 @@ def whole_models(post: Post, table: Table) -> bool:
 
 
 def absorb(mode: Mode, post: Post, questions: Table, answers: Table) -> bool:
-    """The mean of every agent to which something has come, and what its mode makes of it."""
+    """The mean of every agent to which something has come. What becomes of it, if it is not just written, each agent
+    does for itself."""
     assert isinstance(mode, Federated)
     if isinstance(mode, Ditto):
         return learns_apart(mode, post, questions, answers)
     if not mode.whole or not whole_models(post, answers):
         return False
-    if isinstance(mode, Tracking):
-        for agent, letters in mode.at_end(post, questions, answers):
-            mode.follow(agent, letters)
     own = {name: post.stack.params[name][:, :units] for name, units in post.world.model.body.items()}
     rows, mean = combined_of(post, mode, answers, own)
-    TAKES[type(mode)](mode, post, rows, mean, answers)
-    return True
-
-
-# What becomes of the mean
-
-
-def plain(mode: Federated, post: Post, rows: Tensor, mean: Tensors, table: Table) -> None:
-    write_all(post.stack, rows, mean)
-
-
-def in_turns(mode: FedRep, post: Post, rows: Tensor, mean: Tensors, table: Table) -> None:
-    write_all(post.stack, rows, mean)
-    kept(post)[ON][rows] = 1
-
-
-def anchored(mode: FedProx, post: Post, rows: Tensor, mean: Tensors, table: Table) -> None:
-    write_all(post.stack, rows, mean)
-    state = kept(post, "anchor")
-    state[ON][rows] = 1
-    for name, value in mean.items():
-        state[f"anchor.{name}"][rows] = value
-
-
-def curved(mode: FedCurv, post: Post, rows: Tensor, mean: Tensors, table: Table) -> None:
-    """The sums over neighbours: of every receiver the first letter, then the second, and so on."""
-    write_all(post.stack, rows, mean)
-    state, count = kept(post, "sum", "moment"), body_units(post.world.model)
-    senders, receivers = torch.from_numpy(table.start // count), post.rows(table.links.receivers)
-    turns = [torch.from_numpy(turn) for turn in in_turn(receivers)]
-    to = torch.from_numpy(receivers)
-    state[ON][to] = 1
-    for name in post.world.model.body:
-        value, matters = (table.content[key].unflatten(0, (-1, count)) for key in (name, f"{mode.beside}.{name}"))
-        for word, what in (("sum", matters), ("moment", matters * value)):
-            total = state[f"{word}.{name}"]
-            total[to] = 0
-            for turn in turns:
-                total[to[turn]] += what[senders[turn]]
-
-
-def spared(mode: FedFish, post: Post, rows: Tensor, mean: Tensors, table: Table) -> None:
-    """As much of one's own weights as matters."""
-    matters, own = fisher(post.world, post.stack, mode.fisher, mode.samples), snapshot(post.world, post.stack)
-    for some in torch.arange(len(rows)).split(AT_ONCE):
-        at = rows[some]
-        shares = normalised({name: one[at] for name, one in matters.items()}, mode.norm, mode.temperature)
-        write_all(
-            post.stack, at, {name: between(share, own[name][at], mean[name][some]) for name, share in shares.items()}
-        )
-
-
-Takes = Callable[[Federated, Post, Tensor, Tensors, Table], None]
-TAKES: Mapping[type[Federated], Takes] = {
-    FedAvg: plain,
-    Tracking: plain,
-    FedRep: in_turns,  # type: ignore[dict-item]
-    FedProx: anchored,  # type: ignore[dict-item]
-    FedCurv: curved,  # type: ignore[dict-item]
-    FedFish: spared,  # type: ignore[dict-item]
-}
-
-
-def kept(post: Post, *words: str) -> State:
-    """What the mode of a post keeps, for each word tensors shaped as what agents have in common; zero until something
-    has arrived."""
-    stack = post.stack
-    state = stack.of(post.mode.owner)
-    if ON not in state:
-        state[ON] = torch.zeros(len(stack.lanes), device=post.world.device)
-        for word in words:
-            for name, units in post.world.model.body.items():
-                state[f"{word}.{name}"] = torch.zeros_like(stack.params[name][:, :units])
-    return state
-
-
-def in_turn(receivers: np.ndarray) -> list[np.ndarray]:
-    """Places of the first mail of every receiver, of the second, and so on."""
-    order = np.argsort(receivers, kind="stable")
-    sorted_ = receivers[order]
-    turn = np.arange(len(order)) - np.searchsorted(sorted_, sorted_)
-    return [order[turn == at] for at in range(int(turn.max(initial=-1)) + 1)]
+    if type(mode) is FedAvg:
+        write_all(post.stack, rows, mean)
+        return True
+    post.means = {row: {name: one[at] for name, one in mean.items()} for at, row in enumerate(rows.tolist())}
+    return False
 
 
 # Ditto: second nets, which learn together
@@ -222,10 +128,10 @@ def learns_apart(mode: Ditto, post: Post, questions: Table, answers: Table) -> b
     if len(rows):
         for name, value in mean.items():
             weights[name][rows] = value
-        learned, state = second_learned(post.world, post.stack, weights, mode.every), kept(post, "shared")
-        state[ON][rows] = 1
-        for name, tensor in learned.items():
-            state[f"shared.{name}"][rows] = tensor[rows]
+        learned = second_learned(post.world, post.stack, weights, mode.every)
+        for row in rows.tolist():
+            agent = agent_of(post, post.world.lanes[row])
+            remember(agent, shared={name: tensor[row] for name, tensor in learned.items()})
     return True
 
 

@@ -13,7 +13,7 @@ from shoal.learners.candidates import OWNER as GROWTH
 from shoal.letters.table import Table
 from shoal.mail.post import Post
 from shoal.sharing import modules
-from shoal.sharing.bounds import largest, size
+from shoal.sharing.body import largest, size
 from shoal.sharing.drafts import form_of, same_form, tabled, tensors_of
 from shoal.sharing.images import per_lane
 from shoal.sharing.mode import Draft, Mode, agent_of

@@ -1,22 +1,26 @@
 """Recv for all agents of a stack at once: what its definition says, on arrays where no link has a limit, and else with
 one search of each agent for all that it is asked."""
 
-from functools import partial
-
 import numpy as np
 import torch
 
+from shoal.agents import received
+from shoal.agents.engine import THREADS, crew
+from shoal.agents.evaluate import read_all, together
+from shoal.compiled.answers import Asks
 from shoal.data.tasks import Lane
+from shoal.learners.batches import filled
 from shoal.letters.table import Table
 from shoal.mail.post import Post
 from shoal.rng import key
 from shoal.sharing.drafts import tabled
-from shoal.sharing.images import ids, per_lane, put
-from shoal.sharing.mode import Draft, Mode, Written, agent_of, posted
+from shoal.sharing.images import ids, per_lane
+from shoal.sharing.mode import Draft, Mode, Written, posted
 from shoal.sharing.recv import Recv, score
-from shoal.sharing.search import NOTHING_NEAR, Near, Queries, at_once, closest, joined, nearest_to, ranked
+from shoal.sharing.search import Near, Queries, closest
 
 COLUMNS = ("images", "labels", "task", "local")
+SPLIT = ("sizes", "rows", "labels")
 NONE: Draft = {name: np.zeros(0, np.int64) for name in COLUMNS}
 
 
@@ -26,7 +30,7 @@ def ask(mode: Mode, post: Post) -> Table | None:
     if not post.batched:
         return None
     world = post.world
-    if at_once(world) and mode.scorer != "random":
+    if together(world) and mode.scorer != "random":
         found = hardest(mode, post)
     else:
         every = mode.each(post, lambda agent: mode.ask(agent) if agent.neighbours else NONE, "ask")
@@ -40,19 +44,27 @@ def ask(mode: Mode, post: Post) -> Table | None:
     return tabled(post, "question", content, (items.cumsum() - items)[who], items[who])
 
 
+@torch.inference_mode()
 def hardest(mode: Recv, post: Post) -> dict[Lane, Draft]:
     """`Recv.ask` of all lanes, where their nets can be read together."""
-    world, task = post.world, post.stack.task
-    tasks = range(task + 1) if mode.scope == "all" else [task]
-    with torch.inference_mode():
-        rule = partial(score, mode.scorer, rng=key(0))
-        found = ranked(world, post.stack, tasks, rule, mode.queries)
-    rows = world.validates[np.arange(len(world.lanes))[:, None], found.task, found.place]
-    columns = rows, world.bank.labels[world.bank.base(rows)], found.task, found.local
-    return {
-        lane: dict(zip(COLUMNS, (one[row, : count if post.out(lane) else 0] for one in columns), strict=True))
-        for row, (lane, count) in enumerate(zip(world.lanes, found.counts.tolist(), strict=True))
-    }
+    world, count, task = post.world, len(post.world.lanes), post.stack.task
+    tasks = np.arange(task + 1) if mode.scope == "all" else np.array([task])
+    sizes, rows, labels = (one[:, tasks] for one in (getattr(world.validation, name) for name in SPLIT))
+    real = filled(sizes, rows.shape[2])
+    lane, which = (one.ravel() for one in np.indices(sizes.shape))
+    asks = Asks(lane, tasks[which], np.zeros_like(lane), sizes.numpy().ravel(), rows[real], [world.inputs])
+    scores = torch.full(real.shape, -torch.inf, dtype=torch.float32)
+    scores[real] = score(mode.scorer, read_all(world, post.stack, "logits", asks), labels[real], key(0))
+    order = scores.reshape(count, -1).argsort(dim=1, descending=True, stable=True)[:, : mode.queries]
+    at, place = np.divmod(order.numpy(), real.shape[2])
+    images = world.validates[np.arange(count)[:, None], tasks[at], place]
+    local = labels.reshape(count, -1).gather(1, order).numpy()
+    columns = images, world.bank.labels[world.bank.base(images)], tasks[at], local
+    found = {}
+    for row, (lane, most) in enumerate(zip(world.lanes, sizes.sum(1).tolist(), strict=True)):
+        items = min(most, mode.queries) if post.out(lane) else 0
+        found[lane] = dict(zip(COLUMNS, (one[row, :items] for one in columns), strict=True))
+    return found
 
 
 def answer(mode: Mode, post: Post, questions: Table) -> Table:
@@ -63,23 +75,10 @@ def answer(mode: Mode, post: Post, questions: Table) -> Table:
         return one_by_one(mode, post, questions)
     at, order = back
     world, who = post.world, post.rows(post.links.senders[at])
-    if at_once(world):
-        asked = Queries(who, questions.start[order], questions.items[order])
-        near = closest(world, post.stack, questions.content, asked, mode.oldest, mode.nearest)
-    else:
-        bounds = np.searchsorted(who, np.arange(len(world.lanes) + 1))
-
-        def mine(lane: Lane) -> Near:
-            here = order[slice(*bounds[world.row[lane] :][:2])]
-            if not len(here):
-                return NOTHING_NEAR
-            one = [np.arange(questions.start[at], questions.start[at] + questions.items[at]) for at in here]
-            rows = torch.from_numpy(np.concatenate(one))
-            asked = {name: tensor[rows] for name, tensor in questions.content.items()}
-            return nearest_to(agent_of(post, lane), asked, questions.items[here], mode.oldest, mode.nearest)
-
-        found = per_lane(world, mine)
-        near = joined([found[lane] for lane in world.lanes])
+    parts = Queries(who, questions.start[order], questions.items[order]).parts()
+    count = min(world.settings.machine.threads or THREADS, len(world.lanes))
+    found = crew(parts, lambda part: closest(post, questions.content, part, mode.oldest, mode.nearest), count)
+    near = Near(*map(np.concatenate, zip(*found, strict=True)))
     content = {"images": world.images(near.rows), "queries": ids(near.query)}
     if mode.receive == "class":
         content["labels"] = ids(near.labels)
@@ -95,7 +94,8 @@ def one_by_one(mode: Recv, post: Post, questions: Table) -> Table:
             return []
         counts = np.array([len(one.payload["images"]) for one in asked])
         whole = {name: torch.cat([one.payload[name] for one in asked]) for name in asked[0].payload}
-        near = nearest_to(agent_of(post, lane), whole, counts, mode.oldest, mode.nearest)
+        here = Queries(np.full(len(counts), post.world.row[lane]), counts.cumsum() - counts, counts)
+        near = closest(post, whole, here, mode.oldest, mode.nearest)
         drafts = (dict(zip(("images", "labels", "queries"), part, strict=True)) for part in near.parts())
         return [Written(lane, [one.sender], draft, one.id) for one, draft in zip(asked, drafts, strict=True)]
 
@@ -142,5 +142,9 @@ def absorb(mode: Mode, post: Post, questions: Table, answers: Table) -> bool:
         true = world.outputs[rows, task, answers.content["labels"].numpy()[which]]
         local = local if mode.labels == "query" else true.astype(np.int64)
         rows, which, task, local = (column[true >= 0] for column in (rows, which, task, local))
-    put(post, answers.content["images"], which, rows, task, local, mode.buffer)
+    here, counts = np.unique(rows, return_counts=True)
+    draws = (key(*world.lanes[row], "shared", mode.mode, post.stack.task, post.stack.epoch) for row in here.tolist())
+    luck = [one.random(count) for one, count in zip(draws, counts.tolist(), strict=True)]
+    drawn = np.concatenate([np.zeros(0), *luck])
+    received.put(world, post.stack, answers.content["images"], which, rows, task, local, mode.buffer, drawn)
     return True
