@@ -148,5 +148,6 @@ def describe(settings: "Settings", moment: "Moment") -> str:
         ends = [stack.accuracy[:, task - 1, -1, :task] for stack in moment.stacks]
         there = sum(int((~end.isnan()).sum()) for end in ends)  # of agents that have diverged there is nothing
         mean = sum(float(end.nansum()) for end in ends) / max(1, there)
-        return f"task {task}/{count} done, accuracy {100 * mean:.1f}%"
+        what = "accuracy" if moment.crew.whole[0].bank.targets is None else "R²"
+        return f"task {task}/{count} done, {what} {100 * mean:.1f}%"
     return f"task {task + 1}/{count}, epoch {epoch}/{settings.learner.epochs}"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKBONES", "Backbone", "Extractor", "bank_of", "features", "named"]
 BATCH = 64  # rows at a time
+MANY = 1_000  # rows, from which on it is said that they are read
 
 
 def bank_of(settings: "Settings", folder: Path | None = None) -> Bank:
@@ -127,6 +128,8 @@ def bar(words: str, total: int) -> Iterator[Any]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
+    if total >= MANY and not console.is_terminal:
+        console.print(f"{words}: {total:,} rows, once; what it makes of them is kept", highlight=False, soft_wrap=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task(words, total=total)

@@ -71,6 +71,13 @@ def test_features_are_computed_once_in_batches_and_then_read() -> None:
     assert not np.array_equal(features(net, rows, 255), first)
 
 
+def test_many_rows_are_said_where_no_bar_can_be_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    features(Edges(), pictures(), 255)
+    assert capsys.readouterr().err == ""
+    features(Edges(), pictures(1_000), 255, "mine")
+    assert capsys.readouterr().err == "Edges reads mine: 1,000 rows, once; what it makes of them is kept\n"
+
+
 def test_what_is_kept_and_damaged_is_computed_again(own_cache: Path) -> None:
     net, rows = Edges(), pictures()
     first = features(net, rows, 255)

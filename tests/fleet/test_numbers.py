@@ -32,7 +32,8 @@ def test_the_mean_squared_error_stands_beside_r2(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert "final R², %" in done.out
     assert "mean squared error" in done.out
-    assert "accuracy" not in done.out
+    assert "accuracy" not in done.out + done.err
+    assert " done, R² " in done.err
 
 
 def test_a_batch_that_is_larger_than_the_data_costs_no_memory() -> None:
