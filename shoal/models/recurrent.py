@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 
 def gated(module: nn.Module) -> list["Gated"]:
-    """Let every GRU of a module be one that `vmap` can map; those that there are now."""
+    """Let every GRU of a module be one that `vmap` can map; those whose steps something else may take."""
     for part in module.modules():
         if type(part) is nn.GRU:
             part.__class__ = Gated
-    return [part for part in module.modules() if isinstance(part, Gated)]
+    return [part for part in module.modules() if isinstance(part, Gated) and part.plain and part.single]
 
 
 class Gated(nn.GRU):
@@ -24,10 +24,19 @@ class Gated(nn.GRU):
 
     steps: Any
 
+    @property
+    def plain(self) -> bool:
+        """Is it a GRU that is written out here?"""
+        return bool(self.bias) and not self.bidirectional and not (self.dropout and self.num_layers > 1)
+
+    @property
+    def single(self) -> bool:
+        """Are its numbers float32?"""
+        return all(one.dtype == torch.float32 for one in self.parameters())
+
     def forward(self, x: Any, hx: Any = None) -> Any:
-        plain = self.bias and not self.bidirectional and not (self.dropout and self.num_layers > 1)
         wanted = self.training or self.steps is not Steps  # who only answers needs no way back, and torch can do that
-        if not wanted or hx is not None or not plain or not isinstance(x, Tensor) or x.ndim != 3:
+        if not wanted or hx is not None or not self.plain or not isinstance(x, Tensor) or x.ndim != 3:
             return super().forward(x, hx)
         h, last = x.transpose(0, 1) if self.batch_first else x, []
         for at in range(self.num_layers):

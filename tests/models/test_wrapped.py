@@ -291,6 +291,13 @@ def test_a_gru_in_the_kernel_has_the_same_bits_whoever_else_is_there() -> None:
         assert torch.equal(one[2:3], other)
 
 
+@pytest.mark.parametrize("odd", [{"bias": False}, {"bidirectional": True}, {"dtype": torch.float64}], ids=str)
+def test_a_gru_of_another_kind_is_left_to_torch(odd: dict[str, Any]) -> None:
+    module = nn.GRU(5, 7, batch_first=True, **odd)
+    assert gated(module) == []
+    assert module(torch.ones(2, 3, 5, dtype=odd.get("dtype", torch.float32)))[0].shape[:2] == (2, 3)
+
+
 class Recurrent(nn.Module):
     """The last state of a GRU over the rows of an image."""
 
