@@ -246,7 +246,8 @@ def first_sentence(text: str) -> str:
 @lru_cache
 def every_point(path: tuple[str, ...]) -> EntryPoints:
     """All entry points of packages on a path; looking them up takes a moment, so it is done once for all groups."""
-    return entry_points()
+    found: Any = entry_points()  # which Python 3.11 types otherwise
+    return found  # type: ignore[no-any-return]
 
 
 @lru_cache
