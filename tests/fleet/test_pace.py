@@ -1,7 +1,6 @@
 """The time of a run is told by its first steps: ten cases, run small. So that no clock decides, a second is a step of
 an agent here."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -43,12 +42,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         monkeypatch.setattr(backend, "take", counted)
 
-    def timed(work: Callable[[], object]) -> float:
-        before = steps[0]
-        work()
-        return float(steps[0] - before)
-
-    monkeypatch.setattr(paces, "timed", timed)
+    monkeypatch.setattr(paces, "CLOCK", lambda: float(steps[0]))
     for name in ("RUN", "AGENT", "TASK", "EPOCH", "MEETING", "EDGE", "BYTE"):
         monkeypatch.setattr(paces, name, 0.0)
     return steps
