@@ -34,10 +34,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     for backend in (InKernel, InTorch):
 
         def counted(self: Any, every: Any, own: type = backend, take: Any = backend.take) -> None:
-            every = list(every)
-            steps[0] += (
-                len(self.stack.lanes) * len(every) if type(self) is own else 0
-            )  # the kernel leaves some to torch
+            every, lanes = list(every), len(self.stack.lanes)
+            steps[0] += lanes * len(every) if type(self) is own else 0  # the kernel leaves some to torch
             take(self, every)
 
         monkeypatch.setattr(backend, "take", counted)
