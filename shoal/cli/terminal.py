@@ -165,7 +165,7 @@ def show_advice(advice: "Advice") -> None:
         if row["over_budget"]:
             continue
         reach = None if row["gain_high"] is None else row["gain_high"] - row["gain"]
-        wide = "" if reach is None else f" ± {reach:.2f}" if reach < 100 else " ± over 100"
+        wide = "" if reach is None else f" ± {reach:.2f}" if reach < 100 else " ± >100"
         gain = f"{row['gain']:+.2f}{wide}" if row["p"] is not None else ""
         mark = "*" * (row["candidate"] == (advice.pick or "none"))
         cost = shown(row["sent"]) if row["sent"] else ""

@@ -16,7 +16,7 @@ import shoal
 from shoal.agents.engine import parted
 from shoal.agents.evaluate import correct
 from shoal.agents.stack import CLOCK, MODEL, PARAMS, Stack
-from shoal.data.rows import Source, listed
+from shoal.data.rows import Source
 from shoal.data.scenarios import SCENARIOS
 from shoal.data.sites import called
 from shoal.errors import UserError
@@ -26,6 +26,7 @@ from shoal.runs import checkpoints, kept
 from shoal.runs.kept import Told
 from shoal.runs.tables import accuracies
 from shoal.settings.groups import REST, Settings
+from shoal.units import listed
 
 if TYPE_CHECKING:
     from shoal.data.bank import Numbers

@@ -15,7 +15,6 @@ from shoal import data
 from shoal.agents.stack import PARAMS, Stack, start
 from shoal.agents.world import World
 from shoal.data.bank import Bank
-from shoal.data.rows import listed
 from shoal.data.scenarios import by_name
 from shoal.data.sources import Data, bring, is_source, read
 from shoal.data.sources.arrays import named
@@ -27,6 +26,7 @@ from shoal.runs.execute import carry_out, prepare
 from shoal.runs.held import held
 from shoal.runs.record import Record, create
 from shoal.settings.groups import Settings, Tasks
+from shoal.units import listed
 
 if TYPE_CHECKING:
     from shoal.fleet.run import Watch

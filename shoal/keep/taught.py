@@ -19,7 +19,7 @@ from shoal.agents.world import World
 from shoal.agents.worlds import device_of
 from shoal.data.bank import Bank
 from shoal.data.by_rows import piece_of
-from shoal.data.rows import Source, listed
+from shoal.data.rows import Source
 from shoal.data.scenarios import by_name
 from shoal.data.sites import names
 from shoal.data.sources import arrays
@@ -36,6 +36,7 @@ from shoal.models.table import MODELS, build
 from shoal.own_code import told_apart
 from shoal.runs.kept import Met
 from shoal.settings.groups import Settings, Tasks
+from shoal.units import listed
 
 if TYPE_CHECKING:
     from shoal.keep.agent import Agent

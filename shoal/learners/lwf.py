@@ -13,6 +13,7 @@ from shoal.learners.additions import Addition, penalised, trains_body
 from shoal.learners.contract import Learner
 from shoal.learners.step import Frame, Part
 from shoal.models import heads
+from shoal.models.params import whole
 from shoal.models.table import REPLAY
 
 KNOWN = "known"
@@ -54,7 +55,7 @@ class LwF(Learner):
         model, batch = frame.model, frame.batch
         names = set(model.heads)
         before = {  # of heads those that the step has
-            name: one[: len(heads.whole(frame.params[name]))] if name in names else one
+            name: one[: len(whole(frame.params[name]))] if name in names else one
             for name, one in frame.state.items()
             if name != KNOWN
         }

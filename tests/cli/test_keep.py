@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -40,7 +41,7 @@ def test_a_run_goes_on_with_a_file_that_has_come(tmp_path: Path, monkeypatch: py
     done = call("run", "data=csv:next.csv?label=state&agent=site&onehot=roof", "--from", "mine")
     assert done.code == 0, done.err
     assert [len(task.classes) for task in shoal.Result.read("mine-on").agent("north").tasks] == [2, 2, 4]
-    for more in (["agents=3"], ["--seeds", "3"], ["--workers", "2"]):
+    for more in (("agents=3",), ("--seeds", "3"), ("--workers", "2")):
         refused = call("run", "data=csv:next.csv", *more, "--from", "mine")
         assert refused.code == 2
         assert f"keeps its settings, so `{more[0]}` means nothing" in refused.err
@@ -58,7 +59,7 @@ def test_a_run_goes_on_by_command_as_often_as_rows_come_and_needs_no_file_of_bef
     rows.filter(pl.col("week") < 2).write_csv("week1.csv")
     for week in (2, 3, 4):
         rows.filter(pl.col("week") == week).drop("week").write_csv(f"week{week}.csv")
-    said = {"model": "mlp", "net": {"width": 6, "depth": 2}, "learner": LEARNER, "network": "ring"}
+    said: dict[str, Any] = {"model": "mlp", "net": {"width": 6, "depth": 2}, "learner": LEARNER, "network": "ring"}
     said |= {"sharing": [{"mode": "simp", "every": 1}], "tasks": {"initial": 1}}
     shoal.Fleet("csv:week1.csv?label=state&agent=site&task=week&onehot=roof", **said).run(out="mine")
     for week, last in enumerate(("mine", "mine-on", "mine-on-2"), 2):

@@ -1,7 +1,6 @@
 """The time of a run is told by its first steps: ten cases, run small. So that no clock decides, a second is a step of
 an agent here."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,20 +34,13 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     for backend in (InKernel, InTorch):
 
         def counted(self: Any, every: Any, own: type = backend, take: Any = backend.take) -> None:
-            every = list(every)
-            steps[0] += (
-                len(self.stack.lanes) * len(every) if type(self) is own else 0
-            )  # the kernel leaves some to torch
+            every, lanes = list(every), len(self.stack.lanes)
+            steps[0] += lanes * len(every) if type(self) is own else 0  # the kernel leaves some to torch
             take(self, every)
 
         monkeypatch.setattr(backend, "take", counted)
 
-    def timed(work: Callable[[], object]) -> float:
-        before = steps[0]
-        work()
-        return float(steps[0] - before)
-
-    monkeypatch.setattr(paces, "timed", timed)
+    monkeypatch.setattr(paces, "CLOCK", lambda: float(steps[0]))
     for name in ("RUN", "AGENT", "TASK", "EPOCH", "MEETING", "EDGE", "BYTE"):
         monkeypatch.setattr(paces, name, 0.0)
     return steps
