@@ -31,6 +31,7 @@ from shoal_paper import (
     grid,
     heads,
     links,
+    memory,
     mixed,
     reduced,
     results,
@@ -122,6 +123,21 @@ def by_dropout(rows: list[Row]) -> list[str]:
         both = (" / ".join(spread(row, name) for name in ("final_accuracy", "auc")) if row else "-" for row in cells)
         lines.append([f"{model} {dataset}", *both])
     return table(["", *head], lines)
+
+
+def by_memory(rows: list[Row], seeds: list[Row]) -> list[str]:
+    """What remembering more of one's own images brings, and what images of others do, final accuracy / AUC; p-values
+    are corrected for all differences of the table."""
+    found = memory.gains(rows, seeds)
+    chances = iter(holm([1.0 if one.p is None else one.p for both in found.values() for one in both.values()]))
+    cells = {
+        key: " / ".join(f"{signed(one)} (p {chance(next(chances))})" for one in both.values())
+        for key, both in found.items()
+    }
+    datasets, kinds = ([*dict.fromkeys(key[at] for key in cells)] for at in (0, 1))
+    words = {"data": "images of others", **{size: f"{size} own images" for size in memory.MEMORIES}}
+    head = ["", *(words.get(kind, str(kind).replace("data", "images").replace("over", "less")) for kind in kinds)]
+    return table(head, [[str(name), *(cells.get((name, kind), "-") for kind in kinds)] for name in datasets])
 
 
 def by_head(rows: list[Row]) -> list[str]:
@@ -530,6 +546,7 @@ class Table(NamedTuple):
 TABLES = {
     compression.COMPRESSION: Table(by_codec, compression.COMPRESSION),
     dropout.NAME: Table(by_dropout, dropout.NAME),
+    memory.NAME: Table(by_memory, memory.NAME, "seeds"),
     grid.NAME: Table(by_sharing, grid.NAME),
     "grid-order": Table(by_order, grid.SEEDS),
     mixed.NAME: Table(by_kind, mixed.NAME),
