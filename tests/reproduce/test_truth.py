@@ -11,7 +11,19 @@ from shoal.errors import SettingsError
 from shoal.runs.paired import SURE, paired
 from shoal.study.cells import Row, read_csv
 from shoal.study.sweep import grid
-from shoal_paper import agreement, benchmarks, best, claims, corrections, draws, families, given, results, tables
+from shoal_paper import (
+    agreement,
+    benchmarks,
+    best,
+    claims,
+    corrections,
+    draws,
+    families,
+    given,
+    memory,
+    results,
+    tables,
+)
 from shoal_paper.overview import gain
 from shoal_paper.table1 import MLP, MODELS, alike, cells, settings
 from tests.command import ROOT
@@ -170,13 +182,21 @@ def test_sentences_around_the_tables_have_the_numbers_of_the_csvs() -> None:
         [more(name, learner, "data") for name in ("mnist", "combined")] for learner in ("none", "replay")
     )
     assert f"{tuned[0]} points on mnist and {tuned[1]} on combined, agents with replay {replayed[0]} and" in text
-    averaged = [more(name, "none", "fedavg") for name in ("mnist", "combined")]
-    assert f"fine-tuning alone ({averaged[0]} on mnist, {averaged[1]} on combined)" in text
-    for learner, words in (("ewc", "EWC on mnist ({})"), ("replay", "replay on mnist ({})")):
-        assert words.format(more("mnist", learner, "fedavg")) in text
-    lost = [one["final_accuracy_difference"] for one in grid.values() if one["method"] == "fedavg"]
-    lost = [one for one in lost if one < -1]
-    assert f"costs the others {-max(lost):.1f} to {-min(lost):.1f} points" in text
+    ended = [
+        [grid[name, *key]["final_accuracy"] for name in ("mnist", "combined")]
+        for key in (("none", "data"), ("replay", "none"))
+    ]
+    assert "ends at {:.1f} % on mnist and {:.1f} on combined, where replay of 32".format(*ended[0]) in text
+    assert "alone at {:.1f} and {:.1f}.".format(*ended[1]) in text
+    assert f"helps fine-tuning on mnist ({more('mnist', 'none', 'fedavg')}), where it changes nothing else" in text
+    assert f"on combined that is not shown ({more('combined', 'none', 'fedavg')})" in text
+    known = results.holmed(list(grid.values()), "final_accuracy_difference_p")
+    averaged = [row for row in known if row["method"] == "fedavg"]
+    decided = {(row["dataset"], row["learner"]): row for row in averaged if row["final_accuracy_difference_p"] < SURE}
+    assert {learner for dataset, learner in decided if dataset == "mnist"} == {"none"}
+    lost = [-row["final_accuracy_difference"] for (dataset, _), row in decided.items() if dataset == "combined"]
+    assert len(lost) == 3
+    assert f"the other learners lose {min(lost):.1f} to {max(lost):.1f} points" in text
     assert all(
         grid[d, n, "data"]["final_accuracy"] > row["final_accuracy"] for (d, n, m), row in grid.items() if m == "fedavg"
     )
@@ -189,6 +209,17 @@ def test_sentences_around_the_tables_have_the_numbers_of_the_csvs() -> None:
     for kind, words in (("modular", "modular net alone ends at"), ("frozen", "masked net alone ends at")):
         assert f"{words} {grid['mnist', kind, 'none']['final_accuracy']:.1f} " in text
     assert f"{tuned[0].lstrip('+')} points to fine-tuning, {replayed[0].lstrip('+')} to replay" in readme
+    assert f"ends at {ended[0][0]:.1f} %, replay of 32 own images alone at {ended[1][0]:.1f}" in readme
+
+    rows, seeds = (read_csv(DOCS / "results" / f"{name}.csv") for name in ("memory", "seeds"))
+    found = memory.gains(rows, seeds)
+    own, theirs, beyond = (
+        f"{found['mnist', kind]['final_accuracy'].mean:+.1f} ± {found['mnist', kind]['final_accuracy'].error:.1f}"
+        for kind in (64, "data", "data over 64")
+    )
+    assert f"64 of their own gain {own} of the {theirs} points on mnist, for no byte" in text
+    assert f"beyond that is {beyond}, also shown" in text
+    assert f"64 of their own images a task have {own} of it" in readme
 
     sent = {row["method"]: row for row in read_csv(DOCS / "results" / "compression.csv")}
     for method, words in (("sign", "signs ({} of the bytes, {} above FedAvg)"), ("rank 4", "rank 4 ({}, {})")):
