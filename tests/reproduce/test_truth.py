@@ -143,6 +143,12 @@ def test_what_was_wrong_is_said_with_numbers_or_that_there_are_none() -> None:
     points = [{**one, "every": 50, "floats_per_edge_task": 9.0} for one in graphs]
     leak = {"dataset": "mnist", "model": "modular", "own_validation": "keep", "seeds": 4, "shared": 5.07}
     leak |= {f"{name}_difference{end}": 0.25 for name in ("final_accuracy", "auc") for end in ("", "_se", "_p")}
+    own = {"dataset": "mnist", "memory": 64, "final_accuracy": 91.0, "auc": 91.0}
+    fair = {"protocol": "fair", "dataset": "mnist", "model": "monolithic", "auc": 90.0}
+    each = [fair | {"method": name, "final_accuracy": at} for name, at in (("vanilla", 90.0), ("data", 93.0))]
+    found |= {"memory": [own | {"seed": at} for at in (0, 1)]}
+    found |= {"seeds": [one | {"seed": at} for one in each for at in (0, 1)]}
+    found |= {"compression": [{"method": "vanilla", "to_fedavg": 0.25, "to_fedavg_se": 0.5}]}
     found |= {"table1": [*old, alone], "parts": parts, "topology": graphs, "budget": points, "leak": [leak]}
     text = "\n".join(corrections.section(found, {}))
     assert "mnist modular +0.50 / +0.50 (paper, 8 seeds)" in text
@@ -152,6 +158,8 @@ def test_what_was_wrong_is_said_with_numbers_or_that_there_are_none() -> None:
     assert "5.1 % of an agent's validation images are training images of another" in text
     assert "modular nets +0.25 ± 0.25 (p 0.250) / +0.25 ± 0.25 (p 0.250)" in text
     assert "all three parts +0.0 ± 0.5, the weights alone +1.0 ± 0.5" in text
+    assert "mnist, images of others +3.00 ± 0.00; mnist, of these beyond 64 own images +2.00 ± 0.00" in text
+    assert "agents alone end +0.25 ± 0.50 from FedAvg" in text
 
 
 def test_every_table_of_the_results_is_made_from_a_csv_or_says_that_there_is_none() -> None:
