@@ -469,16 +469,18 @@ def by_weather(rows: list[Row]) -> list[str]:
 
 
 def by_mode(rows: list[Row]) -> list[str]:
-    """Final accuracy, AUC and bytes of sharing modes on one small fleet."""
-    lines = [
-        [
-            row["sharing"],
-            *(spread(row, name, 1) for name in ("final_accuracy", "auc_normalised")),
-            f"{row['bytes_per_link_task']:,.0f}",
-        ]
-        for row in rows
-    ]
-    return table(["sharing", "final accuracy, %", "AUC, % of its maximum", "bytes per link and task"], lines)
+    """Final accuracy, AUC and bytes of sharing modes on one small fleet, and what they have more than agents alone;
+    p-values are corrected for all differences of the table."""
+    names = ("final_accuracy", "auc_normalised")
+    lines = []
+    for row in results.holmed(rows, *(f"{name}_difference_p" for name in names)):
+        more = (f"{gain(row, name)} (p {chance(row[f'{name}_difference_p'])})" for name in names)
+        both = [cell for name, own in zip(names, more, strict=True) for cell in (spread(row, name, 1), own)]
+        alone = row["final_accuracy_difference"] is None
+        cells = ["" if alone and at % 2 else cell for at, cell in enumerate(both)]
+        lines.append([row["sharing"], *cells, f"{row['bytes_per_link_task']:,.0f}"])
+    head = ["final accuracy, %", "over agents alone", "AUC, % of its maximum", "over agents alone"]
+    return table(["sharing", *head, "bytes per link and task"], lines)
 
 
 def by_case(experiment: str) -> Callable[[list[Row]], list[str]]:

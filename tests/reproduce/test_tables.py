@@ -357,7 +357,14 @@ def test_masks_and_heads_are_set_side_by_side() -> None:
 def test_modes_have_a_line_each_with_what_they_cost() -> None:
     row = {"sharing": "push", "final_accuracy": 83.54, "final_accuracy_se_seeds": 2.81, "auc_normalised": 76.83}
     row |= {"auc_normalised_se_seeds": None, "bytes_per_link_task": 3247.875}
-    assert tables.by_mode([row])[2:] == ["| push | 83.5 ± 2.8 | 76.8 | 3,248 |"]
+    ends = ("", "_se", "_p")
+    row |= {f"final_accuracy_difference{end}": one for end, one in zip(ends, (3.5, 0.5, 0.02), strict=True)}
+    row |= {f"auc_normalised_difference{end}": one for end, one in zip(ends, (1.0, 0.9, 0.3), strict=True)}
+    none = {**row, "sharing": "none", **{name: None for name in row if "_difference" in name}}
+    assert tables.by_mode([none, row])[2:] == [
+        "| none | 83.5 ± 2.8 |  | 76.8 |  | 3,248 |",
+        "| push | 83.5 ± 2.8 | +3.50 ± 0.50 (p 0.040) | 76.8 | +1.00 ± 0.90 (p 0.300) | 3,248 |",
+    ]
 
 
 def test_of_fedweit_a_table_has_one_experiment_with_the_drift_that_was_chosen() -> None:

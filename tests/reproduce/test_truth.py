@@ -386,3 +386,11 @@ def test_scores_and_kinds_that_a_sentence_names_are_those_that_are_shown() -> No
         if re.fullmatch(r"[<.\d]+", cells[4]) and float(cells[4].strip("<")) < SURE
     }
     assert decided == {"rest", "all"}
+
+    modes = read_csv(DOCS / "results" / "special.csv")
+    known = results.holmed(modes, "final_accuracy_difference_p", "auc_normalised_difference_p")
+    ends = [row for row in known if (row["final_accuracy_difference_p"] or 1.0) < SURE]
+    helps, hurts = ({row["sharing"] for row in ends if sign * row["final_accuracy_difference"] > 0} for sign in (1, -1))
+    assert helps == {"simp", "push"}
+    assert hurts == {"prototypes"}
+    assert "Rows help (`simp`, `push`), `prototypes` hurts by far, and of the others nothing is shown" in text
