@@ -29,6 +29,8 @@ from shoal_paper.table1 import MLP, MODELS, alike, cells, settings
 from tests.command import ROOT
 
 DOCS = ROOT / "docs"
+# Modular nets alone and with modules on mnist, as Table 1 under `fair` has them.
+FINISHED = {settings("mnist", "modular", method, "fair", 8).identity() for method in ("vanilla", "modmod")}
 UNKEPT = "No CSV of these numbers was kept"
 
 
@@ -216,6 +218,10 @@ def test_sentences_around_the_tables_have_the_numbers_of_the_csvs() -> None:
     assert f"masked nets {masks[0]} and {masks[1]}." in text
     for kind, words in (("modular", "modular net alone ends at"), ("frozen", "masked net alone ends at")):
         assert f"{words} {grid['mnist', kind, 'none']['final_accuracy']:.1f} " in text
+    table1 = {row["method"]: row for row in read_csv(DOCS / "results" / "table1.csv") if row["identity"] in FINISHED}
+    end, added = table1["vanilla"]["final_accuracy"], table1["modmod"]["final_accuracy_gain"]
+    error = table1["modmod"]["final_accuracy_gain_se"]
+    assert f"where 100 epochs bring {end:.1f} and modules add {added:+.1f} ± {error:.1f};" in text
     assert f"{tuned[0].lstrip('+')} points to fine-tuning, {replayed[0].lstrip('+')} to replay" in readme
     assert f"ends at {ended[0][0]:.1f} %, replay of 32 own images alone at {ended[1][0]:.1f}" in readme
 
