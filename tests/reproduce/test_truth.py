@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import SettingsError
-from shoal.runs.paired import SURE, paired
+from shoal.runs.paired import SURE
 from shoal.study.cells import Row, read_csv
 from shoal.study.sweep import grid
 from shoal_paper import (
@@ -223,7 +223,7 @@ def test_sentences_around_the_tables_have_the_numbers_of_the_csvs() -> None:
     error = table1["modmod"]["final_accuracy_gain_se"]
     assert f"where 100 epochs bring {end:.1f} and modules add {added:+.1f} ± {error:.1f};" in text
     assert f"{tuned[0].lstrip('+')} points to fine-tuning, {replayed[0].lstrip('+')} to replay" in readme
-    assert f"ends at {ended[0][0]:.1f} %, replay of 32 own images alone at {ended[1][0]:.1f}" in readme
+    assert abs(ended[0][0] - ended[1][0]) < 0.5, "then fine-tuning does not end where replay does alone"
 
     rows, seeds = (read_csv(DOCS / "results" / f"{name}.csv") for name in ("memory", "seeds"))
     found = memory.gains(rows, seeds)
@@ -233,7 +233,7 @@ def test_sentences_around_the_tables_have_the_numbers_of_the_csvs() -> None:
     )
     assert f"64 of their own gain {own} of the {theirs} points on mnist, for no byte" in text
     assert f"beyond that is {beyond}, also shown" in text
-    assert f"64 of their own images a task have {own} of it" in readme
+    assert f"agents alone that remember 64 of their own images a task gain {own} of it" in readme
 
     sent = {row["method"]: row for row in read_csv(DOCS / "results" / "compression.csv")}
     for method, words in (("sign", "signs ({} of the bytes, {} above FedAvg)"), ("rank 4", "rank 4 ({}, {})")):
@@ -274,25 +274,12 @@ def test_what_the_readme_found_is_in_the_csvs() -> None:
     low, high = span(gains("monolithic", "data", "final_accuracy"))
     assert f"{low} to {high} points of final accuracy (shown on each), for " in text
     low, high = span(gains("modular", "data", "final_accuracy"))
-    assert f"modular nets {low} to {high} (shown on mnist, +0.3)." in text
+    assert f"modular nets {low} to {high} (shown on mnist)." in text
     low, high = span(gains("modular", "modmod", "auc"))
     assert f"AUC {low} to {high} (shown on each), for " in text
     low, high = span(gains("monolithic", "fedavg", "final_accuracy"))
-    assert f"**Averaging models** changes final accuracy by {low} to {high} points in one piece (shown on " in text
-
-    def over(method: str, rival: str, name: str) -> str:
-        def mean(of: str) -> dict[int, dict[str, float]]:
-            own = [each["fair", dataset, "modular", of] for dataset in MLP]
-            common = set.intersection(*map(set, own))  # some datasets may have more seeds than others
-            return {seed: {name: fmean(one[seed][name] for one in own)} for seed in sorted(common)}
-
-        gap = paired(mean(method), mean(rival), name)
-        assert gap is not None
-        assert gap.error is not None
-        return f"{gap.mean:+.1f} ± {gap.error:.1f}"
-
-    assert f"({over('hybrid', 'data', 'final_accuracy')} over images alone" in text
-    assert f"{over('hybrid', 'modmod', 'final_accuracy')} over modules alone" in text
+    assert f"**Averaging models**: {low} to {high} in one piece (shown on " in text
+    assert "**All at once ends above each part**: not shown." in text
 
 
 def test_a_difference_is_decided_or_it_is_said_how_many_seeds_would_decide() -> None:
