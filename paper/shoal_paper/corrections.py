@@ -306,7 +306,11 @@ def chosen_by_test() -> str:
 def remembered(tables: Tables) -> list[str]:
     """What images of others bring, beside more of one's own; nothing, if that has not been run."""
     found = memory.gains(tables.get(memory.NAME, ()), tables["seeds"])
-    words = {"data": "images of others", "data over 64": "of these beyond 64 own images", 64: "64 own images"}
+    words: dict[int | str, str] = {
+        "data": "images of others",
+        "data over 64": "of these beyond 64 own images",
+        64: "64 own images",
+    }
     said = [
         f"{dataset}, {words[kind]} {signed(found[dataset, kind]['final_accuracy'])}"
         for dataset in dict.fromkeys(name for name, _ in found)

@@ -134,10 +134,11 @@ def by_memory(rows: list[Row], seeds: list[Row]) -> list[str]:
         key: " / ".join(f"{signed(one)} (p {chance(next(chances))})" for one in both.values())
         for key, both in found.items()
     }
-    datasets, kinds = ([*dict.fromkeys(key[at] for key in cells)] for at in (0, 1))
-    words = {"data": "images of others", **{size: f"{size} own images" for size in memory.MEMORIES}}
+    datasets, kinds = dict.fromkeys(name for name, _ in cells), dict.fromkeys(kind for _, kind in cells)
+    words: dict[int | str, str] = {size: f"{size} own images" for size in memory.MEMORIES}
+    words["data"] = "images of others"
     head = ["", *(words.get(kind, str(kind).replace("data", "images").replace("over", "less")) for kind in kinds)]
-    return table(head, [[str(name), *(cells.get((name, kind), "-") for kind in kinds)] for name in datasets])
+    return table(head, [[name, *(cells.get((name, kind), "-") for kind in kinds)] for name in datasets])
 
 
 def by_head(rows: list[Row]) -> list[str]:

@@ -54,7 +54,7 @@ def test_agreement_is_led_by_gains_and_stands_beside_a_guess() -> None:
     assert found == pytest.approx((6, 1.0, 0.0, 1.5, 1.5, 1.0))  # levels do not matter
     turned = [row(name, "authors", 90.0 - more, **theirs[name]) for name, more in zip(names, gains, strict=True)]
     assert agreement.agreement(turned) == pytest.approx((6, -1.0, 3.0, 1.5, 1.5, -1.0))
-    there = {"dataset": "kmnist", "paper_final_accuracy": 94.0, "paper_auc": 94.0}
+    there: dict[str, Any] = {"dataset": "kmnist", "paper_final_accuracy": 94.0, "paper_auc": 94.0}
     more = [row("vanilla", "authors", 90.0, dataset="kmnist"), row("data", "authors", 92.0, **there)]
     two = agreement.agreement([*same, *more, row("fedavg", "authors", 89.0, dataset="kmnist")])
     # Of images the other dataset has what this one has; of averaging -0.5 and 0; of the hybrid nothing, and 3.
@@ -356,7 +356,8 @@ def test_scores_and_kinds_that_a_sentence_names_are_those_that_are_shown() -> No
     head, _, *lines = tables.lines_named("scores", DOCS / "results")
     chances = [re.findall(r"\(p (\S+)\)", line) for line in lines]
     words = {"leep": "LEEP", "logme": "LogME", "otce": "OTCE", "a_distance": "the A-distance", "iou": "IoU", "kl": "KL"}
-    shown, not_shown = [], []
+    shown: list[str] = []
+    not_shown: list[str] = []
     for name, *both in zip(head.split(" | ")[1:], *chances, strict=True):
         own = [float(one.replace("<", "")) < SURE for one in both]
         (shown if all(own) else not_shown).append(words.get(name.strip(" |"), name.strip(" |")))
