@@ -90,8 +90,7 @@ def brief(rows: Iterable[Row]) -> str:
         if found is None
         else (
             f"what methods gain over agents alone correlates with the paper's gains with r = {found.correlation:.2f} "
-            f"({found.distance:.2f} points apart on the mean, {found.elsewhere:.2f} if each gained what it does on the "
-            f"paper's other datasets, {found.guessed:.2f} if none gained anything)"
+            f"({found.distance:.2f} points apart on the mean, {found.guessed:.2f} if none gained anything)"
         )
     )
 

@@ -21,7 +21,7 @@ def reproduce(
         str,
         typer.Argument(
             help="Of the paper: table1, curves, budget, topology, gaps, or all of these. Beside it: compression, "
-            "sequential-mnist, three-scenarios, dropout, leak, links, grid, mixed, weights, adaptation, "
+            "sequential-mnist, three-scenarios, dropout, memory, leak, links, grid, mixed, weights, adaptation, "
             "heads, confounds. Or report."
         ),
     ],
@@ -98,14 +98,15 @@ def reproduce(
     neighbours; **modmod** shares modules; **hybrid** all at once.
 
     Beside the paper: **sequential-mnist** (class-incremental MNIST in one pass, DER's table) and **three-scenarios**
-    (van de Ven's) set single learners beside what their authors published. **compression**: accuracy against bytes
-    of models that are sent compressed. **links**: what gains are left where mail is lost or agents are gone. **grid**:
+    (van de Ven's) set single learners beside what their authors published. **compression**: accuracy against bytes of
+    models that are sent compressed. **links**: what gains are left where mail is lost or agents are gone. **grid**:
     every learner with every way of sharing. **dropout**: does the paper's gain of images come from sharing, or from
-    dropout? **leak**: does it matter that validation images come back as answers? **weights**: how far apart are runs
-    with the same tasks and other weights? **mixed**: what a fleet of three kinds of nets gains. **adaptation**:
-    does the gain of modules on CIFAR-100 come from sharing, or from the adaptation that those rows left out?
-    **heads**: does the gain of modules come from what is received, or from heads that begin at zero?
-    **confounds**: is it still there if images are asked for about the current task alone, and heads begin alike?
+    dropout? **memory**: would more images of one's own do as well? **leak**: does it matter that validation images come
+    back as answers? **weights**: how far apart are runs with the same tasks and other weights? **mixed**: what a fleet
+    of three kinds of nets gains. **adaptation**: does the gain of modules on CIFAR-100 come from sharing, or from the
+    adaptation that those rows left out? **heads**: does the gain of modules come from what is received, or from heads
+    that begin at zero? **confounds**: is it still there if images are asked for about the current task alone, and heads
+    begin alike?
 
     All these commands add to the same CSVs. A run that several of them need is trained once.
     """

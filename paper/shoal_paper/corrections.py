@@ -5,7 +5,7 @@ from statistics import fmean
 
 from shoal.runs.paired import SURE, Scores, chance, paired
 from shoal.study.cells import Row
-from shoal_paper import budget, claims, confounds, draws, given, grid, results
+from shoal_paper import budget, claims, compression, confounds, draws, given, grid, memory, results
 from shoal_paper.claims import Key
 from shoal_paper.overview import CLOSE, signed
 from shoal_paper.table1 import ALONE, FORMER, former, settings
@@ -37,6 +37,8 @@ def section(tables: Tables, each: Mapping[Key, Scores]) -> list[str]:
         *begun(each),
         thrown_away(tables.get(grid.NAME, ())),
         chosen_by_test(),
+        *remembered(tables),
+        *coded(tables.get(compression.COMPRESSION, ())),
     ]
     lines += [*(f"{at}. {words}" for at, words in enumerate(found, 1)), ""]
     return [*lines, *draws.section(tables["table1"], tables.get("weights", ()))]
@@ -299,6 +301,40 @@ def chosen_by_test() -> str:
         "**Advice that test data had chosen.** Before: `shoal advise` ranked by test accuracy and measured on the same "
         "seeds. Now validation rows choose on half of the seeds, and the others measure."
     )
+
+
+def remembered(tables: Tables) -> list[str]:
+    """What images of others bring, beside more of one's own; nothing, if that has not been run."""
+    found = memory.gains(tables.get(memory.NAME, ()), tables["seeds"])
+    words: dict[int | str, str] = {
+        "data": "images of others",
+        "data over 64": "of these beyond 64 own images",
+        64: "64 own images",
+    }
+    said = [
+        f"{dataset}, {words[kind]} {signed(found[dataset, kind]['final_accuracy'])}"
+        for dataset in dict.fromkeys(name for name, _ in found)
+        for kind in words
+        if (dataset, kind) in found
+    ]
+    if not said:
+        return []
+    return [
+        "**Images of others, and memory.** Before: README credited sharing with all that images bring to nets in one "
+        "piece. Found out by agents alone that remember as many images of their own as others do of theirs and of "
+        f"others together. Now, final accuracy over agents that remember {memory.USUAL}: {'; '.join(said)}."
+    ]
+
+
+def coded(rows: Sequence[Row]) -> list[str]:
+    """Codecs beside agents that send nothing; nothing, if those have not been run."""
+    alone = [row for row in rows if row["method"] == "vanilla" and row["to_fedavg"] is not None]
+    return [
+        "**Codecs that lose nothing.** Before: the results said that a tenth of the bytes loses nothing of FedAvg. "
+        f"Found out by sending nothing: agents alone end {row['to_fedavg']:+.2f} ± {row['to_fedavg_se']:.2f} from "
+        "FedAvg. Now the page says that this table cannot tell codecs apart, because FedAvg has no gain to lose there."
+        for row in alone
+    ]
 
 
 def divergence() -> str:

@@ -22,6 +22,7 @@ from shoal_paper import (
     heads,
     leak,
     links,
+    memory,
     mixed,
     table1,
     topology,
@@ -100,6 +101,9 @@ FAMILIES = {
     dropout.NAME: Family(
         dropout.cells, dropout.records, as_they_are(dropout.NAME), dropout.row, dropout.METHODS, paper=False
     ),
+    memory.NAME: Family(
+        memory.cells, memory.records, as_they_are(memory.NAME), memory.row, memory.METHODS, paper=False
+    ),
     leak.NAME: Family(leak.cells, leak.records, as_they_are(leak.NAME), leak.row, leak.METHODS, seeds=4, paper=False),
     links.NAME: Family(
         links.cells, links.records, as_they_are(links.NAME), links.row, links.METHODS, seeds=2, paper=False
@@ -145,6 +149,7 @@ KEYS = (
     "learner",
     "kind",
     "dropout",
+    "memory",
     "own_validation",
     "adaptation",
     "scope",

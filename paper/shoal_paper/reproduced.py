@@ -26,6 +26,8 @@ NEEDED = (
     "heads",
     "confounds",
     "grid",
+    "memory",
+    "compression",
 )  # CSVs; all but the first may be missing
 Tables = dict[str, list[Row]]
 # What the authors' notebooks have of a row when it was run once more, under one code for all rows.

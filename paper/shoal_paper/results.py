@@ -163,13 +163,12 @@ def found(rows: list[Row], seeds: list[Row]) -> list[str]:
         ]
         single = f"; {also(one, lambda it: it.verdict == 'holds')}" * (one.verdict == "holds")
         said.append(f"in {words}: {VERDICTS[one.verdict]} ({', '.join(parts)}{single})")
-    lines.append(f"- **All at once ends above each part** {'; '.join(said)}.")
+    undecided = all(one.verdict == "undecided" for one in both)
+    lines.append(f"- **All at once ends above each part**: {'not shown' if undecided else '; '.join(said)}.")
     average = [gains(model, "fedavg", "final_accuracy") for model in ("monolithic", "modular")]
-    spans = [
-        f"{span(own)} points in {words}" for own, words in zip(average, ("one piece", "modular nets"), strict=True)
-    ]
+    spans = [f"{span(own)} in {words}" for own, words in zip(average, ("one piece", "modular nets"), strict=True)]
     said = [f"{words} ({by})" for words, by in zip(spans, shown(*average), strict=True)]
-    lines.append(f"- **Averaging models** changes final accuracy by {', '.join(said)}.")
+    lines.append(f"- **Averaging models**: {', '.join(said)}.")
     return lines
 
 
@@ -190,8 +189,7 @@ def shown(*groups: Mapping[str, Gain]) -> list[str]:
     for own in groups:
         signs = {name: (one.mean > 0) - (one.mean < 0) for name, one in own.items() if next(chances) < SURE}
         every = len(signs) == len(own) and len({*signs.values()}) == 1
-        each = ", ".join(f"{name}, {own[name].mean:+.1f}" for name in signs)
-        said.append("shown on each" if every else f"shown on {each}" if signs else "shown on none")
+        said.append("shown on each" if every else f"shown on {', '.join(signs)}" if signs else "shown on none")
     return said
 
 

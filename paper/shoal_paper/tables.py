@@ -31,6 +31,7 @@ from shoal_paper import (
     grid,
     heads,
     links,
+    memory,
     mixed,
     reduced,
     results,
@@ -122,6 +123,22 @@ def by_dropout(rows: list[Row]) -> list[str]:
         both = (" / ".join(spread(row, name) for name in ("final_accuracy", "auc")) if row else "-" for row in cells)
         lines.append([f"{model} {dataset}", *both])
     return table(["", *head], lines)
+
+
+def by_memory(rows: list[Row], seeds: list[Row]) -> list[str]:
+    """What remembering more of one's own images brings, and what images of others do, final accuracy / AUC; p-values
+    are corrected for all differences of the table."""
+    found = memory.gains(rows, seeds)
+    chances = iter(holm([1.0 if one.p is None else one.p for both in found.values() for one in both.values()]))
+    cells = {
+        key: " / ".join(f"{signed(one)} (p {chance(next(chances))})" for one in both.values())
+        for key, both in found.items()
+    }
+    datasets, kinds = dict.fromkeys(name for name, _ in cells), dict.fromkeys(kind for _, kind in cells)
+    words: dict[int | str, str] = {size: f"{size} own images" for size in memory.MEMORIES}
+    words["data"] = "images of others"
+    head = ["", *(words.get(kind, str(kind).replace("data", "images").replace("over", "less")) for kind in kinds)]
+    return table(head, [[name, *(cells.get((name, kind), "-") for kind in kinds)] for name in datasets])
 
 
 def by_head(rows: list[Row]) -> list[str]:
@@ -453,16 +470,18 @@ def by_weather(rows: list[Row]) -> list[str]:
 
 
 def by_mode(rows: list[Row]) -> list[str]:
-    """Final accuracy, AUC and bytes of sharing modes on one small fleet."""
-    lines = [
-        [
-            row["sharing"],
-            *(spread(row, name, 1) for name in ("final_accuracy", "auc_normalised")),
-            f"{row['bytes_per_link_task']:,.0f}",
-        ]
-        for row in rows
-    ]
-    return table(["sharing", "final accuracy, %", "AUC, % of its maximum", "bytes per link and task"], lines)
+    """Final accuracy, AUC and bytes of sharing modes on one small fleet, and what they have more than agents alone;
+    p-values are corrected for all differences of the table."""
+    names = ("final_accuracy", "auc_normalised")
+    lines = []
+    for row in results.holmed(rows, *(f"{name}_difference_p" for name in names)):
+        more = (f"{gain(row, name)} (p {chance(row[f'{name}_difference_p'])})" for name in names)
+        both = [cell for name, own in zip(names, more, strict=True) for cell in (spread(row, name, 1), own)]
+        alone = row["final_accuracy_difference"] is None
+        cells = ["" if alone and at % 2 else cell for at, cell in enumerate(both)]
+        lines.append([row["sharing"], *cells, f"{row['bytes_per_link_task']:,.0f}"])
+    head = ["final accuracy, %", "over agents alone", "AUC, % of its maximum", "over agents alone"]
+    return table(["sharing", *head, "bytes per link and task"], lines)
 
 
 def by_case(experiment: str) -> Callable[[list[Row]], list[str]]:
@@ -530,6 +549,7 @@ class Table(NamedTuple):
 TABLES = {
     compression.COMPRESSION: Table(by_codec, compression.COMPRESSION),
     dropout.NAME: Table(by_dropout, dropout.NAME),
+    memory.NAME: Table(by_memory, memory.NAME, "seeds"),
     grid.NAME: Table(by_sharing, grid.NAME),
     "grid-order": Table(by_order, grid.SEEDS),
     mixed.NAME: Table(by_kind, mixed.NAME),

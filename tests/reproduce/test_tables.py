@@ -11,8 +11,21 @@ from shoal.configure.reading import read, resolve
 from shoal.errors import UserError
 from shoal.settings.groups import Settings
 from shoal.study.cells import read_csv, write_csv
-from shoal_paper import adaptation, confounds, draws, dropout, grid, heads, leak, mixed, reduced, tables, weights
-from shoal_paper.table1 import redrawn
+from shoal_paper import (
+    adaptation,
+    confounds,
+    draws,
+    dropout,
+    grid,
+    heads,
+    leak,
+    memory,
+    mixed,
+    reduced,
+    tables,
+    weights,
+)
+from shoal_paper.table1 import redrawn, settings
 from tests.command import ROOT, call
 
 pytestmark = pytest.mark.usefixtures("nowhere")
@@ -115,6 +128,27 @@ def test_dropout_is_on_or_off_for_everyone_and_gains_are_over_agents_alone_with_
     assert cells[4].startswith(f"{rows[2]['final_accuracy']:.2f} ± ")
     assert page.read_text().startswith("# A page\n\n<!-- table dropout -->\n|")
     assert page.read_text().endswith("|\n<!-- end of table -->\n\nWords.\n")
+
+
+def test_images_of_others_stand_beside_more_of_ones_own() -> None:
+    """Agents alone have 90 and 91, with 64 own images half a point more, with images of others one and two."""
+    alone = [{"memory": 64, "dataset": "mnist", "seed": at, "final_accuracy": 90.5 + at, "auc": 80.0} for at in (0, 1)]
+    table1 = [
+        {"protocol": "fair", "model": "monolithic", "dataset": "mnist", "method": method, "seed": at, "auc": 80.0}
+        | {"final_accuracy": 90.0 + at + more * (1 + at)}
+        for method, more in (("vanilla", 0.0), ("data", 1.0))
+        for at in (0, 1)
+    ]
+    found = memory.gains(alone, table1)
+    assert [found["mnist", kind]["final_accuracy"].mean for kind in (64, "data", "data over 64")] == [0.5, 1.5, 1.0]
+    head, _, line = tables.by_memory(alone, table1)
+    assert head == "|  | 64 own images | images of others | images less 64 |"
+    assert line.startswith("| mnist | +0.50 ± 0.00 (p 1.000) / +0.00 ± 0.00 (p 1.000) | +1.50 ± 0.50 (p 1.000)")
+    (cell, most) = memory.cells("mnist", "monolithic", "fair", 8)
+    usual = resolve({**cell.settings.model_dump(), "learner": {**cell.settings.learner.model_dump(), "memory": 32}})
+    assert usual.identity() == settings("mnist", "monolithic", "vanilla", "fair", 8).identity()
+    assert most.settings.learner.memory == most.settings.tasks.train * most.settings.tasks.classes
+    assert not memory.cells("mnist", "modular", "fair", 8)
 
 
 def test_the_leak_is_measured_against_the_same_run_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +357,14 @@ def test_masks_and_heads_are_set_side_by_side() -> None:
 def test_modes_have_a_line_each_with_what_they_cost() -> None:
     row = {"sharing": "push", "final_accuracy": 83.54, "final_accuracy_se_seeds": 2.81, "auc_normalised": 76.83}
     row |= {"auc_normalised_se_seeds": None, "bytes_per_link_task": 3247.875}
-    assert tables.by_mode([row])[2:] == ["| push | 83.5 ± 2.8 | 76.8 | 3,248 |"]
+    ends = ("", "_se", "_p")
+    row |= {f"final_accuracy_difference{end}": one for end, one in zip(ends, (3.5, 0.5, 0.02), strict=True)}
+    row |= {f"auc_normalised_difference{end}": one for end, one in zip(ends, (1.0, 0.9, 0.3), strict=True)}
+    none = {**row, "sharing": "none", **{name: None for name in row if "_difference" in name}}
+    assert tables.by_mode([none, row])[2:] == [
+        "| none | 83.5 ± 2.8 |  | 76.8 |  | 3,248 |",
+        "| push | 83.5 ± 2.8 | +3.50 ± 0.50 (p 0.040) | 76.8 | +1.00 ± 0.90 (p 0.300) | 3,248 |",
+    ]
 
 
 def test_of_fedweit_a_table_has_one_experiment_with_the_drift_that_was_chosen() -> None:

@@ -8,15 +8,29 @@ from typing import Any
 import pytest
 
 from shoal.errors import SettingsError
-from shoal.runs.paired import SURE, paired
+from shoal.runs.paired import SURE
 from shoal.study.cells import Row, read_csv
 from shoal.study.sweep import grid
-from shoal_paper import agreement, benchmarks, best, claims, corrections, draws, families, given, results, tables
+from shoal_paper import (
+    agreement,
+    benchmarks,
+    best,
+    claims,
+    corrections,
+    draws,
+    families,
+    given,
+    memory,
+    results,
+    tables,
+)
 from shoal_paper.overview import gain
 from shoal_paper.table1 import MLP, MODELS, alike, cells, settings
 from tests.command import ROOT
 
 DOCS = ROOT / "docs"
+# Modular nets alone and with modules on mnist, as Table 1 under `fair` has them.
+FINISHED = {settings("mnist", "modular", method, "fair", 8).identity() for method in ("vanilla", "modmod")}
 UNKEPT = "No CSV of these numbers was kept"
 
 
@@ -40,7 +54,7 @@ def test_agreement_is_led_by_gains_and_stands_beside_a_guess() -> None:
     assert found == pytest.approx((6, 1.0, 0.0, 1.5, 1.5, 1.0))  # levels do not matter
     turned = [row(name, "authors", 90.0 - more, **theirs[name]) for name, more in zip(names, gains, strict=True)]
     assert agreement.agreement(turned) == pytest.approx((6, -1.0, 3.0, 1.5, 1.5, -1.0))
-    there = {"dataset": "kmnist", "paper_final_accuracy": 94.0, "paper_auc": 94.0}
+    there: dict[str, Any] = {"dataset": "kmnist", "paper_final_accuracy": 94.0, "paper_auc": 94.0}
     more = [row("vanilla", "authors", 90.0, dataset="kmnist"), row("data", "authors", 92.0, **there)]
     two = agreement.agreement([*same, *more, row("fedavg", "authors", 89.0, dataset="kmnist")])
     # Of images the other dataset has what this one has; of averaging -0.5 and 0; of the hybrid nothing, and 3.
@@ -131,6 +145,12 @@ def test_what_was_wrong_is_said_with_numbers_or_that_there_are_none() -> None:
     points = [{**one, "every": 50, "floats_per_edge_task": 9.0} for one in graphs]
     leak = {"dataset": "mnist", "model": "modular", "own_validation": "keep", "seeds": 4, "shared": 5.07}
     leak |= {f"{name}_difference{end}": 0.25 for name in ("final_accuracy", "auc") for end in ("", "_se", "_p")}
+    own = {"dataset": "mnist", "memory": 64, "final_accuracy": 91.0, "auc": 91.0}
+    fair = {"protocol": "fair", "dataset": "mnist", "model": "monolithic", "auc": 90.0}
+    each = [fair | {"method": name, "final_accuracy": at} for name, at in (("vanilla", 90.0), ("data", 93.0))]
+    found |= {"memory": [own | {"seed": at} for at in (0, 1)]}
+    found |= {"seeds": [one | {"seed": at} for one in each for at in (0, 1)]}
+    found |= {"compression": [{"method": "vanilla", "to_fedavg": 0.25, "to_fedavg_se": 0.5}]}
     found |= {"table1": [*old, alone], "parts": parts, "topology": graphs, "budget": points, "leak": [leak]}
     text = "\n".join(corrections.section(found, {}))
     assert "mnist modular +0.50 / +0.50 (paper, 8 seeds)" in text
@@ -140,6 +160,8 @@ def test_what_was_wrong_is_said_with_numbers_or_that_there_are_none() -> None:
     assert "5.1 % of an agent's validation images are training images of another" in text
     assert "modular nets +0.25 ± 0.25 (p 0.250) / +0.25 ± 0.25 (p 0.250)" in text
     assert "all three parts +0.0 ± 0.5, the weights alone +1.0 ± 0.5" in text
+    assert "mnist, images of others +3.00 ± 0.00; mnist, of these beyond 64 own images +2.00 ± 0.00" in text
+    assert "agents alone end +0.25 ± 0.50 from FedAvg" in text
 
 
 def test_every_table_of_the_results_is_made_from_a_csv_or_says_that_there_is_none() -> None:
@@ -170,13 +192,21 @@ def test_sentences_around_the_tables_have_the_numbers_of_the_csvs() -> None:
         [more(name, learner, "data") for name in ("mnist", "combined")] for learner in ("none", "replay")
     )
     assert f"{tuned[0]} points on mnist and {tuned[1]} on combined, agents with replay {replayed[0]} and" in text
-    averaged = [more(name, "none", "fedavg") for name in ("mnist", "combined")]
-    assert f"fine-tuning alone ({averaged[0]} on mnist, {averaged[1]} on combined)" in text
-    for learner, words in (("ewc", "EWC on mnist ({})"), ("replay", "replay on mnist ({})")):
-        assert words.format(more("mnist", learner, "fedavg")) in text
-    lost = [one["final_accuracy_difference"] for one in grid.values() if one["method"] == "fedavg"]
-    lost = [one for one in lost if one < -1]
-    assert f"costs the others {-max(lost):.1f} to {-min(lost):.1f} points" in text
+    ended = [
+        [grid[name, *key]["final_accuracy"] for name in ("mnist", "combined")]
+        for key in (("none", "data"), ("replay", "none"))
+    ]
+    assert "ends at {:.1f} % on mnist and {:.1f} on combined, where replay of 32".format(*ended[0]) in text
+    assert "alone at {:.1f} and {:.1f}.".format(*ended[1]) in text
+    assert f"helps fine-tuning on mnist ({more('mnist', 'none', 'fedavg')}), where it changes nothing else" in text
+    assert f"on combined that is not shown ({more('combined', 'none', 'fedavg')})" in text
+    known = results.holmed(list(grid.values()), "final_accuracy_difference_p")
+    averaged = [row for row in known if row["method"] == "fedavg"]
+    decided = {(row["dataset"], row["learner"]): row for row in averaged if row["final_accuracy_difference_p"] < SURE}
+    assert {learner for dataset, learner in decided if dataset == "mnist"} == {"none"}
+    lost = [-row["final_accuracy_difference"] for (dataset, _), row in decided.items() if dataset == "combined"]
+    assert len(lost) == 3
+    assert f"the other learners lose {min(lost):.1f} to {max(lost):.1f} points" in text
     assert all(
         grid[d, n, "data"]["final_accuracy"] > row["final_accuracy"] for (d, n, m), row in grid.items() if m == "fedavg"
     )
@@ -188,7 +218,22 @@ def test_sentences_around_the_tables_have_the_numbers_of_the_csvs() -> None:
     assert f"masked nets {masks[0]} and {masks[1]}." in text
     for kind, words in (("modular", "modular net alone ends at"), ("frozen", "masked net alone ends at")):
         assert f"{words} {grid['mnist', kind, 'none']['final_accuracy']:.1f} " in text
+    table1 = {row["method"]: row for row in read_csv(DOCS / "results" / "table1.csv") if row["identity"] in FINISHED}
+    end, added = table1["vanilla"]["final_accuracy"], table1["modmod"]["final_accuracy_gain"]
+    error = table1["modmod"]["final_accuracy_gain_se"]
+    assert f"where 100 epochs bring {end:.1f} and modules add {added:+.1f} ± {error:.1f};" in text
     assert f"{tuned[0].lstrip('+')} points to fine-tuning, {replayed[0].lstrip('+')} to replay" in readme
+    assert abs(ended[0][0] - ended[1][0]) < 0.5, "then fine-tuning does not end where replay does alone"
+
+    rows, seeds = (read_csv(DOCS / "results" / f"{name}.csv") for name in ("memory", "seeds"))
+    found = memory.gains(rows, seeds)
+    own, theirs, beyond = (
+        f"{found['mnist', kind]['final_accuracy'].mean:+.1f} ± {found['mnist', kind]['final_accuracy'].error:.1f}"
+        for kind in (64, "data", "data over 64")
+    )
+    assert f"64 of their own gain {own} of the {theirs} points on mnist, for no byte" in text
+    assert f"beyond that is {beyond}, also shown" in text
+    assert f"agents alone that remember 64 of their own images a task gain {own} of it" in readme
 
     sent = {row["method"]: row for row in read_csv(DOCS / "results" / "compression.csv")}
     for method, words in (("sign", "signs ({} of the bytes, {} above FedAvg)"), ("rank 4", "rank 4 ({}, {})")):
@@ -229,25 +274,12 @@ def test_what_the_readme_found_is_in_the_csvs() -> None:
     low, high = span(gains("monolithic", "data", "final_accuracy"))
     assert f"{low} to {high} points of final accuracy (shown on each), for " in text
     low, high = span(gains("modular", "data", "final_accuracy"))
-    assert f"modular nets {low} to {high} (shown on mnist, +0.3)." in text
+    assert f"modular nets {low} to {high} (shown on mnist)." in text
     low, high = span(gains("modular", "modmod", "auc"))
     assert f"AUC {low} to {high} (shown on each), for " in text
     low, high = span(gains("monolithic", "fedavg", "final_accuracy"))
-    assert f"**Averaging models** changes final accuracy by {low} to {high} points in one piece (shown on " in text
-
-    def over(method: str, rival: str, name: str) -> str:
-        def mean(of: str) -> dict[int, dict[str, float]]:
-            own = [each["fair", dataset, "modular", of] for dataset in MLP]
-            common = set.intersection(*map(set, own))  # some datasets may have more seeds than others
-            return {seed: {name: fmean(one[seed][name] for one in own)} for seed in sorted(common)}
-
-        gap = paired(mean(method), mean(rival), name)
-        assert gap is not None
-        assert gap.error is not None
-        return f"{gap.mean:+.1f} ± {gap.error:.1f}"
-
-    assert f"({over('hybrid', 'data', 'final_accuracy')} over images alone" in text
-    assert f"{over('hybrid', 'modmod', 'final_accuracy')} over modules alone" in text
+    assert f"**Averaging models**: {low} to {high} in one piece (shown on " in text
+    assert "**All at once ends above each part**: not shown." in text
 
 
 def test_a_difference_is_decided_or_it_is_said_how_many_seeds_would_decide() -> None:
@@ -324,7 +356,8 @@ def test_scores_and_kinds_that_a_sentence_names_are_those_that_are_shown() -> No
     head, _, *lines = tables.lines_named("scores", DOCS / "results")
     chances = [re.findall(r"\(p (\S+)\)", line) for line in lines]
     words = {"leep": "LEEP", "logme": "LogME", "otce": "OTCE", "a_distance": "the A-distance", "iou": "IoU", "kl": "KL"}
-    shown, not_shown = [], []
+    shown: list[str] = []
+    not_shown: list[str] = []
     for name, *both in zip(head.split(" | ")[1:], *chances, strict=True):
         own = [float(one.replace("<", "")) < SURE for one in both]
         (shown if all(own) else not_shown).append(words.get(name.strip(" |"), name.strip(" |")))
@@ -347,3 +380,11 @@ def test_scores_and_kinds_that_a_sentence_names_are_those_that_are_shown() -> No
         if re.fullmatch(r"[<.\d]+", cells[4]) and float(cells[4].strip("<")) < SURE
     }
     assert decided == {"rest", "all"}
+
+    modes = read_csv(DOCS / "results" / "special.csv")
+    known = results.holmed(modes, "final_accuracy_difference_p", "auc_normalised_difference_p")
+    ends = [row for row in known if (row["final_accuracy_difference_p"] or 1.0) < SURE]
+    helps, hurts = ({row["sharing"] for row in ends if sign * row["final_accuracy_difference"] > 0} for sign in (1, -1))
+    assert helps == {"simp", "push"}
+    assert hurts == {"prototypes"}
+    assert "Rows help (`simp`, `push`), `prototypes` hurts by far, and of the others nothing is shown" in text
