@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
@@ -244,10 +244,16 @@ def first_sentence(text: str) -> str:
 
 
 @lru_cache
+def every_point(path: tuple[str, ...]) -> EntryPoints:
+    """All entry points of packages on a path; looking them up takes a moment, so it is done once for all groups."""
+    return entry_points()
+
+
+@lru_cache
 def installed(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """The entry points of a group in packages on a path; looking them up takes a moment, so it is done once."""
+    """The entry points of a group in packages on a path."""
     points: dict[str, EntryPoint] = {}
-    for point in entry_points(group=group):
+    for point in every_point(path).select(group=group):
         if point.name in points and points[point.name].value != point.value:
             raise SettingsError(
                 f"{maker(points[point.name])} and {maker(point)} both bring `{point.name}` for {group}; uninstall one"
