@@ -14,7 +14,7 @@ from torch import Tensor
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
 from shoal.errors import SettingsError
-from shoal.learners.additions import Addition, penalised, trains_body
+from shoal.learners.additions import Addition, once_kept, penalised, trains_body
 from shoal.learners.contract import Learner
 from shoal.learners.step import Frame, Part
 from shoal.learners.usual import usual_epoch
@@ -220,10 +220,7 @@ class Held(Learner):
         state.update(new)
 
     def additions(self) -> tuple[Addition, ...]:
-        return (penalised(self.owner, self.acts, self.penalty),)
-
-    def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
-        return len(stack.of(self.owner)) > 0 and trains_body(world, parts)
+        return (penalised(self.owner, once_kept(self.owner), self.penalty),)
 
     def penalty(self, frame: Frame) -> Tensor:
         found: Tensor = called(self, "penalty", frame)

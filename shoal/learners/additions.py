@@ -63,6 +63,12 @@ def tangent(frame: Frame, pull: Tensors) -> Tensor:
     return sum(each_, frame.batch.weight.new_zeros(()))
 
 
+def once_kept(owner: str) -> Acts:
+    """Where all that agents have in common trains, and something is kept under the name of an owner: from the end of a
+    first task on."""
+    return lambda world, stack, parts: len(stack.of(owner)) > 0 and trains_body(world, parts)
+
+
 def trains_body(world: World, parts: Mapping[str, Part]) -> bool:
     """Is all that agents have in common trained? Where it is frozen there is nothing to hold back."""
     return all(name in parts and parts[name][0].start == 0 for name in world.model.body)

@@ -1,7 +1,7 @@
 """Analytic learning: ridge regression from sums of all that was seen, so that nothing is forgotten, in one pass (as in
 analytic class-incremental learning; Zhuang et al. 2022)."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,12 +16,10 @@ from shoal.errors import SettingsError
 from shoal.learners.contract import Learner
 from shoal.learners.gram import length, packed, rebuilt, solved, squared, summed, total
 from shoal.models import heads
+from shoal.models.contract import Model
 from shoal.models.ridge import Ridge
 from shoal.models.table import ANALYTIC
 from shoal.settings.groups import Settings
-
-if TYPE_CHECKING:
-    from shoal.models.contract import Model
 
 OWNER = "analytic"
 HEARD = "statistics"  # the mode by which agents send each other such sums
@@ -67,7 +65,7 @@ class Analytic(Learner):
                     f'`{mode.mode}` sends; share by "statistics", or use another model'
                 )
 
-    def holds(self, settings: Settings, model: "Model") -> int:
+    def holds(self, settings: Settings, model: Model) -> int:
         """Bytes of the sums of an agent, of those that others can send it, and of a matrix while it is solved."""
         if not isinstance(model, Ridge):
             return 0

@@ -1,6 +1,6 @@
 """ELLA: tasks are fitted one by one in closed form, and every fit makes the dictionary better (Ruvolo & Eaton 2013)."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -12,13 +12,11 @@ from shoal.data.tasks import JOINT
 from shoal.errors import SettingsError
 from shoal.learners.closed import linear, logistic, posed, sparse
 from shoal.learners.contract import Learner
+from shoal.models.contract import Model
 from shoal.models.factor import CODES, DICTIONARY, Factor
 from shoal.models.table import CLOSED
 from shoal.rng import key
 from shoal.settings.groups import Settings
-
-if TYPE_CHECKING:
-    from shoal.models.contract import Model
 
 OWNER = "ella"
 DEAD = 1e-10  # an atom of a squared length below is drawn again
@@ -64,7 +62,7 @@ class Ella(Learner):
                     'sends; share by "colla", or use another model'
                 )
 
-    def holds(self, settings: Settings, model: "Model") -> int:
+    def holds(self, settings: Settings, model: Model) -> int:
         """Bytes of what it and who agrees on it keep for an agent: two matrices over the dictionary, and a weight for
         each fit."""
         if not isinstance(model, Factor):

@@ -1,6 +1,5 @@
 """EWC (Kirkpatrick et al. 2017, arXiv:1612.00796), and its online form (Schwarz et al. 2018, arXiv:1805.06370)."""
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -10,9 +9,9 @@ from torch import Tensor
 from shoal.agents.engine import parted
 from shoal.agents.stack import MODEL, Stack
 from shoal.agents.world import World
-from shoal.learners.additions import Addition, common_units, penalised, tangent, trains_body
+from shoal.learners.additions import Addition, common_units, once_kept, penalised, tangent
 from shoal.learners.contract import Learner
-from shoal.learners.step import Frame, Part, Tensors
+from shoal.learners.step import Frame, Tensors
 from shoal.models import heads
 from shoal.models.table import REPLAY
 from shoal.rng import key
@@ -89,10 +88,7 @@ class EWC(Learner):
         return total
 
     def additions(self) -> tuple[Addition, ...]:
-        return (penalised(self.owner, self.acts, self.penalty, self.pull),)
-
-    def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
-        return len(stack.of(self.owner)) > 0 and trains_body(world, parts)
+        return (penalised(self.owner, once_kept(self.owner), self.penalty, self.pull),)
 
     def penalty(self, frame: Frame) -> Tensor:
         """One agent's strength/2 times the sum of F (w - w_before)^2, as its tangent: a step needs no more."""

@@ -1,6 +1,5 @@
 """LwF (Li & Hoiem 2016, arXiv:1606.09282)."""
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -9,9 +8,9 @@ from torch import Tensor
 
 from shoal.agents.stack import Stack
 from shoal.agents.world import World
-from shoal.learners.additions import Addition, penalised, trains_body
+from shoal.learners.additions import Addition, once_kept, penalised
 from shoal.learners.contract import Learner
-from shoal.learners.step import Frame, Part
+from shoal.learners.step import Frame
 from shoal.models import heads
 from shoal.models.params import whole
 from shoal.models.table import REPLAY
@@ -45,10 +44,7 @@ class LwF(Learner):
             stack.of(self.owner)[name] = tensor.clone()
 
     def additions(self) -> tuple[Addition, ...]:
-        return (penalised(self.owner, self.acts, self.penalty),)
-
-    def acts(self, world: World, stack: Stack, parts: Mapping[str, Part]) -> bool:
-        return len(stack.of(self.owner)) > 0 and trains_body(world, parts)
+        return (penalised(self.owner, once_kept(self.owner), self.penalty),)
 
     def penalty(self, frame: Frame) -> Tensor:
         """One agent's sum over earlier tasks of CE(softmax(z_before / T), softmax(z / T)), the mean over images."""

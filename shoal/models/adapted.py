@@ -6,7 +6,7 @@ A begins with the same numbers in all agents and B at zero, so that the net begi
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +19,10 @@ from shoal.models import heads
 from shoal.models.base import each_own
 from shoal.models.contract import Masks, Which
 from shoal.models.makers import bound
+from shoal.models.nets import AdaptedNet
 from shoal.models.params import Params, floats, unit
 from shoal.models.wrapped import Wrapped
 from shoal.rng import key
-
-if TYPE_CHECKING:
-    from shoal.models.nets import AdaptedNet
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)  # whose weight is adapted; of attention, that of its inputs too
 NORMS = nn.modules.batchnorm._NormBase
@@ -33,7 +31,7 @@ NORMS = nn.modules.batchnorm._NormBase
 class LowRank(nn.Module):
     """What is added to a weight: the product of two small matrices."""
 
-    def __init__(self, weight: Tensor, name: str, net: "AdaptedNet") -> None:
+    def __init__(self, weight: Tensor, name: str, net: AdaptedNet) -> None:
         super().__init__()
         outputs, inputs = len(weight), weight[0].numel()
         rank = min(net.rank, outputs, inputs)
@@ -62,7 +60,7 @@ class Still(nn.Module):
         return found
 
 
-def adapted(make: Callable[..., nn.Module], net: "AdaptedNet", what: str) -> Callable[..., nn.Module]:
+def adapted(make: Callable[..., nn.Module], net: AdaptedNet, what: str) -> Callable[..., nn.Module]:
     """What makes a net with nothing free but low-rank parts of its linear and convolution layers."""
     make_net = bound(make, net)
 
@@ -99,7 +97,7 @@ class Adapted(Wrapped):
     def __init__(
         self,
         make: Callable[..., nn.Module],
-        net: "AdaptedNet",
+        net: AdaptedNet,
         bank: Bank,
         tasks: int,
         classes: int,

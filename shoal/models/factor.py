@@ -6,7 +6,7 @@ rest. All of it is in double precision, and fitted in closed form (shoal/learner
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,9 +14,6 @@ from torch import Tensor
 
 from shoal.models.base import Plain
 from shoal.models.params import Params, whole
-
-if TYPE_CHECKING:
-    pass
 
 DICTIONARY, CODES = "dictionary", "codes"
 

@@ -1,24 +1,20 @@
 """Affine heads: one per task (task-incremental learning: the task is known, also at test time), or one for all."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.data import Bank
 from shoal.models.contract import Usage
 from shoal.models.params import Params, floats, whole
-
-if TYPE_CHECKING:
-    from shoal.data import Bank
-    from shoal.settings.groups import Settings
+from shoal.settings.groups import Settings
 
 NAMES = ("head.weight", "head.bias")
 OPEN = "open"  # in a usage: which outputs of a task's head count, bool [T, K] of each lane
 CLOSED = -1e9  # the logit of one that does not
 
 
-def sizes(settings: "Settings", bank: "Bank") -> tuple[int, int]:
+def sizes(settings: Settings, bank: Bank) -> tuple[int, int]:
     """How many heads there are, and how many outputs each has."""
     from shoal.data.scenarios import by_name  # which knows settings, as models do
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from math import prod
 from threading import local
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,9 +16,7 @@ from shoal.models.foreign import ROWS, complains, made, suited, without_chance, 
 from shoal.models.makers import bound, needed
 from shoal.models.mlp import Linear, by_pieces
 from shoal.rng import key
-
-if TYPE_CHECKING:
-    from shoal.settings.groups import Net
+from shoal.settings.groups import Net
 
 
 class Copies:
@@ -77,7 +75,7 @@ class Own(Copies):
     `nn.Module` that does, whose weights are a seed's own and never train. Both may need `width` too.
     """
 
-    def __init__(self, block: Callable[..., nn.Module], net: "Net", bank: Bank, name: str) -> None:
+    def __init__(self, block: Callable[..., nn.Module], net: Net, bank: Bank, name: str) -> None:
         self.block, self.width, self.what = bound(block, net), net.width, f"the block of `{name}`"
         self.enters: Any = getattr(block, "enter", None)
         self.row: tuple[int, ...] = bank.images.shape[1:]

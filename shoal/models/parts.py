@@ -1,18 +1,16 @@
 """Modules that are low-rank parts of a frozen net."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor, nn
 
 from shoal.data import Bank
 from shoal.errors import SettingsError
+from shoal.models.nets import AdaptedNet
 from shoal.models.own import Copies
 from shoal.models.params import floats
-
-if TYPE_CHECKING:
-    from shoal.models.nets import AdaptedNet
 
 SECOND = ".second"  # how the name of B ends (shoal/models/adapted.py)
 
@@ -25,7 +23,7 @@ class Parts(Copies):
     engine: ClassVar[str] = "loop"
     why: ClassVar[str] = "a frozen net is read once for every module"
 
-    def __init__(self, make: Callable[..., nn.Module], net: "AdaptedNet", bank: Bank, name: str) -> None:
+    def __init__(self, make: Callable[..., nn.Module], net: AdaptedNet, bank: Bank, name: str) -> None:
         from shoal.models.adapted import adapted  # which knows nets of one's own, and these the blocks of others
         from shoal.models.wrapped import Wrapped
 

@@ -3,7 +3,7 @@ trained by steps (shoal/learners/analytic.py)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,9 +14,6 @@ from shoal.models.base import Headed
 from shoal.models.contract import Which
 from shoal.models.mlp import by_pieces, projection
 from shoal.models.params import Params
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from shoal.agents.lanes import Split
 from shoal.agents.world import World
 from shoal.agents.worlds import worlds
 from shoal.data import Bank
@@ -117,7 +118,7 @@ def yardsticks(world: World) -> tuple[float | None, float | None]:
     numeric = world.bank.targets is not None
     own: list[list[float]] = []
     pooled: list[list[float]] = []
-    held = [[part(world, row, task) for task in range(int(end))] for row, end in enumerate(world.ends)]
+    held = [[part(world, row, task, world.train) for task in range(int(end))] for row, end in enumerate(world.ends)]
     for row, lane in enumerate(world.lanes):
         theirs = [one for at, one in enumerate(held) if world.lanes[at].seed == lane.seed]
         rows = np.concatenate([one[0] for group in theirs for one in group])
@@ -125,15 +126,12 @@ def yardsticks(world: World) -> tuple[float | None, float | None]:
         rows, once = np.unique(rows, return_index=True)  # agents may have rows in common
         answers = answers[once]
         for task in range(int(world.ends[row])):
-            mine, outputs = held[row][task], world.streams[row][task].outputs
-            size = int(world.validation.sizes[row, task])
-            check = inputs[world.validation.rows[row, task, :size].cpu().numpy()]
-            wanted = world.validation.labels[row, task, :size].cpu().numpy()
-            right = wanted if numeric else np.array(outputs)[wanted]
+            (mine, known), (check, right) = held[row][task], part(world, row, task, world.validation)
+            outputs = world.streams[row][task].outputs
             among = np.full(len(rows), True) if numeric else np.isin(answers, outputs)
             some = np.flatnonzero(among)[:: max(1, int(among.sum()) // POOLED)]
-            own.append(scored(inputs[mine[0]], mine[1], check, right, numeric))
-            pooled.append(scored(inputs[rows[some]], answers[some], check, right, numeric))
+            own.append(scored(inputs[mine], known, inputs[check], right, numeric))
+            pooled.append(scored(inputs[rows[some]], answers[some], inputs[check], right, numeric))
     return tuple(100 * float(np.array(one).mean(0).max()) for one in (own, pooled))  # type: ignore[return-value]
 
 
@@ -157,16 +155,14 @@ def note(fleet: Sequence[World], folder: Path) -> str:
     kind = np.float64 if numeric else np.float32  # of classes the largest counts, and it is a matter of whole points
     for row, lane in lanes:
         task = last[row]
-        count = int(world.validation.sizes[row, task]) if task >= 0 else 0
-        if not count or (alone := known.get((*lane, task))) is None:
+        alone = known.get((*lane, task))
+        if task < 0 or alone is None or not int(world.validation.sizes[row, task]):
             continue
-        places, wanted = part(world, row, task)
-        check = inputs[world.validation.rows[row, task, :count].cpu().numpy()].astype(kind)
-        right = world.validation.labels[row, task, :count].cpu().numpy()
-        right = right if numeric else np.array(world.streams[row][task].outputs)[right]
-        theirs.append(scored(inputs[places].astype(kind), wanted, check, right, numeric))
+        (mine, wanted), (check, right) = (part(world, row, task, one) for one in (world.train, world.validation))
+        x, y = (inputs[places].astype(kind) for places in (mine, check))
+        theirs.append(scored(x, wanted, y, right, numeric))
         own.append(alone)
-        rows += count
+        rows += len(check)
     if rows < SEEN:
         return ""
     alone, linear = 100 * float(np.mean(own)), 100 * float(np.array(theirs).mean(0).max())
@@ -182,13 +178,13 @@ def note(fleet: Sequence[World], folder: Path) -> str:
     )
 
 
-def part(world: World, row: int, task: int) -> tuple[np.ndarray, np.ndarray]:
-    """The places of a lane's training rows of a task among the inputs, and their classes or numbers."""
-    size = int(world.train.sizes[row, task])
-    labels = world.train.labels[row, task, :size].cpu().numpy()
+def part(world: World, row: int, task: int, split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """The places of a lane's rows of a task among the inputs, to train or validate on, and their classes or numbers."""
+    size = int(split.sizes[row, task])
+    labels = split.labels[row, task, :size].cpu().numpy()
     if world.bank.targets is None:
         labels = np.array(world.streams[row][task].outputs)[labels]
-    return world.train.rows[row, task, :size].cpu().numpy(), labels
+    return split.rows[row, task, :size].cpu().numpy(), labels
 
 
 def scored(x: np.ndarray, y: np.ndarray, check: np.ndarray, right: np.ndarray, numeric: bool) -> list[float]:
