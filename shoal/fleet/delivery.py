@@ -37,10 +37,10 @@ def deliver(crew: "Crew", here: World, sent: Sequence[Any], observe: Observe | N
         every.verdicts[going] = here_alone.receive(every.table if len(going) == len(every) else every.table.take(going))
     else:
         places = np.concatenate([one.receipt.place for one in sent])[order]
-        for at, member in enumerate(crew.members):
+        for at, member in enumerate(crew.workers.members):
             mine = going[homes == at]
             member.tell("receive", *routed(sent, source[mine], places[mine], at))
-        for at, member in enumerate(crew.members):
+        for at, member in enumerate(crew.workers.members):
             every.verdicts[going[homes == at]] = member.told()
     crew.ledger.write(every)
     if observe:

@@ -33,13 +33,9 @@ class LostError(UserError):
 
 
 class Member(Protocol):
-    """A handle: it is told a verb of `Here`, and later asked what came of it, so that members work side by side."""
+    """Stacks, here or behind a handle (shoal/fleet/workers.py)."""
 
     lanes: frozenset[Lane]
-
-    def tell(self, verb: str, *arguments: Any) -> None: ...
-
-    def told(self) -> Any: ...
 
 
 @dataclass
@@ -95,9 +91,9 @@ class Crew:
         """What all members make of a verb."""
         if self.workers is None:
             return [getattr(member, verb)(*arguments) for member in self.members]
-        for member in self.members:
+        for member in self.workers.members:
             member.tell(verb, *arguments)
-        return [member.told() for member in self.members]
+        return [member.told() for member in self.workers.members]
 
     deliver = delivery.deliver
 

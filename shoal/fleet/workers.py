@@ -89,10 +89,14 @@ class Served:
 
 
 class Handle(Member, Protocol):
-    """A member that is a worker."""
+    """A worker: it is told a verb of `Here`, and later asked what came of it, so that workers work side by side."""
 
     pending: bool  # has it been told something of which it has not been asked what came of it?
     gone: bool  # has it been found to have ended?
+
+    def tell(self, verb: str, *arguments: Any) -> None: ...
+
+    def told(self) -> Any: ...
 
     def close(self) -> None: ...
 

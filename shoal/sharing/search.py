@@ -65,7 +65,8 @@ def closest(post: Post, asked: Mapping[str, Tensor], queries: Queries, oldest: i
     number = np.arange(len(one)) - np.repeat(queries.items.cumsum() - queries.items, queries.items)
     lane, which = queries.who[one], queries.first[one] + number
     if not len(lane):
-        return Near(*np.zeros((3, 0), np.int64), np.zeros_like(queries.who))
+        none = np.zeros(0, np.int64)
+        return Near(none, none, none, np.zeros_like(queries.who))
     wanted = np.broadcast_to(np.arange(tasks) >= oldest, (len(lane), tasks)).copy()
     if "labels" in asked:
         labels = asked["labels"].numpy()[which]

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from shoal.agents.stack import Stack, start
 from shoal.agents.world import World
-from shoal.contracts.modes import check
 from shoal.errors import SettingsError
 from shoal.letters.mail import LOST, Mail, pack
 from shoal.mail import filters as rules
@@ -23,6 +22,7 @@ from shoal.sharing.fedcurv import FedCurv
 from shoal.sharing.fedfish import FedFish
 from shoal.sharing.fedprox import FedProx
 from shoal.sharing.plan import plan
+from shoal.testing import check_mode
 from tests.command import call
 from tests.fleets import exchange, fleet
 
@@ -368,4 +368,4 @@ LONG = [
     ids=lambda mode: f"{mode.mode} {mode.compress} {mode.way}",
 )
 def test_compressed_modes_keep_the_laws(mode: FedAvg) -> None:
-    check([mode])
+    check_mode(mode)

@@ -60,7 +60,7 @@ def hardest(mode: Recv, post: Post) -> dict[Lane, Draft]:
     images = world.validates[np.arange(count)[:, None], tasks[at], place]
     local = labels.reshape(count, -1).gather(1, order).numpy()
     columns = images, world.bank.labels[world.bank.base(images)], tasks[at], local
-    found = {}
+    found = dict[Lane, Draft]()
     for row, (lane, most) in enumerate(zip(world.lanes, sizes.sum(1).tolist(), strict=True)):
         items = min(most, mode.queries) if post.out(lane) else 0
         found[lane] = dict(zip(COLUMNS, (one[row, :items] for one in columns), strict=True))
