@@ -94,7 +94,8 @@ def more(row: dict[str, Any], alone: dict[str, Any] | None) -> str:
     """What a run has more than agents alone, with its standard error over seeds; nothing of these themselves."""
     if alone is None or row is alone:
         return ""
-    gaps = np.subtract(*([float(one) for one in str(run["seeds"]).split()] for run in (row, alone)))
+    ours, theirs = ([float(one) for one in str(run["seeds"]).split()] for run in (row, alone))
+    gaps = np.subtract(ours, theirs)
     return f" ({gaps.mean():+.2f} ± {gaps.std(ddof=1) / len(gaps) ** 0.5:.2f})"
 
 

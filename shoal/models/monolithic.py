@@ -25,7 +25,7 @@ class Monolithic(Stacked):
     tasks: int
     classes: int
     pieced: ClassVar[tuple[str, ...]] = MODULE
-    agnostic: ClassVar[bool] = True  # do all heads read the same features?
+    agnostic = True  # all heads read the same features
 
     @property
     def body(self) -> Mapping[str, int]:

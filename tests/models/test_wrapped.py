@@ -273,7 +273,7 @@ def test_states_of_a_gru_that_are_no_numbers_stay_none(steps: type[torch.autogra
     taken_by(steps)
     weights = [torch.ones(one) for one in ((1, 6, 3), (1, 6), (1, 6, 2), (1, 6))]
     weights[0][0, 0, 0] = torch.nan
-    states, *_ = steps.apply(torch.ones(1, 4, 5, 3), *weights)  # type: ignore[no-untyped-call]
+    states, *_ = steps.apply(torch.ones(1, 4, 5, 3), *weights)
     assert states[..., 0].isnan().all()
 
 
