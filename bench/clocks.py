@@ -188,7 +188,9 @@ def robots_table(rows: Sequence[results.Row]) -> str:
         found.setdefault((row["pace"], row["sharing"]), []).append(row)
     lines = []
     for (pace, sharing), own in found.items():
-        mean = {name: float(np.mean([float(row[name]) for row in own])) for name in list(own[0])[3:]}
+        mean = {
+            name: float(np.mean([float(row[name]) for row in own])) for name in list(own[0])[3:] if name != "commit"
+        }
         first, last = round(mean["seconds of the first"]), round(mean["seconds"])
         joules = mean["joules of sending"]
         lines.append([

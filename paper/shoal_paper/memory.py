@@ -58,9 +58,9 @@ def gains(rows: Sequence[Row], seeds: Sequence[Row]) -> dict[tuple[str, int | st
     found: dict[tuple[str, int | str], dict[str, Gain]] = {}
     for dataset in dict.fromkeys(one["dataset"] for one in rows):
         sizes = [size for size in MEMORIES if (dataset, size) in own]
-        pairs: list[tuple[str | int, str | int, str | int]] = [(size, size, "vanilla") for size in sizes]
-        pairs.append(("data", "data", "vanilla"))
-        pairs.extend((f"data over {size}", "data", size) for size in sizes)
+        kinds: list[int | str] = [*sizes, "data"]
+        pairs: list[tuple[int | str, int | str, int | str]] = [(kind, kind, "vanilla") for kind in kinds]
+        pairs += [(f"data over {size}", "data", size) for size in sizes]
         for words, more, less in pairs:
             both = {name: paired(own[dataset, more], own[dataset, less], name) for name in SHOWN}
             found[dataset, words] = {name: gain for name, gain in both.items() if gain}
