@@ -104,7 +104,7 @@ def sentence(rows: Iterable[Row]) -> str:
     return (
         f"What methods gain over agents alone agrees with the paper: of {found.gains} gains, ours and the paper's "
         f"correlate with r = {found.correlation:.2f} and are {found.distance:.2f} points apart on the mean "
-        f"({found.elsewhere:.2f} if each method gained what the paper's does on the other datasets, "
+        f"({found.elsewhere:.2f} if each gained what the paper's does elsewhere, "
         f"{found.guessed:.2f} if none gained anything); the order of methods correlates with {found.order:.2f} "
         f"(Spearman). {lopsided(rows)}"
     )
@@ -127,12 +127,12 @@ def lopsided(rows: Iterable[Row]) -> str:
     if not above:
         return ""
     said = (
-        f"All {count} numbers of {', '.join(above)} are above the paper's; rows of a dataset share tasks and seeds, so "
-        f"that these are {len(above)} observations and not {count}. "
+        f"All {count} numbers of {', '.join(above)} are above the paper's; with shared tasks and seeds "
+        f"these are {len(above)} observations. "
     )
     if not alone:
         return said
     apart = max(abs(gap) / error for gap, error in alone)
-    luck = "which may be luck" if apart < 2 else "for which no cause was found"
+    luck = "perhaps luck" if apart < 2 else "and no cause was found"
     each = ", ".join(f"{gap:+.2f} ± {error:.2f}" for gap, error in alone)
     return f"{said}Agents alone end {each} from the paper's there, at most {apart:.1f} standard errors, {luck}. "

@@ -35,7 +35,7 @@ from shoal.mail.post import Post
 from shoal.models.contract import body_units
 from shoal.models.params import MODULE as NAMES
 from shoal.rng import key
-from shoal.sharing.batched import averaging
+from shoal.sharing import present
 from shoal.sharing.body import scale
 from shoal.sharing.choices import quotas
 from shoal.sharing.fedavg import FedAvg
@@ -909,7 +909,7 @@ def test_fedfish_lies_between_ones_own_weights_and_the_mean(monkeypatch: pytest.
     for name in NAMES:
         matters[name].flatten(2)[..., 0] = 8.0
         matters[name].flatten(2)[..., 1] = 4.0
-    monkeypatch.setattr(averaging, "fisher", lambda *arguments: matters)
+    monkeypatch.setattr(present, "fisher", lambda *arguments: matters)
     exchange(world, stack)
     for name in NAMES:
         flat = stack.params[name].flatten(2)
