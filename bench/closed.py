@@ -3,8 +3,8 @@
 `python -m bench.closed [--data DIR] [--seeds N] [--only WORD]` trains eight agents on features of the backbone
 efficientnet-lite0: 100 classes in ten tasks of ten, each agent in its own order and with its own training rows (an
 eighth of all), one head, and 40 test rows of every class to test on. It writes docs/results/closed.csv, where it keeps
-rows of cases that it has not run, and docs/figures/closed.svg. Ridges are chosen by validation rows, with the first
-seed; nets learn at shoal's default rate.
+rows of cases that it has not run, and docs/figures/closed.svg. Ridges, and a net's rate and epochs, are chosen by
+validation rows, with the first seed.
 """
 
 import argparse
