@@ -127,7 +127,7 @@ def measure(case: Case, agents: int, turns: int, quick: bool, tested: int, clock
     exchanged = statistics.median(exchanges)
     return {
         "mode": case.mode,
-        "model": case.model,
+        "model": settings.model,
         "graph": case.graph,
         "agents": agents,
         "edges": edges,
